@@ -116,7 +116,7 @@ def _check_delivered(commit: Commit) -> None:
 
 
 def _check_declared(commit: Commit) -> None:
-    """On the one branch whose records anybody hears of, each once."""
+    """Reactions are declared on the branch whose records are delivered, each once."""
     if commit.branch != MAIN:
         raise ProtocolError(f"commit {commit.local_seq} declares reactions on a branch: only {MAIN!r} is delivered")
     if len({each.reaction for each in commit.declared}) < len(commit.declared):
@@ -273,7 +273,7 @@ class CommitGroup:
     # ---- replay ----------------------------------------------------------------------------------
 
     def _replays(self, session: Session, frame: Frame) -> list[Verdict]:
-        """C10: commits that already have a verdict get it again, before anything else is looked at."""
+        """C10: return the known verdicts of commits that already have one, before anything else is checked."""
         if len(frame) == 1 and session.last < frame[0].local_seq <= MAX_INT:
             check_commit(frame[0], self._log.next_seq - 1, self._limits)
             return _NONE
@@ -433,7 +433,7 @@ class CommitGroup:
             if not touched:
                 continue
             if not head.doc:
-                # No document was made since, on whichever branch, except by this commit, whose documents differ.
+                # No document was made since, on any branch, except by this commit, whose documents differ.
                 is_new = head.absent_of == next_doc
                 head.doc = (0 if is_new else self._store.doc_of(head.key) or 0) or self._new_doc(head.key)
             head.value = value
@@ -469,7 +469,7 @@ class CommitGroup:
 
 
 def _encode_for_check(frame: Frame) -> bytes:
-    """The frame as bytes, or which of its commits has something that no bytes can say."""
+    """Encode the frame, or raise for the commit with content that cannot be encoded."""
     try:
         return encode_frame(frame)
     except UNWRITABLE:

@@ -141,7 +141,7 @@ class Engine:
             else:
                 store.rollback()
         except BaseException as error:
-            # C6: something may have been admitted in memory that the disk does not have.
+            # C6: a commit may have been admitted in memory that the disk does not have.
             self._recover(error, admitted=True)
             raise
         self._wiring.heads.trim()
@@ -223,7 +223,7 @@ class Engine:
         return tuple((local_seq, place[0]) for local_seq, place in places if place is not None)
 
     def effective(self, seq: int, commit: Commit) -> Commit:
-        """A commit of the last group without the operations that changed nothing. Watchers are not told of these."""
+        """Return a commit of the last group without the operations that changed nothing, for its watchers."""
         return self._wiring.commit_group.effective(seq, commit)
 
     @property

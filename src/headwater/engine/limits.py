@@ -36,7 +36,7 @@ class Limits:
     session_opens: int = 2  # `Open` messages of one connection: with the last answered token, and the one after
     catch_up_commits: int = 64  # commits read from the log for a resumed session; beyond it, its documents are compared
     answer_bytes: int = 96 * 1024 * 1024  # documents in one answer, or in one Sync; more than one may be long
-    sync_patches: int = 16  # changes of one document told one by one; beyond it the document is told as a whole
+    sync_patches: int = 16  # changes of one document sent one by one; beyond it the document is sent as a whole
     sync_bytes: int = 8 * 1024 * 1024  # of all changes kept for one peer; beyond it only the changed documents are kept
     sync_window: int = 8  # Sync frames that may be on the way to one peer
     turn_us: int = 4_000  # how long a session has the turn after a conflict, at least: a few round trips
@@ -53,7 +53,7 @@ class Limits:
     attempts_kept: int = 32  # attempts kept of a record: the last ones
     priority_us: int = 1_000_000  # a target counts as due so much earlier for each step of priority
     drained_pages: int = 100  # pages of due targets looked through for records up to a commit
-    failure_text: int = 2_000  # characters that are kept of why something failed
+    failure_text: int = 2_000  # characters that are kept of an error message
 
     # memory
     session_kept_us: int = 30_000_000  # how long the watches of a lost connection are kept
@@ -63,7 +63,7 @@ class Limits:
     session_documents: int = 32_768  # documents that these touched: of wide commits fewer are remembered
     session_rejections: int = 512  # rejections remembered per session, to repeat them for a replay
     session_collisions: int = 64  # collisions remembered of one rejection
-    session_acks: int = 256  # acknowledged commits after which a session\'s row is stored again
+    session_acks: int = 256  # acknowledged commits after which a session's row is stored again
     commit_touches: int = 64  # touched paths remembered of a commit per document; beyond it, it counts as all of it
     outline_bytes: int = 8 * 1024 * 1024  # outlines of large commits that are remembered, with their log rows
     outline_operations: int = 16  # operations from which on the outline of a commit is remembered
@@ -84,7 +84,7 @@ class Limits:
     page: int = 1_000  # rows of one page of any listing
     swept_rows: int = 100  # rows that one transaction looks at to find names that nothing uses any more
     unswept_names: int = 256  # names that are not worth a sweep
-    backlog_causes: int = 16  # documents listed as causes of one piece\'s backlog
+    backlog_causes: int = 16  # documents listed as causes of one piece's backlog
     prefetch_documents: int = 8  # documents named by a commit beyond which they are rebuilt together
     branch_depth: int = 64  # branches of branches of ...
     loop_bytes: int = 64 * 1024  # gone through for messages, about, by an event loop; more is for the space's thread

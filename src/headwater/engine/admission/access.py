@@ -1,8 +1,8 @@
-"""Access: who may read, write and administer a space. The rules live in a document of the space itself.
+"""Access: the rights to read, write and administer a space. The rules live in a document of the space itself.
 
-The access document lists owners, writers and readers; `*` stands for everybody. A change of it follows one shape:
-alone in its commit, on the main branch, by an owner, leaving at least one owner. Documents of a `user:` or
-`session:` scope belong to that user or session alone. Decides; never writes.
+The access document lists owners, writers and readers; `*` stands for every user. A change of it follows one shape:
+alone in its commit, on the main branch, by an owner, leaving at least one owner. Documents of a `user:` or `session:`
+scope belong to that user or session alone. Decides; never writes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _RIGHT_OF: Final = {"owners": Right.OWN, "writers": Right.WRITE, "readers": Righ
 
 
 class Founders(NamedTuple):
-    """Who may make a space by being the first to write to it, and where this process itself may write."""
+    """The principals that may make a space by writing to it first, and the rights of this process itself."""
 
     owner: str = ""  # the user who owns the spaces that this process makes
     anyone: bool = True  # False: no user but `owner` may make a space
@@ -48,7 +48,7 @@ ANYONE: Final = Founders()
 
 
 class Access:
-    """Answers for one space. A space without an access document is open to those who may found it."""
+    """The rights in one space. A space without an access document is open to those that may found it."""
 
     __slots__ = ("_branches", "_heads", "founders")
 
@@ -62,7 +62,7 @@ class Access:
         return self._heads.get(self._branches.get(MAIN), ACCESS).value
 
     def is_founded(self) -> bool:
-        """Whether anybody ever was its owner."""
+        """True if the space has, or ever had, an owner."""
         return self._heads.get(self._branches.get(MAIN), ACCESS).seq > 0
 
     # fault access.only_grows: def right_of(self, principal: str, most: dict = {}) -> Right:
@@ -123,7 +123,7 @@ class Access:
                 return RuleRefused("access", f"{doc.scope}:{doc.id} belongs to somebody else than {principal!r}")
         # fault access.readers_send: shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations)
         shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations) or _sends(commit)
-        # A commit that writes nothing is a row of the log, too, and moves everybody's seq.
+        # A commit that writes nothing is a row of the log, too, and moves the seq of all replicas.
         if right < Right.WRITE and (shared or not commit.operations):
             return RuleRefused("access", f"{principal!r} may read this space, but not write to it")
         if any(op.doc == ACCESS for op in commit.operations):
@@ -159,7 +159,7 @@ class Access:
             try:
                 value = apply(value, patch).value
             except PatchError:
-                return None  # it does not apply: admission says so, with who was faster
+                return None  # it does not apply: admission rejects it, with the collision
         # fault access.last_owner_removable: return None
         return _malformed(value)
 
@@ -177,13 +177,13 @@ def right_in(document: MaybeValue, principal: str) -> Right:
 
 
 def wrong_with(document: MaybeValue) -> str | None:
-    """Why something is no access document, or would leave a space without an owner. None: it is one."""
+    """Return the error of an invalid access document, or of one without an owner. None: it is valid."""
     refused = _malformed(document)
     return None if refused is None else refused.detail
 
 
 def founding(owner: str) -> Value:
-    """The access document of a space whose first writer this is."""
+    """Return the access document of a space whose first writer this is."""
     return {"owners": (owner,), "writers": (), "readers": ()}
 
 

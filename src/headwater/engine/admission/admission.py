@@ -83,7 +83,7 @@ class Admission:
                     fates[read.layers] = self._dead_layers(session, branch, read.layers)
                 dead.update(fates[read.layers])
             if head.seq <= read.seq and read.seq >= inherits_from:
-                continue  # nothing was written after the basis, by anybody
+                continue  # nothing was written after the basis
             if read.layers:
                 seq, lost = self._latest_beside_layers(session, branch, head, read)
                 expired = expired or lost

@@ -148,7 +148,7 @@ class DeliveryAdmin:
         return (records[0].seq, records[0].ordinal) if records else None
 
     def _replay(self, wish: Operate, row: SubscriptionRow) -> Operated:
-        """Have records tried again that were passed over: one, those of a key, those that failed alike, or all."""
+        """Have parked records tried again: one, those of a key, those with the same error, or all."""
         tables = self._store.delivery
         begin = _first(wish.key, wish.after) if wish.place is None else (wish.after or "", *wish.place)
         rows = tables.parked_after(row.reaction, begin, self._limits.page)

@@ -21,10 +21,10 @@ class IdleWorker:
     """Room that a worker has."""
 
     by: Hashable
-    question: Claim  # who it is, and for how long it takes a target
+    question: Claim  # the open claim: its worker, and how long it holds a target
     reactions: tuple[str, ...]
     room: int  # targets
-    bytes: int  # of records, since it was told
+    bytes: int  # of records, since the last message to it
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +36,7 @@ class GivenTarget:
 
 
 class IdleWorkers:
-    """Those who wait in one space."""
+    """The open claims of workers in one space."""
 
     __slots__ = ("_by_reaction", "_bytes", "_clock", "_given", "_lanes", "_offers", "_silent", "_tells", "is_more")
 
@@ -93,7 +93,7 @@ class IdleWorkers:
         self._silent.pop(by, None)
 
     def forget(self) -> None:
-        """Drop targets that may not be on the disk. Waiting workers are told that there may be something, and claim."""
+        """Drop targets that may not be on the disk. Waiting workers learn that there may be targets, and claim."""
         self._offers.clear()
         self._by_reaction.clear()
         self._given.clear()
@@ -115,7 +115,7 @@ class IdleWorkers:
         return offer if offer.bytes >= size else None
 
     def give_target(self, offer: IdleWorker, grant: Grant, size: int, now_us: int) -> None:
-        """C7: it was given in the open store transaction, and is told when that is on the disk."""
+        """C7: record a target that was given in the open store transaction; it is sent when that is on the disk."""
         offer.room -= 1
         offer.bytes -= size
         if offer.room:

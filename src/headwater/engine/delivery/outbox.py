@@ -88,7 +88,7 @@ class Outbox:
         if commit.delivered:
             self._delivery.outcomes.delivered(commit.delivered)
         for each in commit.declared:
-            # C7: a record and who hears of it are on the disk together, or neither is.
+            # C7: a record and its subscription are on the disk together, or neither is.
             self._delivery.subscriptions.subscribe(each, seq - 1)
         if commit.records:
             rows = [

@@ -95,7 +95,7 @@ class DeliveryResults:
         return record is not None and record.key == key and record.branch == MAIN_ID
 
     def delivered(self, records: Iterable[Delivered]) -> None:
-        """C7: a position moves with the commit that says so. That its lease is held was a condition of it."""
+        """C7: move positions in the transaction of the commit that delivers. A precondition checked their leases."""
         for each in records:
             row = self._subscriptions.get(each.reaction)
             target = self._store.delivery.target(row.reaction, each.key)
@@ -176,6 +176,6 @@ class DeliveryResults:
         if next_us is None and not target.replays:
             return target._replace(state=TargetPhase.IDLE, due_us=NEVER, holder="")
         now_us = self._clock.now_us()
-        # By the clock of targets, as all that a target says: the log's may be ahead of it.
+        # By the clock of targets, as all times of a target: the log's may be ahead of it.
         since_us = target.since_us if next_us is None else now_us - self._clock.age_us(next_us)
         return target._replace(state=TargetPhase.DUE, due_us=now_us, holder="", since_us=since_us, began_us=now_us)

@@ -62,7 +62,7 @@ class Subscriptions:
         return row
 
     def of_topic(self, topic: str) -> list[SubscriptionRow]:
-        """Those for whom a record of the topic is."""
+        """Return the subscriptions of a topic."""
         if self._rows is None:
             self.all()
         return self._by_topic.get(topic, [])

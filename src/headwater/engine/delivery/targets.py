@@ -305,7 +305,7 @@ class Targets:
         return self._epoch * _COUNT + self._given
 
     def next_us(self, rows: Iterable[SubscriptionRow]) -> int | None:
-        """How long until something of these reactions may be claimed. None: nothing is to be delivered."""
+        """How long until a target of these reactions may be claimed. None: there is none to deliver."""
         dues = [self._store.delivery.next_due(row.reaction) for row in rows if row.state == SubscriptionState.LIVE]
         known = [due for due in dues if due is not None]
         return max(0, min(known) - self._clock.now_us()) if known else None

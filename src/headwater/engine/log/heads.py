@@ -133,7 +133,7 @@ class Heads:
         return found
 
     def unwritten(self, branch: Branch) -> list[Head]:
-        """Those of this very branch whose rows say less than they hold."""
+        """Return the heads of this very branch whose rows are not written back."""
         return [head for head in self._unwritten if head.branch == branch.id]
 
     def get(self, branch: Branch, key: DocKey) -> Head:

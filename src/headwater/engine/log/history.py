@@ -43,7 +43,7 @@ class Logged:
     at_us: int
     session: str
     commit: Commit
-    dropped: frozenset[DocKey] = frozenset()  # documents that it was to write, and that were as it says already
+    dropped: frozenset[DocKey] = frozenset()  # documents that it wrote without effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

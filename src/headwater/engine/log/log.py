@@ -171,7 +171,7 @@ class Log:
     # ---- appending -------------------------------------------------------------------------------
 
     def next_time(self, now_us: int) -> int:
-        """A time that is not before the last commit's, whatever a clock that was set back says."""
+        """Return a time that is not before the last commit's, also if the clock was set back."""
         self._at_us = max(self._at_us, now_us)
         return self._at_us
 

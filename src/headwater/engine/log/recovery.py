@@ -1,8 +1,8 @@
-"""Recovery: head rows are written back now and then, so opening a space brings them up to the end of the log.
+"""Recovery: brings the head rows of a space up to the end of its log when it is opened.
 
-The log is the truth; a head row only says where in it a document's history ends and how far its newest
-snapshot is. Both follow from the rows after the last write-back, of which there are at most
-`Limits.heads_commits` and one group, however long the history is.
+The log is the truth; a head row only has the end of a document's history in the log and the distance of its newest
+snapshot. Both follow from the rows after the last write-back, of which there are at most `Limits.heads_commits` and one
+group, however long the history is.
 """
 
 from __future__ import annotations

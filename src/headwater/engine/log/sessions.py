@@ -31,7 +31,7 @@ RESERVED: Final = (MERGES, "founding of ", PAGES, WINDOWS, BESIDE)
 
 
 def merge_session(branch: str) -> str:
-    """Merges of a branch are commits of a session of their own, so that they can be told from all others."""
+    """Return the key of the session of a branch's merges: they have their own, so that they can be told apart."""
     return MERGES + branch
 
 
@@ -87,7 +87,7 @@ class Session:
         self.last = last  # highest local_seq that has a verdict
         self.forgotten_seq = forgotten_seq  # accepted commits up to this seq are only in the log
         self.unstored_refusals = False
-        self.acked = row.acked  # as last heard; the row follows now and then
+        self.acked = row.acked  # as last received; the row follows now and then
         self.landed: dict[int, AcceptedCommit] = {}  # in order, since local_seq and seq rise together
         self.landed_documents = 0  # how many they touched, each counted for every commit
         self.landed_in: dict[DocKey, deque[int]] = {}  # the same by document, so that a read looks at its own only
@@ -116,7 +116,7 @@ class Sessions:
     def forget(self) -> None:
         """Drop everything kept in memory, so that the disk decides."""
         self._by_key: OrderedDict[str, Session] = OrderedDict()
-        self._row: dict[int, LoggedCommit] = {}  # the log row that was looked at last, by local_seq
+        self._row: dict[int, LoggedCommit] = {}  # the log row that was decoded last, by local_seq
         self._next = self._store.last_session() + 1
 
     def forget_unstored(self) -> None:
@@ -246,7 +246,7 @@ class Sessions:
         return session
 
     def evict(self) -> bool:
-        """Forget sessions past the limit, inside the open transaction. True: something had to be stored for it."""
+        """Evict sessions past the limit, inside the open transaction. True: a row had to be stored for it."""
         stored = False
         while len(self._by_key) > self._limits.cached_sessions:
             # fault sessions.latest_evicted: _, session = self._by_key.popitem()

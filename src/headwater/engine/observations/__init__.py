@@ -1,10 +1,9 @@
 """Observations: the last run of each node, with the addresses that it read.
 
-Start with `codec` (the stored form), then `writer` (keeps the observations of accepted commits) and `queries`
-(answers which nodes are still up to date). `reader_index` finds the pieces that read a document, `interned_names`
-stores each text once, `affected_nodes` finds nodes that a write may affect, `clean_pieces` keeps pieces whose nodes
-are all up to date, `foreign_readers` the readers in other spaces, and `replaced_pieces` forgets the nodes of a
-deleted or recreated piece.
+Start with `codec` (the stored form), then `writer` (keeps the observations of accepted commits, and drops those of a
+deleted or recreated piece) and `queries` (answers which nodes are still up to date). `reader_index` finds the pieces
+that read a document, `interned_names` stores each text once, `affected_nodes` finds nodes that a write may affect,
+`clean_pieces` keeps pieces whose nodes are all up to date, `foreign_readers` the readers in other spaces.
 
 Imported by `commit_group`, `wiring` and `verify`. Imports `admission`, `log`, `store` and `limits`.
 """

@@ -26,13 +26,13 @@ from headwater.protocol.observations import Observed, generation_of, whose_recor
 MOST_PLACES: Final = 16
 """Places of one document. If more of it were written, every reader of the document counts as affected."""
 MOST_REVISIONS: Final = 64
-"""Of one document that are looked at for that."""
+"""Revisions of one document that are decoded to find its written places."""
 MOST_DOCUMENTS: Final = 20_000
 """That were written since, if that was long ago."""
 MOST_PARTS: Final = 200
 """Strings of bytes that are looked for at once."""
 LONG: Final = 3
-"""Bytes of a number that are seldom something else."""
+"""Bytes of an encoded number from which on it seldom occurs by chance."""
 MOST_PIECES: Final = 100_000
 """Readers of one document that are counted."""
 
@@ -83,7 +83,7 @@ class AffectedNodes:
         return found
 
     def records(self, branch: Branch, pieces: Iterable[str]) -> dict[str, int]:
-        """When the records of pieces were last written on this very branch. Those that were not are left out."""
+        """Return the last writes to the records of pieces on this very branch, as far as there are any."""
         found = self._store.written_of(branch.id, SPACE_SCOPE, [generation_of(piece)[0].id for piece in pieces])
         found.update({head.key.id: head.seq for head in self._heads.unwritten(branch) if head.key.scope == SPACE_SCOPE})
         return {piece: seq for id, seq in found.items() if (piece := whose_record(DocKey(SPACE_SCOPE, id)))}
@@ -109,7 +109,7 @@ class AffectedNodes:
         for piece, held in by_piece.items():
             alike.setdefault(tuple(held), []).append(piece)
         found: list[ObservationRow] = []
-        for held_by, some in alike.items():  # Those that read the same are looked through at once.
+        for held_by, some in alike.items():  # Pieces that read the same documents are searched at once.
             found += self._rows_containing(branch, some, [*held_by], most)
         return found
 

@@ -20,7 +20,7 @@ from headwater.protocol.observations import WHOLE, Observation, decode_about
 
 NO_READS: Final = encode_form(Body(()))
 MOST: Final = 16_384
-"""Sessions and pieces of which something is remembered."""
+"""Sessions and pieces kept in memory."""
 
 
 class CleanPieces:
@@ -33,14 +33,14 @@ class CleanPieces:
         self.forget()
 
     def forget(self) -> None:
-        """Drop everything kept in memory. Who said something before is not believed as to the whole any more."""
+        """Drop everything kept in memory. Reports of sessions opened before are not believed any more."""
         self._counted: Counter[int] = Counter()  # by session, how many of its observations were kept
         self._known: dict[tuple[int, int], bool] = {}  # by branch and piece, whether there is a row
         self._remade: dict[tuple[int, str], int] = {}  # by branch and piece, the last session that knew a former one
         self._until = self._store.last_session()  # Up to this one they may have known former ones of any piece.
 
     def counted(self, session: Session) -> None:
-        """Something that a session observed is stored, or was stored already."""
+        """Count an observation of a session that is stored, or was stored already."""
         self._counted[session.id] += 1
         if len(self._counted) > MOST:
             del self._counted[next(iter(self._counted))]
@@ -61,10 +61,10 @@ class CleanPieces:
         said: Observation,
         awake: tuple[str, ...] | None,
     ) -> None:
-        """A session says that a piece was clean as of a seq, or, without a fingerprint, that it is not known to be.
+        """Store a session's report that a piece was clean as of a seq, or, without a fingerprint, that it may not be.
 
-        That it was is believed if nothing that the session observed is missing, or was dropped with a former piece, and
-        if it can be kept which nodes are to be `awake`; None: that is too much, or cannot be read.
+        The report is believed if no observation of the session is missing, or was dropped with a former piece, and if
+        the list of nodes to keep `awake` can be stored; None: it is too long, or cannot be read.
         """
         former = self._remade.get((branch.id, decode_about(said.about).node.piece), self._until)
         # I7: a node without an observation is not among those that would be compared.

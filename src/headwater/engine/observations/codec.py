@@ -33,7 +33,7 @@ class State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     took_us: int
     changed_at: int  # the last commit that wrote its outputs; of a whole piece, its generation
     verified_at: int  # its reads were current then
-    session: int  # who observed it
+    session: int  # the session that observed it
     order: int  # which of that session's runs it was
     cause: int | tuple[StoredDoc, Path] | None = None  # the place of a read, or an address
     foreign: tuple[ForeignRead, ...] = ()

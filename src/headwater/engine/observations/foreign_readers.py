@@ -44,7 +44,7 @@ def store_reader(store: Store, names: InternedNames, branch: int, said: Mirror, 
 
 
 def said_row(store: Store, branch: int, owner: int, piece: int, said: Mirror, most: int) -> MirrorRow:
-    """The mirror of a piece once something was said of it. Without a body there is none."""
+    """Return the row of a piece's mirror after a report. Without a body there is none."""
     docs = dict(said.docs)
     stored = _stored(store, branch, owner, piece)
     at = said.at or 0

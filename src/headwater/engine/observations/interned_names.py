@@ -26,10 +26,10 @@ class _Sweep:
 
     def __init__(self, branches: list[int]) -> None:
         self.used: set[int] = set()
-        self.branches = branches  # to be looked at
+        self.branches = branches  # still to collect
         self.after: NodeNumbers | None = None  # in the first of them
-        self.mirrors: list[tuple[int, int, int]] | None = None  # branches, owners and the last piece: to be looked at
-        self.number = 0  # names up to here were looked at
+        self.mirrors: list[tuple[int, int, int]] | None = None  # branches, owners and the last piece: still to collect
+        self.number = 0  # names up to here are swept
 
 
 class InternedNames:

@@ -143,7 +143,7 @@ class ObservationQueries:
         return tuple(sorted(stale.items()))
 
     def _written(self, branch: Branch, docs: Iterable[StoredDoc]) -> dict[StoredDoc, int]:
-        """When documents were last written on this branch, from their heads alone. Those that never were have 0."""
+        """Return the last writes to documents on this branch, from their heads alone; 0: never written."""
         numbers = {doc: self._number(doc) for doc in docs}
         seqs = self._heads.seqs(branch, [number for number in numbers.values() if number])
         return {doc: seqs.get(number, 0) for doc, number in numbers.items()}
@@ -203,7 +203,7 @@ class ObservationQueries:
         texts.load([doc for doc in docs if isinstance(doc, int)])
         written = self._written(branch, docs)
         found: list[Observed] = []
-        made: dict[DocKey, tuple[int, int]] = {}  # when records were made, of those that were looked at
+        made: dict[DocKey, tuple[int, int]] = {}  # the seqs at which records were made, as far as they were found
         for row, (state, body) in opened:
             try:
                 one = self._to_answer(branch, row, state, body, written, texts)
@@ -253,7 +253,7 @@ class ObservationQueries:
     # ---- by piece --------------------------------------------------------------------------------
 
     def _wholes(self, branch: Branch, last: str, limit: int) -> tuple[list[WholePiece], str | None]:
-        """The pieces that were clean as a whole, and whether something that they read was written since."""
+        """Return the clean pieces, and whether a document that they read was written since."""
         size = max(1, min(limit, self._limits.query_documents))
         after = self._store.number_of(last) or 0 if last else 0
         pieces, member = self._store.observed_pieces(branch.id, after, size), self._store.number_of(WHOLE)

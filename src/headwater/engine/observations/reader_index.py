@@ -1,8 +1,8 @@
-"""The index of readers: which pieces have nodes that read a document, and how many, also of one never written.
+"""The index of readers: the pieces whose nodes read a document, also one never written, and their number.
 
-Owns the rows of `readers` and their changes inside a group, which are written together at its end. A document without
-a number stands in the index by a digest of its name until its first write gives it one. Decides nothing: who is found
-here is compared, not believed.
+Owns the rows of `readers` and their changes inside a group, which are written together at its end. A document without a
+number stands in the index by a digest of its name until its first write gives it one. Decides nothing: readers found
+here are compared, not believed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ReaderIndex:
         return bool(self._changes)
 
     def change(self, node: NodeNumbers, before: Iterable[StoredRead], after: Iterable[StoredRead]) -> None:
-        """A node read something before and reads something now."""
+        """Update the index from the former reads of a node to its present ones."""
         # fault+ readers.not_counted: return
         read, reads = ({self._number(doc) for doc in docs_of(each)} for each in (before, after))
         for docs, change in ((reads - read, 1), (read - reads, -1)):
@@ -58,7 +58,7 @@ class ReaderIndex:
             self._absent = True
 
     def made(self, key: DocKey, doc: int) -> None:
-        """A document is written for the first time: those who read that it was not there are its readers."""
+        """Note the first write of a document: nodes that read its absence are its readers."""
         # fault+ readers.absent_document_forgotten: return
         if self._absent is None:
             self._absent = self._store.has_absent_readers()

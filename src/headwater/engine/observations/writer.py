@@ -139,10 +139,10 @@ class ObservationWriter:
                 return
             self._keep(session, branch, observation, last_seq, wrote=False)
         except (ProtocolError, LimitError):
-            return  # It says nothing that could be kept, which is as if it had not been said.
+            return  # It has nothing that can be kept, and counts as not observed.
 
     def record_run(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
-        """A run whose commit was admitted at a seq, with its reads."""
+        """Keep a run whose commit was admitted, with its reads, at a seq."""
         try:
             # fault observations.verified_after_frame: self._keep(session, branch, observation, seq + 1, wrote=wrote)
             self._keep(session, branch, observation, seq, wrote=wrote)
@@ -190,7 +190,7 @@ class ObservationWriter:
         """Store an observation whose reads are current as of a seq, unless a later run of the node was observed."""
         # fault+ observations.stored_for_parent_branch: branch = branch.parent or branch
         about = self._abouts.get((branch.id, observation.about)) or self._about(branch, observation.about)
-        # A commit is judged now, and so are those that a run stands on; without any, its reads are as old as they are.
+        # A commit is judged now, and so are the layers of a run; without any, its reads are as of their own seq.
         seen = seq if observation.local_seq or observation.layers else observation.seq
         node, said = about.node, (session.id, observation.order, seen)
         if observation.gone:
@@ -302,7 +302,7 @@ class ObservationWriter:
         return node.generation >= newest
 
     def _renew(self, node: NodeNumbers) -> None:
-        """Another version of its class runs a piece: nodes whose code is the same in it have not changed."""
+        """Move the observations of a piece to another version of its class: the code of these nodes is the same."""
         self._write()  # Observations kept in this group may be part of it.
         self.clean_pieces.changed(node)
         for rows in pages_of(self._store, node.branch, node.piece, self._limits.page):
@@ -329,7 +329,7 @@ class ObservationWriter:
 
     def _drop_below(self, at: tuple[int, int], gone: list[tuple[str, tuple[int, int, int]]]) -> None:
         for rows in pages_of(self._store, *at, self._limits.page):
-            for row in rows:  # Each once, however many of those that are gone it was in.
+            for row in rows:  # Each row once, however many of the removed nodes it contains.
                 over = [said for child, said in gone if is_below(row.child, child)]
                 self._drop([row] if over else [], lambda state, over=over: not all(_is_later(state, s) for s in over))  # type: ignore[misc]
 

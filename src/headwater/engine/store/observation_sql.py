@@ -194,7 +194,7 @@ class ObservationTables:
         return [owner for (owner,) in self._db.all("SELECT DISTINCT owner FROM mirrors WHERE branch=?", (branch,))]
 
     def has_absent_readers(self) -> bool:
-        """Whether anybody reads a document that was never written."""
+        """True if a node reads a document that was never written."""
         return self._db.one("SELECT doc FROM readers WHERE doc<0 LIMIT 1") is not None
 
     def rename_readers(self, doc: int, into: int) -> None:

@@ -129,7 +129,7 @@ class EventRow(NamedTuple):
     payload: bytes
     branch: int = 1  # of the commit that sent it
     stored_us: int = 0  # when that was accepted
-    session: int = 0  # whose it was; 0: not known
+    session: int = 0  # its sender; 0: not known
 
 
 class RecordRow(NamedTuple):
@@ -140,7 +140,7 @@ class RecordRow(NamedTuple):
     topic: str
     key: str
     payload: bytes
-    source: str = ""  # who emitted it
+    source: str = ""  # the emitter, as the record says
     branch: int = 1  # of its commit
     emitted_us: int = 0  # when that was accepted; 0: not known
 
@@ -400,7 +400,7 @@ class TargetRow(NamedTuple):
     lost: int  # and how many ended with their lease
     replays: int  # records before its position that are to be tried again
     token: int  # of its last lease
-    holder: str  # who has it
+    holder: str  # the worker that holds it
     since_us: int  # since when it has had something to deliver
     began_us: int  # when it was claimed last, or let go to be due again
     fingerprint: str  # of its last failure

@@ -26,12 +26,12 @@ Arrived = tuple[Peer, FromReplica]
 
 
 class TurnQueue:
-    """Those who want to write one document."""
+    """The peers that want to write one document."""
 
     __slots__ = ("given_us", "holder", "is_served", "until_us", "waiting")
 
     def __init__(self) -> None:
-        self.holder: Peer | None = None  # whose turn it is, and until when
+        self.holder: Peer | None = None  # the peer that has the turn, and until when
         self.is_served = False  # it has written, and keeps the turn only for the rest of its commits
         self.given_us = 0
         self.until_us = 0
@@ -49,7 +49,7 @@ class ConflictTurns:
         self._places: dict[Peer, tuple[str, DocKey]] = {}
         self._quiet_until_us: dict[Peer, int] = {}
         self._takes_us = self._limits.turn_us / 4  # about how long a session with the turn takes to write
-        self._held: list[Arrived] = []  # kept back for those who have a turn
+        self._held: list[Arrived] = []  # messages held back for peers that have a turn
         self.is_coming: Callable[[Peer], bool] = _unknown  # whether more of it has arrived, and is not processed yet
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class ConflictTurns:
                 line.holder = None
 
     def give(self, now_us: int) -> list[Peer]:
-        """Give every free turn to the next in the queue. Return the peers that are to be told."""
+        """Give every free turn to the next in the queue. Return the peers that have one now."""
         given = []
         for key, line in tuple(self._lines.items()):
             holder = line.holder
@@ -113,7 +113,7 @@ class ConflictTurns:
                 was_served = line.is_served
                 if not was_served:
                     self._took(now_us - line.given_us)  # It takes longer than that, or does not come at all.
-                self.leave(holder)  # If it still comes, it is judged like anybody.
+                self.leave(holder)  # If its commit still comes, it is judged like any other.
                 if was_served and line.waiting:
                     # It is about to write again, or has time.
                     self._quiet_until_us[holder] = now_us + self._limits.turn_us
@@ -128,7 +128,7 @@ class ConflictTurns:
 
     @property
     def turn_us(self) -> int:
-        """How long a turn is. A busy machine answers later, and if turns are over too early, everybody collides."""
+        """How long a turn is. A busy machine answers later, and if turns end too early, all peers collide."""
         return min(max(int(4 * self._takes_us), self._limits.turn_us), self._limits.turn_us_most)
 
     def _took(self, us: int) -> None:
@@ -152,7 +152,7 @@ class ConflictTurns:
         return quiet_until_us > now_us
 
     def holders(self) -> Iterable[tuple[Peer, int]]:
-        """Whose turn it is, and until when."""
+        """Return the peers that have a turn, and until when."""
         return [(line.holder, line.until_us) for line in self._lines.values() if line.holder is not None]
 
     # ---- what is processed when ------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class Inbox:
     def __init__(self) -> None:
         self.lock = threading.Lock()  # held around `put` and `wake`, together with whatever they depend on
         self._items: deque[Item] = deque()
-        self._signal = threading.Lock()  # free: there is something to look at
+        self._signal = threading.Lock()  # free: there are messages to process
         self._signal.acquire()
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class Inbox:
             return taken
 
     def has(self, peer: Peer) -> bool:
-        """Whether something that a peer said is in here."""
+        """True if a message of the peer is in the inbox."""
         with self.lock:
             return any(isinstance(item, Message) and item.peer is peer for item in self._items)
 
@@ -117,7 +117,7 @@ class Host(Protocol):
         """Post that the connection is gone, after its earlier messages."""
 
     def call(self, work: Callable[[Engine, Hub], T]) -> T:
-        """Run something else in its turn and return its result."""
+        """Run a function in its turn and return its result."""
 
     def close(self) -> None:
         """Answer everything taken in so far, then stop and let the store go."""
@@ -202,16 +202,16 @@ class ThreadHost:
         self._runner = 0  # which one that is
         self._is_timed = False  # the host's thread wakes up in time for turns
         self._taken: deque[Item] = deque()  # out of the inbox, and not processed yet
-        self._peers: dict[Peer, None] = {}  # those who posted and are not lost
-        self._broken: list[tuple[Peer, Exception]] = []  # those who could not be told something, and why
-        self._on_processed = on_processed or _nothing  # after each step: peers were told all of it
+        self._peers: dict[Peer, None] = {}  # peers that posted and are not lost
+        self._broken: list[tuple[Peer, Exception]] = []  # peers whose `send` failed, and the error
+        self._on_processed = on_processed or _nothing  # after each step: peers were sent all of it
         self._hub.on_answered = self._on_processed
         self._on_failed = on_failed
         self._on_peer_failed = on_peer_failed or _uncaught
         self._expire_at_us = 0
         self._expected = 0  # peers whose commits were judged together last time
         self._waits_us = 0.0  # for the disk, in one step, lately
-        self._here = 0  # the thread that was lent, and how to have something called there
+        self._here = 0  # the lent thread, and the way to schedule a call on it
         self._soon: Callable[[Callable[[], object]], object] = _never
         self.messages = 0  # messages and batches: their quotient is the gain of group commit
         self.batches = 0
@@ -284,7 +284,7 @@ class ThreadHost:
     def ask(
         self, work: Callable[[Engine, Hub], T], then: Callable[[T], object], fail: Callable[[BaseException], object]
     ) -> None:
-        """Have something run in its turn, without waiting for it. The host's thread calls `then` or `fail` after it."""
+        """Run a function in its turn, without waiting for it. The host's thread calls `then` or `fail` after it."""
 
         def run() -> None:
             try:
@@ -394,7 +394,7 @@ class ThreadHost:
         return bool(self._taken)
 
     def _wait_for_group(self) -> None:
-        """Those who came together are expected to come together again, and waited for, for a moment."""
+        """Wait a moment for the peers whose commits were judged together last time."""
         until_us = self._clock.monotonic_us() + GATHER_US
         while len(self._taken) < self._limits.group_commits:
             here = {item.peer for item in self._taken if isinstance(item, Message)}
@@ -472,7 +472,7 @@ class ThreadHost:
                 item.fail(error)
             elif isinstance(item, Message):
                 self._peers[item.peer] = None
-        # C6: no verdict leaves any more. Everybody starts over, on whatever recovery finds.
+        # C6: no verdict leaves any more. All peers start over, on the state that recovery finds.
         for peer in self._peers:
             if peer.state is not PeerState.CLOSED:
                 peer.send(Problem("storage", "this space stopped working; connect again"))
@@ -491,7 +491,7 @@ def _uncaught(error: Exception) -> None:
 
 
 def _nothing() -> None:
-    """For peers that are told at once."""
+    """Do nothing: the peers' `send` does not buffer."""
 
 
 def _never(_: Callable[[], object]) -> None:

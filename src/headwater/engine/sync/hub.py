@@ -65,7 +65,7 @@ from headwater.protocol.reactions import Finish, WatchTargets
 from headwater.protocol.verdict import Accepted, Conflict
 
 ITEM: Final = 512
-"""Bytes that a named thing counts for besides its own: a read, a document, an event, a peer that hears of a write."""
+"""Bytes counted for each named thing besides its own: a read, a document, an event, a notified peer."""
 UNKNOWN: Final = maxsize
 
 
@@ -80,7 +80,7 @@ def work_size(engine: Engine, watching: WatchTable, peer: Peer, message: FromRep
                 total += _size_of_commit(engine, watching, commit, most - total)
             return total
         case Ack():
-            # A peer that was told no more before it heard of the last is owed whole documents now.
+            # A peer whose window was full is owed whole documents now.
             return UNKNOWN if peer.is_owed() else ITEM
         case Open():
             # A resumed session is sent the changes that it missed.
@@ -143,7 +143,7 @@ def _size_of_commit(engine: Engine, watching: WatchTable, commit: Commit, most: 
 
 
 def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session | None:
-    """The session, which is this peer's from now on. None: it is gone, and the peer was told so."""
+    """Return the session, which is this peer's from now on. None: it is gone, and the peer was sent a problem."""
     if peer.state is not PeerState.GREETED:
         raise ProtocolError("a connection opens one session, after it has said hello")
     peer.opens += 1
@@ -223,7 +223,7 @@ class Hub:
         self._told = engine.last_seq  # commits up to here were spread
         self._access_changed = False
         self._founded = False  # known to be; nothing takes that back but a group that was lost
-        self._owed: dict[Peer, None] = {}  # peers that something may have to be told
+        self._owed: dict[Peer, None] = {}  # peers that may be owed changes
         # Called when messages should leave before more are made: peers were given a turn, or there are many bytes.
         self.on_answered: Callable[[], object] = lambda: None
 
@@ -238,7 +238,7 @@ class Hub:
 
     @property
     def due_us(self) -> int | None:
-        """How soon `process` has to be called again even if nothing arrives. None: not before something arrives."""
+        """How soon `process` has to be called again even if no message arrives. None: only with a message."""
         return self._limits.turn_us if len(self.turns) or self.turns.held else None
 
     def process(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
@@ -276,7 +276,7 @@ class Hub:
         self._commit()
 
     def grant_turns(self) -> bool:
-        """Whose turn it is to try again after a conflict is told so, with the news that it needs for that."""
+        """Tell the next session after a conflict that it has the turn, with the changes that it needs for that."""
         for peer in (given := self.turns.give(self._clock.monotonic_us()) if len(self.turns) else []):
             self._send_news(peer, 0)
         return bool(given)
@@ -381,7 +381,7 @@ class Hub:
             owed = resumed and (peer.is_owed() or self._told > peer.sent_seq)
             missed = self._watching.composed(peer, self._told, None, self._room) if owed else None
         except LimitError:
-            # More happened than can be told at once: it asks for everything again, one watch after the other.
+            # More changes than fit one answer: it asks for everything again, one watch after the other.
             self._watching.unwatch_all(peer)
             resumed, following, missed = False, (), None
         peer.send(Opened(session.key, self._told, resumed, landed, session.last, following))
@@ -389,7 +389,7 @@ class Hub:
             self._sync(peer, missed)
 
     def _take_over(self, peer: Peer, seen: int, watching: tuple[int, ...] | None) -> bool:
-        """One connection owns a session: the other one is told that it does not any more."""
+        """Make this connection the owner of its session: the former one is told that it is not any more."""
         former = self._peers.pop(peer.session, None)
         if former is not None:
             former.send(Problem("revoked", "another connection has taken this session up"))
@@ -473,7 +473,7 @@ class Hub:
             self._reject_open(peer, outcome)
             return
         owner = self._peers.get(peer.session, peer)  # the session may have a new connection by now
-        is_there = not owner.is_closed()  # if not, it hears of it when it replays
+        is_there = not owner.is_closed()  # if not, it gets the verdict when it replays
         if is_there:
             # fault hub.wave_answered_backwards: owner.send(Verdicts(outcome[::-1]))
             owner.send(Verdicts(outcome))
@@ -488,7 +488,7 @@ class Hub:
                 self._told = verdict.seq  # changes after the founding of the space are spread from the log
 
     def _notify_watchers(self, author: str, commit: Commit, seq: int) -> None:
-        """C9: everyone who watches hears of it, in the order of the log."""
+        """C9: notify all watchers, in the order of the log."""
         self.asking.note_commits(author, commit, seq)
         for operation in commit.operations:
             self._access_changed = self._access_changed or operation.doc == ACCESS

@@ -61,7 +61,7 @@ class AnswerBudget:
         return state
 
     def is_spent(self) -> bool:
-        """Whether as much was collected, since this was last said, as one answer may hold. Then it leaves first."""
+        """True if as many bytes were collected since the last call as one answer may hold. Then they are sent first."""
         if self._held < self._limit:
             return False
         self._held = 0
@@ -115,7 +115,7 @@ class Peer:
     def __init__(self, send: Send, limits: Limits) -> None:
         self._way = send
         self.send: Send = self._sent
-        self.on_broken: Callable[[Peer, Exception], object] | None = None  # whom it concerns when `send` fails
+        self.on_broken: Callable[[Peer, Exception], object] | None = None  # called when `send` fails
         self.leaves_nothing = False  # when it is gone, its watches are not kept for the next connection
         self.state = PeerState.NEW
         self.opens = 0  # how often it has asked for its session
@@ -123,10 +123,10 @@ class Peer:
         self.session = ""
         self.branch = MAIN
         self.sent_seq = 0  # the seq of the last Sync or Watched
-        self.heard_seq = 0  # the last of those that the peer acknowledged
+        self.heard_seq = 0  # the last seq that the peer acknowledged
         self.unacked = 0  # Sync frames not acknowledged yet
         self.owes_seq = False  # an own commit landed: the peer must hear of its seq even if nothing it watches changed
-        self.unsure: set[DocKey] = set()  # followed documents that the peer may never have been told
+        self.unsure: set[DocKey] = set()  # followed documents that the peer may never have been sent
         self.watches: dict[int, tuple[Selector, ...]] = {}
         self.following: dict[int, bool] = {}  # watches that links were followed for, and whether they still are
         self.watched: dict[DocKey, set[int]] = {}  # document -> the watches that want it
@@ -197,7 +197,7 @@ class Peer:
 
     @property
     def held(self) -> int:
-        """How many changes and documents are kept until they can be told; `Limits.sync_patches` bounds it."""
+        """How many changes and documents are kept until they can be sent; `Limits.sync_patches` bounds it."""
         return sum([len(changes) for changes in self._changes.values()]) + len(self._merged)
 
     def take(self) -> tuple[list[DocChange], list[DocKey]]:

@@ -66,7 +66,7 @@ from headwater.protocol.reactions import (
 )
 
 MORE: Final = 1
-"""Of targets it is told that there may be more to claim than was given."""
+"""News of targets: there may be more to claim than was given."""
 Kind = type[WatchEvents] | type[WatchMarks] | type[WatchTargets]
 
 
@@ -91,9 +91,9 @@ class Queries:
         self._room = room
         self._given: dict[Peer, list[GivenTarget]] = {}  # targets that commits gave to workers, not sent yet
         self._finishes: list[tuple[Peer, Finish]] = []  # not done yet: commits may come along
-        self._answers: list[tuple[Peer, Finish, Delivering | HeadwaterError]] = []  # done, and not told
+        self._answers: list[tuple[Peer, Finish, Delivering | HeadwaterError]] = []  # done, not sent yet
         self.on_subscribed: Callable[[], object] = _nobody  # on the engine's thread
-        # Those who want to be told, and the number of their question; and the newest commit to tell them of.
+        # Watching peers with the number of their question; and the newest commit to tell them of.
         self._watching: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
         self._news: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
 
@@ -248,7 +248,7 @@ class Queries:
         peer.send(answer)
         waits = any(each.failure is not None and each.failure.then == "retry" for each in question.outcomes)
         if isinstance(answer, Finished) and (answer.next_us == 0 or waits):
-            self.targets_due(but=peer)  # which hears it by the answer, and may have no room, or stop
+            self.targets_due(but=peer)  # the peer gets it with the answer, and may have no room, or stop
 
     def targets_due(self, *, but: Peer | None = None) -> None:
         """Tell watchers, with the next news, that there may be targets to claim."""
@@ -300,10 +300,9 @@ class Queries:
             self._news[WatchMarks].update(dict.fromkeys(watching, seq))
 
     def _emitted(self) -> None:
-        """Send a worker the targets that it was given, so that it need not ask. All other watchers are told, too:
+        """Send a worker the targets that it was given, so that it need not ask, and the news to all other watchers.
 
-        it is not known which of them will claim, and those that wait have to know when a lease ends that another was
-        given.
+        It is not known which of them will claim, and waiting workers have to know when the lease of another ends.
         """
         given, is_more = self._engine.delivery.idle_workers.take_given()
         news = self._news[WatchTargets]
@@ -339,7 +338,7 @@ class Queries:
         try:
             self._check_may_watch(peer, kind)
         except HeadwaterError as error:
-            # It may not any more: it hears that, and nothing further.
+            # It lost the right: it is sent that, and nothing further.
             del self._watching[kind][peer]
             self._give_up(peer)
             peer.send(Problem(problem_code(error), str(error), False, number))

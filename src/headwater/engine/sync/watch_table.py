@@ -40,7 +40,7 @@ def links_of(value: MaybeValue) -> tuple[DocKey, ...]:
 
 
 def reached(roots: Iterable[DocKey], links_from: Callable[[DocKey], Iterable[DocKey]], limits: Limits) -> list[DocKey]:
-    """The documents that links lead to from any of the roots, nearest first, without the roots; each is asked once."""
+    """Return the documents that links lead to from the roots, nearest first, without the roots; each is read once."""
     begun = dict.fromkeys(roots)
     found: dict[DocKey, None] = {}
     waiting = deque(begun)
@@ -93,7 +93,7 @@ class WatchTable:
         if watching is not None:
             for id in peer.watches.keys() - set(watching):
                 self.unwatch(peer, id)
-        # These may never have been told.
+        # These may never have been sent.
         asked = {selector.doc for selectors in peer.watches.values() for selector in selectors}
         # fault watching.lost_arrival_not_repeated: peer.unsure = set()
         peer.unsure = {doc for doc in peer.watched if doc not in asked}
@@ -182,7 +182,7 @@ class WatchTable:
         return state_of(doc, found.seq, found.value)
 
     def composed(self, peer: Peer, seq: int, turn: int | None, room: AnswerBudget) -> Sync:
-        """All that a peer is owed. LimitError: it is too much to be told at once, and the peer is owed it no more."""
+        """Make the Sync of all that a peer is owed. LimitError: it is too large, and the peer is owed it no more."""
         room.begin()
         ways = peer.ways
         changes, merged = peer.take()

@@ -33,7 +33,7 @@ class Report:
 
 
 class RuleBroken(Exception):
-    """Travels from the place that found the first violation to the report. Nothing is looked at after it."""
+    """Carries the first violation to the report. Nothing is checked after it."""
 
     def __init__(self, rule: str, seq: int, message: str) -> None:
         super().__init__(message)
