@@ -210,6 +210,7 @@ def check() -> int:
         "lint": module("ruff", "check", "."),
         "types": module("mypy"),
         "layers": [str(VENV / "bin" / "lint-imports"), "--no-logo"],
+        "rooms": module("tools.rooms"),
         "seams": module("tools.seams"),
         "native": module("tools.compiled"),  # The tests try the native code, too, if it is there.
         # First what `./dev test` runs, then the rest, so that the coverage of each is known.

@@ -1,0 +1,73 @@
+"""The check of the layout finds what it is there to find: each bound is exceeded once in a small package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools import rooms
+
+
+def package(root: Path, texts: dict[str, str]) -> Path:
+    """Write a package with one module per path."""
+    base = root / "headwater"
+    for name, text in {"__init__.py": '"""A package."""\n', **texts}.items():
+        path = base / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return base
+
+
+def figures(base: Path, *known: str) -> dict[str, rooms.Figure]:
+    return {figure.name: figure for figure in rooms.measured(base, frozenset(known))}
+
+
+def test_folder_with_too_many_modules_is_named(tmp_path: Path) -> None:
+    base = package(tmp_path, {f"data/m{n}.py": "x = 1\n" for n in range(rooms.FOLDER_MOST + 1)})
+    found = figures(base)[f"folders of more than {rooms.FOLDER_MOST} modules"]
+    assert not found.met()
+    assert found.places == (f"data: {rooms.FOLDER_MOST + 1} modules",)
+
+
+def test_modules_with_a_docstring_only_are_not_counted(tmp_path: Path) -> None:
+    base = package(tmp_path, {"data/__init__.py": '"""Values."""\n', "data/a.py": "x = 1\n", "testing/b.py": "x = 1\n"})
+    assert figures(base)["product modules"].value == 1
+
+
+def test_component_of_imports_for_type_checkers_is_measured(tmp_path: Path) -> None:
+    circle = {
+        f"data/m{n}.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
+        f"    from headwater.data.m{(n + 1) % 9} import x\nx = 1\n"
+        for n in range(9)
+    }
+    found = figures(package(tmp_path, circle))["largest component of imports"]
+    assert (found.value, found.met()) == (9, False)
+
+
+def test_component_across_rooms_is_refused_unless_it_is_listed(tmp_path: Path) -> None:
+    texts = {
+        "runtime/a/one.py": "from headwater.runtime.b import two\n",
+        "runtime/b/two.py": "def later():\n    from headwater.runtime.a import one\n",
+    }
+    base = package(tmp_path, texts)
+    name = "components across rooms, or new in the list of runtime"
+    assert figures(base)[name].value == 1
+    assert figures(base, "headwater.runtime.a.one", "headwater.runtime.b.two")[name].value == 0
+    assert figures(base, "headwater.runtime.a.one")[name].value == 1
+
+
+def test_list_of_known_cycles_may_not_have_modules_that_are_in_none(tmp_path: Path) -> None:
+    base = package(tmp_path, {"runtime/a.py": "x = 1\n"})
+    found = figures(base, "headwater.runtime.a")["lines of the list of runtime that are no cycle any more"]
+    assert found.places == ("headwater.runtime.a",)
+
+
+def test_list_of_known_cycles_is_for_the_runtime_only(tmp_path: Path) -> None:
+    found = figures(package(tmp_path, {}), "headwater.data.a")["modules outside runtime in its list"]
+    assert not found.met()
+
+
+def test_vague_words_are_counted_in_comments_and_docstrings_and_not_in_code(tmp_path: Path) -> None:
+    base = package(tmp_path, {"engine/a.py": '"""Says what is there."""\n\nwhat = "whoever"  # nobody\n'})
+    found = figures(base)["vague words per 1,000 words of comments in engine"]
+    assert found.value == 400
+    assert [place.rpartition(" ")[2] for place in found.places] == ["nobody", "what"]
