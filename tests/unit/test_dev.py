@@ -270,7 +270,7 @@ class TestCheck:
         monkeypatch.setattr(dev, "run", lambda command, *_, **__: int("mypy" in command))
         assert dev.main(["check"]) == 1
         printed = capsys.readouterr().out
-        steps = ["format", "lint", "types", "layers", "seams", "native", "test", "rest", "coverage"]
+        steps = ["format", "lint", "types", "layers", "rooms", "seams", "native", "test", "rest", "coverage"]
         for step in steps:
             assert f"\n=== {step}: " in printed
         summary = printed.split("=== summary")[1].splitlines()
