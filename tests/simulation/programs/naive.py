@@ -21,7 +21,7 @@ from headwater import AbsentError, Refused
 from tests.simulation.programs.description import ANN, WINDOWS, By, Send
 from tests.simulation.programs.values import Rec
 
-__all__ = ["NAMES", "Address", "Declaration", "NaivePiece", "World", "constant", "reads_of"]
+__all__ = ["NAMES", "Address", "CellDeclaration", "Declaration", "NaivePiece", "World", "constant", "reads_of"]
 
 Address = tuple[str, str]
 """Path of a piece, and name of a member; for a user or session each, with the name of that."""

@@ -16,8 +16,6 @@ from tests.simulation.programs.record import Mismatch, Record
 __all__ = ["play_processes"]
 
 PATIENCE_S: Final = 120.0
-MIXES_MENDED: Final = True
-"""Whether effects are compared that run while a process starts: pieces that come back show a mix of old and new."""
 
 
 def play_processes(program: Program, folder: Path) -> None:
@@ -83,10 +81,8 @@ class _Segment:
             case "found":
                 self._has_found = True
                 self._record.found(*args)
-                self._record.is_resuming = not MIXES_MENDED
                 for each, values in self._early:
                     getattr(self._record, each)(*values)
-                self._record.is_resuming = False
             case _ if self._has_found:
                 getattr(self._record, name)(*args)
             case _:

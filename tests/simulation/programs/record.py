@@ -5,8 +5,8 @@ a tape: the id of each action at the moment it is applied. A handler that begins
 attempt is the one that landed. At a rest, when nothing is under way, the record replays the tape since the last rest on
 the model, and compares answers and shown values with the states along it.
 
-After a kill, some actions at the end of the tape may be lost, and none before an action that is kept. The cells that
-the next process finds say how many.
+After a kill, some actions at the end of the tape may be lost, and none before an action of the same space that is kept.
+The cells that the next process finds say how many.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from headwater import Refused
 from tests.simulation.programs.build import NaiveProgram
 from tests.simulation.programs.description import ANN, By, PieceClass, Program, Remake, Send, Transact, Write
-from tests.simulation.programs.naive import Address, World, reads_of
+from tests.simulation.programs.naive import Address, CellDeclaration, World, reads_of
 
 __all__ = [
     "DONE",
@@ -165,7 +165,6 @@ class Record:
         self._refused = 0  # follow-ups that were refused
         self._has_closed = False  # a piece was closed or deleted
         self._fresh: set[str] = set()  # computeds that ran, and nothing that they read changed since
-        self.is_resuming = False  # values on their way are not compared: pieces that come back show mixes
 
     # ---- what happens ------------------------------------------------------------------------------------
 
@@ -211,9 +210,6 @@ class Record:
 
     def show(self, piece: str, effect: str, values: tuple[Any, ...]) -> None:
         """An effect ran."""
-        if self.is_resuming:
-            self._show_at_start(piece, effect, values)
-            return
         series = self._effects.get((piece, effect))
         if series is None or piece not in self._open:
             self._mixes.append(Mismatch(f"{piece}.{effect} ran, and {piece} is not open"))
@@ -223,11 +219,6 @@ class Record:
             check_whole(self.naive, piece.partition("@")[0], effect, values)
         except Mismatch as mismatch:
             self._mixes.append(mismatch)
-
-    def _show_at_start(self, piece: str, effect: str, values: tuple[Any, ...]) -> None:
-        """An effect ran before the first step of a process: only its last value counts."""
-        series = self._effects[piece, effect]
-        series.last, series.has_last, series.is_unsure = values, True, False
 
     def watch(self, number: int, piece: str, member: str, window: str = ANN) -> None:
         # A cell is told once more when it is written for the first time, an `each` when its piece is stopped.
@@ -281,17 +272,18 @@ class Record:
         self._first_written = self._world.cells.keys() - self._written_before
 
     def _check_runs(self, runs: Mapping[str, int], states: list[Any]) -> None:
-        """A computed runs at most once for each change of a value that it reads, and once if it was not up to date.
+        """A node runs at most once for each change of a value that it reads, and once if it was not up to date.
 
         It is up to date for certain if it ran that often: a run may have come before the last change.
         """
         for piece in self._program.pieces:
             for member in self._program.class_named(piece.of).members:
-                is_shared = member.scope == "space"
-                if member.name[0] != "c" or member.kind not in ("number", "pair", "table") or not is_shared:
+                is_computed = member.name[0] == "c" and member.kind in ("number", "pair", "table")
+                if not (is_computed or member.kind == "effect") or member.scope != "space":
                     continue
                 node = f"{piece.name}:{member.name}"
-                ran = runs.get(node, 0)
+                # An effect is one node for each window.
+                ran = max([runs[each] for each in runs if each.partition(" of ")[0] == node], default=0)
                 changes = self._changes(piece.name, member.name, states)
                 most = changes + (node not in self._fresh)
                 if ran > most:
@@ -441,40 +433,73 @@ class Record:
 
     def found(self, cells: Mapping[tuple[str, str], Any]) -> None:
         """The cells that the first process after a kill finds. They say which actions landed."""
-        acknowledged = self._last_acknowledged()
-        first = self._checked
+        start, first = self._world.cells, self._checked
+        tail = self._tape[first:]
+        done = {eid for eid in tail if self._answers.get(eid, ("",))[0] == DONE}
         states = self._states()
         for series in [*self._effects.values(), *self._sinks.values()]:
             if series.shown:
                 self._check_shown(series, first, states)
                 series.is_unsure = self._is_killed
-        states, first = states[acknowledged - first :], acknowledged
         self._looks.clear()
         self._answers.clear()
         self._sinks.clear()
-        missing = []
-        for at, state in reversed(list(enumerate(states))):
-            self._world.restore(state)
-            missing = [
-                f"{piece}.{member} is {value!r}, not {member_value(piece, member)(self.naive)!r}"
-                for (piece, member), value in cells.items()
-                if member_value(piece, member)(self.naive) != value
-            ]
-            if not missing:
-                del self._tape[first + at :]
-                break
-        if missing:
-            raise Mismatch(f"what a process found after a kill answered to no end of the tape: {missing[0]}")
+        self._replay_landed(start, tail, done, cells)
+        if self._is_killed:
+            self._forget_uncertain(start)
         self._checked = len(self._tape)
         self._written_before = set(self._world.cells)
         for series in self._effects.values():
             series.since = len(self._tape)
         self._take_code()
 
-    def _last_acknowledged(self) -> int:
-        """The length of the shortest end of the tape that has every acknowledged action."""
-        done = [at + 1 for at, eid in enumerate(self._tape) if self._answers.get(eid, ("",))[0] == DONE]
-        return max([self._checked, *done])
+    def _forget_uncertain(self, certain: Mapping[Address, Any]) -> None:
+        """Take first writes of a default as lost with their process: then the next write is the first one."""
+        kept = {}
+        for (path, name), value in self._world.cells.items():
+            declared = type(self.naive.pieces.get(path)).__dict__.get(name)
+            is_default = isinstance(declared, CellDeclaration) and declared.default == value
+            if (path, name) in certain or not is_default:
+                kept[path, name] = value
+        self._world.restore(kept)
+
+    def _replay_landed(
+        self, start: dict[Address, Any], tail: list[int], done: set[int], cells: Mapping[tuple[str, str], Any]
+    ) -> None:
+        """Replay the actions at the end of the tape that landed, by the cells that were found.
+
+        Of each space some last actions may be lost, and none before an acknowledged one. Spaces do not wait for each
+        other.
+        """
+        order = [eid for at, eid in enumerate(tail) if eid not in tail[at + 1 :]]
+        spaces: dict[str, list[int]] = {}
+        for eid in order:
+            spaces.setdefault(self._space_of(self._actions[eid]), []).append(eid)
+        least = [max([at + 1 for at, eid in enumerate(eids) if eid in done], default=0) for eids in spaces.values()]
+        ranges = [range(low, len(eids) + 1) for low, eids in zip(least, spaces.values(), strict=True)]
+        missing: list[str] = []
+        for kept in sorted(itertools.product(*ranges), key=sum, reverse=True):
+            landed = {eid for count, eids in zip(kept, spaces.values(), strict=True) for eid in eids[:count]}
+            self._world.restore(start)
+            for eid in order:
+                if eid in landed:
+                    apply(self.naive, self._actions[eid])
+            missing = [
+                f"{piece}.{member} is {value!r}, not {member_value(piece, member)(self.naive)!r}"
+                for (piece, member), value in cells.items()
+                if member_value(piece, member)(self.naive) != value
+            ]
+            if not missing:
+                self._tape[len(self._tape) - len(tail) :] = [eid for eid in order if eid in landed]
+                return
+        raise Mismatch(f"what a process found after a kill answered to no end of the tape: {missing[0]}")
+
+    def _space_of(self, action: Action) -> str:
+        """The space that an action writes."""
+        while isinstance(action, By):
+            action = cast(Action, action.step)
+        piece = action.writes[0].piece if isinstance(action, Transact) else action.piece
+        return self._program.piece_named(piece).space
 
 
 def _told(values: list[Any]) -> str:
