@@ -1,9 +1,9 @@
-"""The tree of commands, and what becomes of their errors.
+"""The tree of commands, their exit codes, and the output of errors.
 
-Owns exit codes: 0 for success, 1 for what the engine refused or found, 2 for a command written wrong, 3 for an
-answer that standard output did not take (1 would say that `verify` found something), and what a shell shows for
-SIGINT and SIGPIPE. An error of Headwater is its message on standard error, never a traceback; any other exception
-is a bug and is left alone. A command's module is loaded when it is used: help has to be quick.
+Exit codes: 0 for success, 1 if the engine refused or found something, 2 for a wrong command line, 3 if standard output
+did not take the answer (1 would mean that `verify` found something), and those of a shell for SIGINT and SIGPIPE. An
+error of Headwater is printed as its message on standard error, without a traceback; any other exception is a defect and
+is not caught. The module of a command is loaded when the command is used, so that help is quick.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 from cyclopts import App, CycloptsError
 
 import headwater
-from headwater.cli.output import BAD_USAGE, FAILED, UNWRITTEN, OutputFailed, complain, console
+from headwater.cli.output import BAD_USAGE, FAILED, UNWRITTEN, OutputFailed, console, print_error
 from headwater.errors import HeadwaterError
 
 INTERRUPTED: Final = 128 + 2  # SIGINT
-NOBODY_READS: Final = 128 + 13  # SIGPIPE: `headwater log ... | head` is no failure to talk about
+BROKEN_PIPE: Final = 128 + 13  # SIGPIPE: `headwater log ... | head` is not an error
 
 COMMANDS: Final = {
     "new": (
@@ -71,7 +71,7 @@ COMMANDS: Final = {
     "keys": ("keys:keys", "Make and list the keys that tokens are signed with."),
     "token": ("keys:make_token", "A token that proves to a server of this directory that its bearer is USER."),
 }
-"""Where each command is, and what the list of commands says of it: the beginning of its own help."""
+"""The function of each command, and its line in the list of commands, which is the beginning of its own help."""
 GROUPS: Final = {"branch", "keys"}
 
 app = App(
@@ -87,38 +87,38 @@ for _number, (_name, (_place, _help)) in enumerate(COMMANDS.items()):
 
 
 def run(tokens: Sequence[str]) -> int:
-    """Run one command line and answer its exit code."""
+    """Run one command line and return its exit code."""
     try:
-        return _answered(tokens)
+        return _run_command(tokens)
     except HeadwaterError as error:
-        complain(str(error))
+        print_error(str(error))
         return FAILED
     except OutputFailed as failed:
         if failed.is_closed_pipe:
-            return NOBODY_READS
-        complain(f"{failed}. The answer is lost; what the command changed, if anything, stays changed.")
+            return BROKEN_PIPE
+        print_error(f"{failed}. The answer is lost; what the command changed, if anything, stays changed.")
         return UNWRITTEN
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def _answered(tokens: Sequence[str]) -> int:
+def _run_command(tokens: Sequence[str]) -> int:
     app.console = console()
     if tokens and tokens[0] in COMMANDS.keys() - GROUPS:
-        app[tokens[0]].help = None  # Then it is what the command itself says, not its line in the list.
+        app[tokens[0]].help = None  # Its help is then the command's docstring, not its line in the list.
     try:
         command, bound, _ = app.parse_args(
             list(tokens), exit_on_error=False, print_error=False, error_console=console(stderr=True)
         )
     except CycloptsError as error:
-        complain(*str(error).split("\n"), f"Try: headwater {' '.join(_commands_in(tokens))}--help")
+        print_error(*str(error).split("\n"), f"Try: headwater {' '.join(_known_commands(tokens))}--help")
         return BAD_USAGE
     code = command(*bound.args, **bound.kwargs)
     return code if isinstance(code, int) else 0
 
 
-def _commands_in(tokens: Sequence[str]) -> list[str]:
-    """The command that was meant, as far as it exists, with a space after each word."""
+def _known_commands(tokens: Sequence[str]) -> list[str]:
+    """Return the part of a command line that names existing commands, with a space after each word."""
     found: list[str] = []
     at = app
     for token in tokens:

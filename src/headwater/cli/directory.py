@@ -1,12 +1,10 @@
-"""Opening a space for one command, without making anything that is not there.
+"""Data directories for commands: open a space without creating it, and find the process that serves a directory.
 
-Owns the checks that come before the engine's own: a command that looks at a directory or a space that does
-not exist says so instead of creating it, and what lies beside the spaces without being one is left alone. Never
-keeps a directory open past its command.
+A command about a directory or space that does not exist fails instead of creating it, and files beside the spaces are
+left alone. No directory stays open after its command.
 
-Where the process is that owns a data directory: the address it serves on, written beside the data.
-
-Owns that file. It says something only while its writer lives: whoever reads it has found the directory locked.
+A process that serves a directory writes its address to a file there. The file counts only while the directory is
+locked: a reader has found the directory in use.
 """
 
 from __future__ import annotations
@@ -42,8 +40,8 @@ def open_directory(path: Path) -> Iterator[Directory]:
         yield directory
 
 
-def sizes_in(path: Path) -> dict[str, int]:
-    """The spaces of a directory that is open here, whoever opened it, and how many bytes the file of each has."""
+def space_sizes(path: Path) -> dict[str, int]:
+    """Return the size in bytes of each space's file. The directory may be open in another process."""
     from headwater.engine.directory import SUFFIX  # noqa: PLC0415 (help is quick)
 
     files = sorted(file for file in path.glob(f"*{SUFFIX}") if file.is_file() and is_space_name(file.stem))
@@ -66,13 +64,13 @@ def open_space(path: Path, name: str) -> Iterator[Engine]:
 ADDRESS_FILE: Final = "owner.url"
 
 
-def url_of(host: str, port: int) -> str:
+def format_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @contextmanager
-def announced(directory: Path, url: str) -> Iterator[None]:
-    """While this process serves a directory, other commands find it there."""
+def announce_address(directory: Path, url: str) -> Iterator[None]:
+    """Write the address of this process to the directory while it serves it."""
     file = directory / ADDRESS_FILE
     file.write_text(f"{url}\n", encoding="utf-8")
     try:
@@ -81,8 +79,8 @@ def announced(directory: Path, url: str) -> Iterator[None]:
         file.unlink(missing_ok=True)
 
 
-def address_of(directory: Path) -> str | None:
-    """Where its owner serves it, if it does."""
+def owner_address(directory: Path) -> str | None:
+    """Return the address that the owner of a directory serves it on, or None."""
     try:
         return (directory / ADDRESS_FILE).read_text(encoding="utf-8").strip() or None
     except FileNotFoundError:

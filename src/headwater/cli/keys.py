@@ -1,4 +1,6 @@
-"""`headwater keys` and `headwater token`: who may say who they are. Needs the extra `server`."""
+"""`headwater keys` and `headwater token`: keys of a directory, and tokens that prove a user's name. Needs the extra
+`server`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from contextlib import contextmanager
 
 from cyclopts import App
 
-from headwater.cli.output import OK, DirectoryPath, Json, print_json, say
+from headwater.cli.output import OK, DirectoryPath, Json, print_answer, print_json
 from headwater.errors import AbsentError
 
 keys = App(name="keys", help_format="markdown", help="Make and list the keys that tokens are signed with.")
@@ -15,7 +17,7 @@ keys = App(name="keys", help_format="markdown", help="Make and list the keys tha
 
 @contextmanager
 def server_extra() -> Iterator[None]:
-    """Says what to install where a part of the server is missing."""
+    """Raise AbsentError with the command that installs the extra, if a package of the server is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -40,7 +42,7 @@ def new(directory: DirectoryPath, /, *, json: Json = False) -> int:
     if json:
         print_json({"key": id})
     else:
-        say(f"made key {id} in {directory}/keys. A server that runs already sees it when it starts again.")
+        print_answer(f"made key {id} in {directory}/keys. A server that runs already sees it when it starts again.")
     return OK
 
 
@@ -57,9 +59,9 @@ def list_keys(directory: DirectoryPath, /, *, json: Json = False) -> int:
     if json:
         print_json(list(found))
     elif found:
-        say(*found)
+        print_answer(*found)
     else:
-        say(f"{directory} has no keys yet: headwater keys new {directory}")
+        print_answer(f"{directory} has no keys yet: headwater keys new {directory}")
     return OK
 
 
@@ -86,5 +88,5 @@ def make_token(
     if json:
         print_json({"token": made, "user": user})
     else:
-        say(made)
+        print_answer(made)
     return OK

@@ -1,7 +1,7 @@
-"""Loading an application: its module, its classes of pieces, its file and what a browser is given of it.
+"""Loading an application: its module, its classes of pieces, its file and its page.
 
-A file is named by its stem, as Python names it for every importer, so that the classes have the same names whether the
-file is run as a script or by a command. Never starts anything.
+A file is imported under its stem, as Python names it for every importer, so that classes have the same names whether
+the file is run as a script or by a command. Loading starts nothing.
 
 Modules of the application are compiled from their source each time. Python's bytecode cache compares the size of a file
 and its modification time in whole seconds, so that an edit may run the code from before; `preview`, `verify --resume`
@@ -23,11 +23,11 @@ from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.piece import Piece
 
 PAGE: Final = "page"
-"""The folder beside an application that a browser is given."""
+"""The folder beside an application with the files for browsers."""
 MAIN: Final = "app.py"
-"""The file of an application that is named by its folder."""
+"""The file of an application that is given as a folder."""
 INSTALLED: Final = ("stdlib", "platstdlib", "purelib", "platlib")
-"""Paths of `sysconfig` below which the modules of no application are."""
+"""Paths of `sysconfig` that contain no modules of applications."""
 
 
 class SourceLoader(SourceFileLoader):
@@ -53,17 +53,19 @@ class SourceFolder:
 
 
 def _is_installed(folder: Path) -> bool:
-    """Whether its modules belong to Python or were installed. An application may be elsewhere below the prefix."""
+    """Return whether modules of a folder belong to Python or were installed. An application may be elsewhere below the
+    prefix.
+    """
     if "site-packages" in folder.parts or "dist-packages" in folder.parts:
         return True
     paths = sysconfig.get_paths()
     return any(folder.is_relative_to(Path(paths[name]).resolve()) for name in INSTALLED)
 
 
-def load(app: str) -> tuple[ModuleType, list[type[Piece]], Path]:
-    """An application by its file, its folder or its import path, with `:Class` for one class of it."""
+def load_application(app: str) -> tuple[ModuleType, list[type[Piece]], Path]:
+    """Load an application by its file, its folder or its import path, with `:Class` for one class of it."""
     name, _, wanted = app.partition(":")
-    module, file = _loaded(name)
+    module, file = _import_application(name)
     classes = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Piece)]
     found = list(dict.fromkeys(each for each in classes if each is not Piece))
     if not found:
@@ -77,12 +79,12 @@ def load(app: str) -> tuple[ModuleType, list[type[Piece]], Path]:
     return module, named, file
 
 
-def _loaded(name: str) -> tuple[ModuleType, Path]:
+def _import_application(name: str) -> tuple[ModuleType, Path]:
     file = Path(name).resolve()
     if file.is_dir() and (file / MAIN).is_file():
         file /= MAIN
     if file.suffix == ".py" and file.is_file():
-        return _import(file), file
+        return _import_file(file), file
     if file.suffix == ".py":
         raise AbsentError(
             f"{name} is no Python file: nothing is there. Write the file of the application, like shop.py"
@@ -92,8 +94,8 @@ def _loaded(name: str) -> tuple[ModuleType, Path]:
     raise AbsentError(f"{name} is no Python file: write the file of the application, like shop.py")
 
 
-def _import(file: Path) -> ModuleType:
-    _search(file.parent)
+def _import_file(file: Path) -> ModuleType:
+    _make_importable(file.parent)
     spec = importlib.util.spec_from_file_location(file.stem, file, loader=SourceLoader(file.stem, str(file)))
     if spec is None or spec.loader is None:
         raise AbsentError(f"{file} cannot be imported: write the file of the application, like shop.py")
@@ -111,20 +113,20 @@ def _import(file: Path) -> ModuleType:
 
 
 def _import_path(name: str) -> tuple[ModuleType, Path]:
-    _search(Path.cwd())
+    _make_importable(Path.cwd())
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # It was found, and misses something itself.
+            raise  # The module exists, and one of its imports does not.
         raise AbsentError(f"there is no module {name}: write the file of the application, like shop.py") from None
     if module.__file__ is None:
         raise AbsentError(f"{name} has no file: name the module of the application, like {name}.app")
     return module, Path(module.__file__).resolve()
 
 
-def _search(folder: Path) -> None:
-    """Let modules of a folder be imported, each from its source."""
+def _make_importable(folder: Path) -> None:
+    """Make modules of a folder importable, each from its source."""
     folder = folder.resolve()
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
@@ -134,7 +136,7 @@ def _search(folder: Path) -> None:
     importlib.invalidate_caches()
 
 
-def page_of(file: Path) -> Path | None:
-    """What a browser is given, if there is something."""
+def page_folder(file: Path) -> Path | None:
+    """Return the folder with files for browsers beside an application, or None."""
     folder = file.parent / PAGE
     return folder if folder.is_dir() else None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.loading import SourceFolder, load
+from headwater.cli.loading import SourceFolder, load_application
 
 APP = """
 from headwater import Cell, Piece, cell
@@ -50,7 +50,7 @@ def test_application_file_is_compiled_from_its_source(tmp_path: Path) -> None:
     app = tmp_path / "loaded_meter.py"
     old, new = (APP.format(helper="loaded_steps", default=value) for value in (1, 2))
     write_with_stale_bytecode(app, old, new)
-    module, _, file = load(str(app))
+    module, _, file = load_application(str(app))
     assert file == app
     assert module.DEFAULT == 2
 
@@ -62,7 +62,7 @@ def test_module_that_the_application_imports_is_compiled_from_its_source(tmp_pat
     write_with_stale_bytecode(file, "STEP = 1\n", "STEP = 2\n")
     app = tmp_path / "loaded_app.py"
     app.write_text(APP.format(helper=helper.removesuffix(".py").replace("/", "."), default=0))
-    module, _, _ = load(str(app))
+    module, _, _ = load_application(str(app))
     assert module.STEP == 2
 
 
@@ -75,7 +75,7 @@ def test_application_below_the_prefix_of_python_is_compiled_from_its_source(
     write_with_stale_bytecode(folder / "below_steps.py", "STEP = 1\n", "STEP = 2\n")
     app = folder / "below_app.py"
     app.write_text(APP.format(helper="below_steps", default=0))
-    module, _, _ = load(str(app))
+    module, _, _ = load_application(str(app))
     assert module.STEP == 2
 
 
@@ -98,5 +98,5 @@ def test_loading_writes_no_bytecode(tmp_path: Path) -> None:
     (tmp_path / "plain_steps.py").write_text("STEP = 1\n")
     app = tmp_path / "plain_app.py"
     app.write_text(APP.format(helper="plain_steps", default=0))
-    load(str(app))
+    load_application(str(app))
     assert not list(tmp_path.rglob("*.pyc"))

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from headwater.cli.app import run
-from headwater.cli.output import complain, say, shown, shown_json, table
+from headwater.cli.output import escape_json, escape_text, print_answer, print_error, print_table
 from headwater.data.patch import add, replace
 from headwater.engine.directory import Directory
 from headwater.protocol.commit import Commit, Provenance
@@ -191,9 +191,9 @@ class TestOtherPeopleSText:
         assert first["writes"][0]["value"] == {KEY: VALUE}
 
     def test_lines_cells_and_complaints_cannot_break_out(self, capsys: pytest.CaptureFixture[str]) -> None:
-        say("one\ntwo")
-        table(("a",), [("x\ny",), (("first", "sec\x1bond"),)])
-        complain("no\nheadwater: yes", "second line")
+        print_answer("one\ntwo")
+        print_table(("a",), [("x\ny",), (("first", "sec\x1bond"),)])
+        print_error("no\nheadwater: yes", "second line")
         captured = capsys.readouterr()
         assert [line.strip() for line in captured.out.splitlines()] == [
             r"one\ntwo", "a", r"x\ny", "first", r"sec\u001bond",
@@ -207,5 +207,5 @@ class TestOtherPeopleSText:
             "\U0001f468\u200d\U0001f469",
             "",
         ):
-            assert shown(text) == shown_json(text) == text
-        assert shown_json('{\n  "a": 1\n}') == '{\n  "a": 1\n}'
+            assert escape_text(text) == escape_json(text) == text
+        assert escape_json('{\n  "a": 1\n}') == '{\n  "a": 1\n}'

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.loading import load
+from headwater.cli.loading import load_application
 from headwater.cli.process.reload import Reload
 from headwater.runtime.api.runtime import Runtime
 from tests.unit.cli.kit_app import SHOP, imported, write_app
@@ -39,7 +39,7 @@ class Shop:
         return {node.id.partition(":")[2].partition(" of ")[0]: node.runs for node in self.rt.core.scheduler.registry}
 
     def look(self) -> bool:
-        return self.reload.look((self.rt,)) and self.reload.can_be_imported()
+        return self.reload.apply_changes((self.rt,)) and self.reload.can_be_imported()
 
     def write(self, old: str, new: str) -> None:
         text = self.file.read_text()
@@ -60,7 +60,7 @@ class Shop:
 def in_shop(tmp_path: Path, act: Callable[[Shop], Awaitable[None]], text: str = SHOP) -> None:
     async def main() -> None:
         file = write_app(tmp_path / "app", text)
-        module, _, _ = load(str(file))
+        module, _, _ = load_application(str(file))
         async with Runtime(str(tmp_path / "data")) as rt:
             shop = rt.space("shop", user="ann")
             cart: Any = await shop.open(vars(module)["Cart"], "ann")

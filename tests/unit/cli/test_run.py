@@ -17,7 +17,7 @@ from typing import IO
 import pytest
 
 from headwater.cli.app import run
-from headwater.cli.loading import load, page_of
+from headwater.cli.loading import load_application, page_folder
 from headwater.engine.directory import Directory
 from headwater.errors import AbsentError, AuthoringError
 from tests.unit.cli.kit_app import SHOP, imported, write_app
@@ -254,25 +254,25 @@ def test_with_reload_a_program_that_fails_waits_for_the_next_change(tmp_path: Pa
 class TestLoading:
     def test_a_module_is_named_by_its_file(self, tmp_path: Path) -> None:
         file = write_app(tmp_path)
-        module, classes, found = load(str(file))
+        module, classes, found = load_application(str(file))
         assert (module.__name__, found) == ("shop", file)
         assert [each.__schema__.name for each in classes] == ["shop.Cart"]
-        assert page_of(found) is None
+        assert page_folder(found) is None
 
     def test_one_class_of_it(self, tmp_path: Path) -> None:
         file = write_app(tmp_path, SHOP + "\n\nclass Other(Piece):\n    pass\n")
-        assert [each.__name__ for each in load(f"{file}:Other")[1]] == ["Other"]
+        assert [each.__name__ for each in load_application(f"{file}:Other")[1]] == ["Other"]
         with pytest.raises(AuthoringError, match="has no class Third"):
-            load(f"{file}:Third")
+            load_application(f"{file}:Third")
 
     def test_a_folder_with_an_app_in_it(self, tmp_path: Path) -> None:
         write_app(tmp_path / "shop", name="app")
-        assert load(str(tmp_path / "shop"))[0].__name__ == "app"
+        assert load_application(str(tmp_path / "shop"))[0].__name__ == "app"
 
     def test_an_import_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write_app(tmp_path / "ours", name="market")
         monkeypatch.chdir(tmp_path)
-        module, classes, file = load("ours.market")
+        module, classes, file = load_application("ours.market")
         assert (module.__name__, classes[0].__schema__.name) == ("ours.market", "ours.market.Cart")
         assert file == (tmp_path / "ours" / "market.py").resolve()
 
@@ -280,15 +280,15 @@ class TestLoading:
     def test_what_is_not_there(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         monkeypatch.chdir(tmp_path)
         with pytest.raises(AbsentError, match=r"shop\.py"):
-            load(name)
+            load_application(name)
 
     def test_a_file_without_pieces(self, tmp_path: Path) -> None:
         with pytest.raises(AuthoringError, match="has no class of pieces"):
-            load(str(write_app(tmp_path, "x = 1\n")))
+            load_application(str(write_app(tmp_path, "x = 1\n")))
 
     def test_a_program_that_raises_leaves_no_half_module_behind(self, tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError):
-            load(str(write_app(tmp_path, "1 / 0\n", name="broken_app")))
+            load_application(str(write_app(tmp_path, "1 / 0\n", name="broken_app")))
         assert "broken_app" not in sys.modules
 
     def test_without_keys_and_without_saying_that_this_is_fine_it_does_not_start(

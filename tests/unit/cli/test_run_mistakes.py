@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.app import run
-from headwater.cli.loading import load
+from headwater.cli.loading import load_application
 from headwater.errors import AbsentError, AuthoringError
 from tests.unit.cli.kit_app import SHOP, imported, write_app
 from tests.unit.cli.test_run import LIMIT_S, running
@@ -49,7 +49,7 @@ def test_an_application_that_opens_nothing_is_told_so_and_runs(tmp_path: Path) -
 def test_a_class_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
     file = write_app(tmp_path, SHOP + "\n\nclass Other(Piece):\n    pass\n")
     with pytest.raises(AuthoringError, match=r"has no class Crt\. Its classes of pieces: Cart, Other\.$"):
-        load(f"{file}:Crt")
+        load_application(f"{file}:Crt")
 
 
 @pytest.mark.parametrize("name", ["missing.py", "deeper/missing.py"])
@@ -58,7 +58,7 @@ def test_a_file_that_is_not_there_is_said_to_be_none(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AbsentError, match=f"^{name} is no Python file: nothing is there"):
-        load(name)
+        load_application(name)
 
 
 def test_a_worker_without_a_space_is_told_how_to_name_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

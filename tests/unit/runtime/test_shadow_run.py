@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headwater.cli.data.stored_nodes import known_of
+from headwater.cli.data.stored_nodes import load_stored_nodes
 from headwater.data.address import DocKey
 from headwater.data.value import MaybeValue
 from headwater.engine import Directory
@@ -32,7 +32,7 @@ def test_progress_is_told_for_each_node(tmp_path: Path) -> None:
             def read(space: str, doc: DocKey) -> MaybeValue:
                 return directory.space(space).read(doc).value
 
-            await shadowed(known_of(asked, [SPACE]), read, lambda done, total: told.append((done, total)))
+            await shadowed(load_stored_nodes(asked, [SPACE]), read, lambda done, total: told.append((done, total)))
         assert told == [(done, ALL) for done in range(ALL + 1)]
 
     run(story)

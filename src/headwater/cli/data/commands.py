@@ -1,12 +1,9 @@
-"""`headwater get`, `set`, `send`, `log`, `why` and `graph`: looking into a space, and acting in it.
+"""`headwater get`, `set`, `send`, `log`, `why`, `graph` and `intents`: reading a space, acting in it, and events on
+their way.
 
-Owns what these commands print. WHERE is a data directory or the address of a server; a directory that a running
-process serves is asked through that process. A member of a piece is written PIECE.MEMBER, a path inside it after #.
-
-`headwater intents`: every event that is on its way, from its sending to its end.
-
-Owns what is printed of them. Of a directory that nobody serves it is what is stored and waits for somebody; of one that
-runs, also what it has in hand, what that waits for, to whom it lost, and how the last ones ended.
+WHERE is a data directory or the address of a server; a directory that a running process serves is asked through that
+process. A member of a piece is written PIECE.MEMBER, a path inside it after #. `intents` on a directory that no process
+serves lists stored events; otherwise also events in the runtime, with their waits, conflicts and outcomes.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from cyclopts import Parameter
 
 from headwater.cli.data.target import ask
-from headwater.cli.output import OK, Json, SpaceName, print_json, say, short, table, when
+from headwater.cli.output import OK, Json, SpaceName, format_short, format_time, print_answer, print_json, print_table
 from headwater.data.codec import from_json_form
 from headwater.data.json_form import JsonForm
 from headwater.errors import AbsentError, AuthoringError, DirectoryInUseError
@@ -99,7 +96,7 @@ def set_value(
     if json:
         print_json(found)
     else:
-        say(f"{place} is {short(from_json_form(found['value']))}")
+        print_answer(f"{place} is {format_short(from_json_form(found['value']))}")
     return OK
 
 
@@ -169,23 +166,23 @@ def log(
         print_json(found)
         return OK
     if since is None and found["kept_from"] > 1:
-        say(f"history before seq {found['kept_from']} was compacted away")
-    table(
+        print_answer(f"history before seq {found['kept_from']} was compacted away")
+    print_table(
         ("seq", "time", "session", "branch", "node", "wrote"),
         [
             (
                 str(each["seq"]),
-                when(each["at_us"]),
+                format_time(each["at_us"]),
                 f"{each['session']} {each['local_seq']}",
                 each["branch"],
                 each["node"],
-                _written(each),
+                _list_writes(each),
             )
             for each in found["commits"]
         ],
     )
     if found["next"] is not None:
-        say(f"more: --since {found['next']}")
+        print_answer(f"more: --since {found['next']}")
     return OK
 
 
@@ -223,16 +220,16 @@ def why(
             wrote = step["end"]
         else:
             who = step["node"] or f"session {step['session']}"
-            wrote = f"seq {step['seq']}, {when(step['at_us'])}, by {who}"
+            wrote = f"seq {step['seq']}, {format_time(step['at_us'])}, by {who}"
             wrote += f" ({step['end']})" if step["end"] else ""
-        say(f"{'  ' * step['level']}{'because of ' if step['level'] else ''}{step['address']}: {wrote}")
+        print_answer(f"{'  ' * step['level']}{'because of ' if step['level'] else ''}{step['address']}: {wrote}")
     if last is not None:
-        say(*_last_run(last))
+        print_answer(*_describe_last_run(last))
     return OK
 
 
-def _last_run(last: Any) -> list[str]:
-    """What was observed of the last run of a node, in words."""
+def _describe_last_run(last: Any) -> list[str]:
+    """Describe the observation of a node's last run."""
     cause = last["cause"]
     if cause is None:
         because = "its first one, or another try"
@@ -240,7 +237,7 @@ def _last_run(last: Any) -> list[str]:
         because = f"because of {cause['address']}"
     else:
         who = cause["node"] or f"session {cause['session']}"
-        because = f"because of {cause['address']}, seq {cause['seq']}, {when(cause['at_us'])}, by {who}"
+        because = f"because of {cause['address']}, seq {cause['seq']}, {format_time(cause['at_us'])}, by {who}"
     lines = [f"last run: {because}; it took {last['took_us']} us{', and failed' if last['failed'] else ''}"]
     if not last["comparable"]:
         lines.append("  nobody can compare it with a later one: it runs again at a start")
@@ -280,11 +277,11 @@ def graph(
     if dot:
         if "dot" not in found:
             raise AuthoringError("nothing runs there: name the application with --app, or let it run")
-        say(*found["dot"].splitlines())
+        print_answer(*found["dot"].splitlines())
     elif json:
         print_json(found)
     elif "pieces" in found:
-        table(
+        print_table(
             ("piece", "class", "given"),
             [
                 (each["piece"], each["class"], [f"{name} = {to}" for name, to in each["inputs"].items()])
@@ -292,9 +289,9 @@ def graph(
             ],
         )
     elif not found["nodes"]:
-        say(f"nothing is computed in {space} now: nobody looks at anything")
+        print_answer(f"nothing is computed in {space} now: nobody looks at anything")
     else:
-        table(
+        print_table(
             ("node", "kind", "status", "demand", "runs", "reads"),
             [
                 (
@@ -312,13 +309,13 @@ def graph(
 
 
 def _status(each: Any) -> list[str]:
-    """What a node is, with how it came back, or why no start will ever find it clean."""
+    """Describe the state of a node, how it was resumed, or why it can never be found clean."""
     came = [f"as of seq {each['as_of']}"] if each["as_of"] and not each["runs"] else []
     return [each["status"], *came, *([f"runs at every start: {each['opaque']}"] if each["opaque"] else [])]
 
 
 def _parsed(what: str, text: str) -> Any:
-    import msgspec  # noqa: PLC0415 (only for what is written)
+    import msgspec  # noqa: PLC0415 (needed by commands that write)
 
     try:
         return msgspec.json.decode(text)
@@ -326,8 +323,8 @@ def _parsed(what: str, text: str) -> Any:
         raise AuthoringError(f"{what} is {text!r}, which is no JSON ({error}). A text has quotes: '\"tea\"'.") from None
 
 
-def _written(each: Any) -> list[str]:
-    """What a commit wrote, a line each, as far as it can be taken in at a glance."""
+def _list_writes(each: Any) -> list[str]:
+    """List the writes of a commit, a line each, up to a limit."""
     places = [f"{write['kind']} {write['address']}" for write in each["writes"]]
     if not places:
         sent = len(each["events"]) + len(each["records"])
@@ -371,14 +368,14 @@ def intents(
             _print(rows)
         return OK
     waiting, seen, said = Event(), dict[str, Any](), ""
-    while True:  # Until whoever asked interrupts it.
+    while True:  # Until it is interrupted.
         for row in rows:
             state = {name: row.get(name) for name in ("state", "attempts", "conflict", "winner", "error")}
             if seen.get(row["id"]) != state:
                 if json:
                     print_json(row)
                 else:
-                    say(_line(row))
+                    print_answer(_line(row))
         seen = {
             row["id"]: {name: row.get(name) for name in ("state", "attempts", "conflict", "winner", "error")}
             for row in rows
@@ -387,38 +384,41 @@ def intents(
         try:
             rows = ask(where, asked, token=token)
         except DirectoryInUseError as error:
-            # A program has opened it, and does not serve it: when it is over, this goes on.
+            # A program has the directory open and does not serve it. This goes on when the program ends.
             if str(error) != said:
                 said = str(error)
-                say(said)
+                print_answer(said)
 
 
 def _print(rows: list[Any]) -> None:
     if not rows:
-        say("nothing is on its way")
+        print_answer("nothing is on its way")
         return
-    table(
+    print_table(
         ("sent", "handler", "state", "attempts", "why"),
-        [(when(row["sent_us"]), row["stream"], _state(row), str(row["attempts"]), _why(row)) for row in rows],
+        [
+            (format_time(row["sent_us"]), row["stream"], _state(row), str(row["attempts"]), _describe_wait(row))
+            for row in rows
+        ],
     )
 
 
 def _line(row: Any) -> str:
-    why = "; ".join(_why(row))
+    why = "; ".join(_describe_wait(row))
     attempts = f", {row['attempts']} attempts" if row["attempts"] > 1 else ""
-    return f"{when(row['sent_us'])} {row['stream']}: {_state(row)}{attempts}{f' ({why})' if why else ''}"
+    return f"{format_time(row['sent_us'])} {row['stream']}: {_state(row)}{attempts}{f' ({why})' if why else ''}"
 
 
 def _state(row: Any) -> str:
     if row.get("due_us") and row["ended_us"] is None:
-        return f"{row['state']}, due {when(row['due_us'])}"
+        return f"{row['state']}, due {format_time(row['due_us'])}"
     if row.get("next_try_us"):
-        return f"{row['state']}, next try {when(row['next_try_us'])}"
+        return f"{row['state']}, next try {format_time(row['next_try_us'])}"
     return str(row["state"])
 
 
-def _why(row: Any) -> list[str]:
-    """To whom it lost, what it waits for, and what went wrong."""
+def _describe_wait(row: Any) -> list[str]:
+    """Describe the conflict, the wait and the error of an event."""
     lost = [f"lost {row['conflict']} to {row['winner']}"] if row["conflict"] else []
     waits = [f"waits for {row['waits']}"] if row.get("waits") else []
     return [*lost, *waits, *(row[name] for name in ("advice", "error") if row[name])]

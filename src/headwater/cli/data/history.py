@@ -1,8 +1,6 @@
-"""`headwater spaces` and `compact`: which spaces there are, and giving up the old history of one.
+"""`headwater spaces`, `compact` and `branch`: the spaces of a directory, their history and their branches.
 
-`headwater branch`: list, make, compare, merge and delete branches of a space.
-
-Owns what these commands print. A directory that somebody serves is asked through that process, as by the others.
+A directory that a process serves is asked through that process.
 """
 
 from __future__ import annotations
@@ -14,8 +12,20 @@ from cyclopts import App
 
 from headwater.cli.data.commands import Token, User, Where
 from headwater.cli.data.target import ask
-from headwater.cli.directory import sizes_in
-from headwater.cli.output import FAILED, OK, Json, SpaceName, counted, print_json, remark, say, short, table, when
+from headwater.cli.directory import space_sizes
+from headwater.cli.output import (
+    FAILED,
+    OK,
+    Json,
+    SpaceName,
+    count_noun,
+    format_short,
+    format_time,
+    print_answer,
+    print_json,
+    print_note,
+    print_table,
+)
 from headwater.data.codec import from_json_form
 from headwater.engine.directory import SUFFIX
 from headwater.protocol.command_messages import CommandQuestion
@@ -31,17 +41,17 @@ def spaces(where: Where, /, *, user: User = "", token: Token = "", json: Json = 
     if json:
         print_json(found)
     elif found:
-        table(("space", "bytes"), [(each["name"], str(each["bytes"])) for each in found])
+        print_table(("space", "bytes"), [(each["name"], str(each["bytes"])) for each in found])
     else:
-        say(f"{where} holds no space yet")
+        print_answer(f"{where} holds no space yet")
     for stray in () if "://" in where else _strays(Path(where)):
-        remark(f"headwater: {stray} in {where} is no space, and was left alone")
+        print_note(f"headwater: {stray} in {where} is no space, and was left alone")
     return OK
 
 
 def _strays(path: Path) -> list[str]:
-    """What is named like a space and is none, as it is called in the directory."""
-    there = sizes_in(path)
+    """List files that are named like a space and are none."""
+    there = space_sizes(path)
     return sorted(file.name for file in path.glob(f"*{SUFFIX}") if file.stem not in there)
 
 
@@ -65,18 +75,18 @@ def compact(
         print_json({"kept_from": kept_from, "asked": before, "last_seq": last_seq})
         return OK
     if not last_seq:
-        say("there is no history yet")
+        print_answer("there is no history yet")
     elif kept_from < before:
-        say(f"history is kept from seq {kept_from}, not {before}: {_why_kept(before, found)}")
+        print_answer(f"history is kept from seq {kept_from}, not {before}: {_why_kept(before, found)}")
     elif kept_from == found["was_kept_from"]:
-        say(f"history is kept from seq {kept_from}, as it was before")
+        print_answer(f"history is kept from seq {kept_from}, as it was before")
     else:
-        say(f"history is kept from seq {kept_from}")
+        print_answer(f"history is kept from seq {kept_from}")
     return OK
 
 
 def _why_kept(before: int, found: Any) -> str:
-    """Why compaction stopped before the seq it was asked for."""
+    """Say why compaction stopped before the seq it was asked for."""
     fork, last_seq = found["first_fork"], found["last_seq"]
     if fork is not None and fork["seq"] + 1 < min(before, last_seq):
         return f"branch {fork['branch']!r} begins as {fork['parent']!r} was at seq {fork['seq']}"
@@ -85,7 +95,7 @@ def _why_kept(before: int, found: Any) -> str:
     return f"seq {before} is in the middle of a wave that begins there"
 
 
-_LISTED: Final = 100  # changed documents of a page, and changes that are listed for a person
+_LISTED: Final = 100  # changed documents of a page, and changes printed for people
 
 branch = App(name="branch", help_format="markdown", help="List, make, compare, merge and delete branches of a space.")
 
@@ -117,21 +127,21 @@ def list_branches(
     if json:
         print_json(found)
         return OK
-    table(
+    print_table(
         ("branch", "from", "at seq", "created", "merged up to"),
         [
             (
                 each["name"],
                 each["parent"] or "",
                 str(each["fork_seq"]) if each["parent"] else "",
-                when(each["created_us"]),
+                format_time(each["created_us"]),
                 str(each["merged_seq"] or ""),
             )
             for each in found["branches"]
         ],
     )
     if found["next"] is not None:
-        say(f"more: --after {found['next']}")
+        print_answer(f"more: --after {found['next']}")
     return OK
 
 
@@ -166,7 +176,7 @@ def new(
     if json:
         print_json(made)
     else:
-        say(f"branch {made['name']!r} begins as {parent!r} was at seq {made['fork_seq']}")
+        print_answer(f"branch {made['name']!r} begins as {parent!r} was at seq {made['fork_seq']}")
     return OK
 
 
@@ -201,7 +211,7 @@ def diff(
     else:
         _say_diff(found)
         if found["next"] is not None:
-            say(f"more: --after {found['next']}")
+            print_answer(f"more: --after {found['next']}")
     return OK
 
 
@@ -222,13 +232,13 @@ def merge(
     else:
         _say_diff(found)
         if seq is not None:
-            say(f"merged into {found['parent']!r} at seq {seq}")
+            print_answer(f"merged into {found['parent']!r} at seq {seq}")
         elif not found["changes"]:
-            say("nothing to merge")
+            print_answer("nothing to merge")
     if found["collisions"]:
         if not json:
             where_else = f"make them on {found['parent']!r}"
-            say(f"nothing was merged. Undo these changes on {name!r} or {where_else}, then try again.")
+            print_answer(f"nothing was merged. Undo these changes on {name!r} or {where_else}, then try again.")
         return FAILED
     return OK
 
@@ -245,27 +255,31 @@ def delete(
     if json:
         print_json(deleted)
     else:
-        say(f"branch {name!r} is deleted")
+        print_answer(f"branch {name!r} is deleted")
     return OK
 
 
 def _say_diff(found: Any) -> None:
     changes, collisions = found["changes"], found["collisions"]
-    where = f"{counted(len(changes), 'change')} in {counted(found['documents'], 'document')}"
-    say(f"{found['branch']!r} against {found['parent']!r}: {where}")
+    where = f"{count_noun(len(changes), 'change')} in {count_noun(found['documents'], 'document')}"
+    print_answer(f"{found['branch']!r} against {found['parent']!r}: {where}")
     if changes:
-        table(
+        print_table(
             ("change", "address", "value"),
             [
-                (each["kind"], each["address"], "" if each["value"] is None else short(from_json_form(each["value"])))
+                (
+                    each["kind"],
+                    each["address"],
+                    "" if each["value"] is None else format_short(from_json_form(each["value"])),
+                )
                 for each in changes[:_LISTED]
             ],
         )
         _say_rest(found, len(changes) - _LISTED, "change")
-    say(*(f"collides: {each['says']}" for each in collisions[:_LISTED]))
+    print_answer(*(f"collides: {each['says']}" for each in collisions[:_LISTED]))
     _say_rest(found, len(collisions) - _LISTED, "collision")
 
 
 def _say_rest(found: Any, rest: int, noun: str) -> None:
     if rest > 0:
-        say(f"and {counted(rest, noun)} more: headwater branch diff ... {found['branch']} --json lists all")
+        print_answer(f"and {count_noun(rest, noun)} more: headwater branch diff ... {found['branch']} --json lists all")

@@ -1,7 +1,8 @@
-"""`headwater nodes` and `headwater backlog`: what nodes last did, whether it still holds, and what that costs by piece.
+"""`headwater nodes` and `headwater backlog`: the last runs of nodes, whether their reads are current, and the cost by
+piece.
 
-Owns what is printed of them. A directory that somebody serves is asked through that process, as by the other commands;
-only owners of a space are answered. What the code is today is not looked at: `headwater preview` does that.
+A directory that a process serves is asked through that process; only owners of a space get an answer. The code of today
+is not considered: `headwater preview` does that.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from typing import Any, Final
 
 from headwater.cli.data.commands import Token, User, Where
 from headwater.cli.data.target import ask
-from headwater.cli.output import OK, Json, SpaceName, counted, print_json, say, table
+from headwater.cli.output import OK, Json, SpaceName, count_noun, print_answer, print_json, print_table
 from headwater.protocol.command_messages import CommandQuestion
 
 SHOWN: Final = 3
-"""Addresses of a node, or of a piece, that are shown to people."""
+"""Addresses of a node, or of a piece, that are printed."""
 
 
 def nodes(
@@ -68,26 +69,26 @@ def nodes(
         print_json(found)
         return OK
     if not found["nodes"] and found["next"] is None:
-        say(f"nothing is known of such nodes in {space}")
+        print_answer(f"nothing is known of such nodes in {space}")
         return OK
-    table(
+    print_table(
         ("node", "kind", "generation", "state", "took", "changed", "verified", "because of"),
         [
             (
                 each["node"],
                 each["kind"],
                 str(each["generation"]),
-                _state(each),
-                took(each["took_us"]),
+                _describe_state(each),
+                format_duration(each["took_us"]),
                 f"seq {each['changed_at']}" if each["changed_at"] else "",
                 f"seq {each['verified_at']}",
-                _because(each),
+                _list_causes(each),
             )
             for each in found["nodes"]
         ],
     )
     if found["next"] is not None:
-        say(f"more: --after {found['next']}")
+        print_answer(f"more: --after {found['next']}")
     return OK
 
 
@@ -125,14 +126,14 @@ def backlog(
         print_json(found)
         return OK
     if found["pieces"]:
-        table(
+        print_table(
             ("piece", "not clean", "nodes", "took", "written since"),
             [
                 (
                     each["piece"],
                     str(each["dirty"]),
                     str(each["nodes"]),
-                    took(each["took_us"]),
+                    format_duration(each["took_us"]),
                     _some(
                         [f"{cause['address']} at seq {cause['seq']}" for cause in each["causes"]]
                         + [f"unknown: read {space}" for space in each["unasked"]]
@@ -142,22 +143,23 @@ def backlog(
             ],
         )
         dirty, spent = (sum(each[name] for each in found["pieces"]) for name in ("dirty", "took_us"))
-        say(f"{counted(dirty, 'node')} of {counted(len(found['pieces']), 'piece')} took {took(spent)} in all")
+        pieces = count_noun(len(found["pieces"]), "piece")
+        print_answer(f"{count_noun(dirty, 'node')} of {pieces} took {format_duration(spent)} in all")
     elif found["next"] is None:
-        say(f"every node of {space} that is known is clean")
+        print_answer(f"every node of {space} that is known is clean")
     if found["next"] is not None:
-        say(f"more: --after {found['next']}")
+        print_answer(f"more: --after {found['next']}")
     return OK
 
 
-def _state(each: Any) -> str:
-    """With the spaces that it read, and that nobody here could ask whether that holds."""
+def _describe_state(each: Any) -> str:
+    """Describe the state of a node, with the spaces that could not be asked about its reads."""
     unasked = ", ".join(each["unasked"])
     return f"unknown: read {unasked}" if unasked and each["state"] == "unknown" else str(each["state"])
 
 
-def _because(each: Any) -> list[str]:
-    """What was written since, or else what made it run."""
+def _list_causes(each: Any) -> list[str]:
+    """List the writes since the last run, or else its cause."""
     if each["stale"]:
         return _some([f"{stale['address']} at seq {stale['seq']}" for stale in each["stale"]])
     return [] if each["cause"] is None else [each["cause"]]
@@ -168,8 +170,8 @@ def _some(lines: list[str]) -> list[str]:
     return lines if rest <= 0 else [*lines[:SHOWN], f"and {rest} more"]
 
 
-def took(us: int) -> str:
-    """A duration that can be taken in at a glance."""
+def format_duration(us: int) -> str:
+    """Format a duration with three digits."""
     if us < 1_000:
         return f"{us} us"
     return f"{us / 1e3:.1f} ms" if us < 1_000_000 else f"{us / 1e6:.1f} s"

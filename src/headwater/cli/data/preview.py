@@ -1,7 +1,7 @@
-"""`headwater preview APP.py`: before a deploy, which nodes of which pieces would run again with this code, and why.
+"""`headwater preview APP.py`: before a deploy, the nodes that would run again with this code, and why.
 
-Owns what is printed of it. The data is asked for where it is, also if a running process serves it; the application is
-imported here and nothing of it runs besides that. Nothing is written anywhere.
+The data is read where it is, also through a process that serves it. The application is imported here and not started.
+Nothing is written.
 """
 
 from __future__ import annotations
@@ -15,12 +15,22 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from headwater.cli.data.commands import Token, User
-from headwater.cli.data.nodes import took
-from headwater.cli.output import BAD_USAGE, FAILED, OK, Json, complain, counted, print_json, say, table
+from headwater.cli.data.nodes import format_duration
+from headwater.cli.output import (
+    BAD_USAGE,
+    FAILED,
+    OK,
+    Json,
+    count_noun,
+    print_answer,
+    print_error,
+    print_json,
+    print_table,
+)
 from headwater.errors import AbsentError
 
 SHOWN: Final = 50
-"""Nodes that are listed for people."""
+"""Nodes that are printed."""
 
 
 def preview(
@@ -67,22 +77,23 @@ def preview(
     check
         Exit 1 if anything would run again.
     """
-    from headwater.cli.data.stored_nodes import asker, known_of, spaces_of  # noqa: PLC0415 (help is quick)
-    from headwater.cli.loading import load  # noqa: PLC0415
+    # Help is quick: these are loaded when the command runs.
+    from headwater.cli.data.stored_nodes import choose_spaces, load_stored_nodes, make_asker  # noqa: PLC0415
+    from headwater.cli.loading import load_application  # noqa: PLC0415
     from headwater.runtime.resume.preview import preview as previewed  # noqa: PLC0415
 
     if not url and not data.is_dir():
-        complain(f"{data} is no directory. Name the data with --data, or the server that has it with --url.")
+        print_error(f"{data} is no directory. Name the data with --data, or the server that has it with --url.")
         return BAD_USAGE
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # What an application prints is no part of the answer.
-            load(app)
+        with contextlib.redirect_stdout(sys.stderr):  # Output of the application is no part of the answer.
+            load_application(app)
     except AbsentError as error:
-        complain(str(error))
+        print_error(str(error))
         return BAD_USAGE
-    asked = asker(url or str(data), user, token)
-    shown = spaces_of(asked, space)
-    known = known_of(asked, shown, branch, with_read=True)  # What other spaces make decides what becomes of readers.
+    asked = make_asker(url or str(data), user, token)
+    shown = choose_spaces(asked, space)
+    known = load_stored_nodes(asked, shown, branch, with_read=True)  # Nodes of other spaces decide about their readers.
     with contextlib.redirect_stdout(sys.stderr):
         found = asyncio.run(previewed(known, shown))
     totals = found.totals()
@@ -102,7 +113,7 @@ def _print(nodes: list[Any], fresh: list[tuple[str, str, str]], totals: dict[str
     order = list(FATES)
     nodes.sort(key=lambda each: (order.index(each.fate), each.space, each.piece))
     if nodes:
-        table(
+        print_table(
             ("node", "kind", "", "because", "took"),
             [
                 (
@@ -110,23 +121,24 @@ def _print(nodes: list[Any], fresh: list[tuple[str, str, str]], totals: dict[str
                     each.kind,
                     FATES[each.fate],
                     [line for line in (each.reason, *(f"  {detail}" for detail in each.details)) if line],
-                    took(each.took_us),
+                    format_duration(each.took_us),
                 )
                 for each in nodes[:SHOWN]
             ],
         )
         if len(nodes) > SHOWN:
-            say(f"and {counted(len(nodes) - SHOWN, 'node')} more: --json lists all")
+            print_answer(f"and {count_noun(len(nodes) - SHOWN, 'node')} more: --json lists all")
     for space, piece, member in fresh[:SHOWN]:
-        say(f"{space}/{piece}:{member} is new, and runs when somebody looks at it")
+        print_answer(f"{space}/{piece}:{member} is new, and runs when somebody looks at it")
     if not totals["nodes"]:
-        say("nothing is known of any node there: nothing was computed yet, and all that is looked at will run")
+        print_answer("nothing is known of any node there: nothing was computed yet, and all that is looked at will run")
         return
-    again, spent = counted(totals["rerun"], "node"), took(totals["rerun_us"])
-    say(f"of {counted(totals['nodes'], 'node')}, {again} would run again: {spent} by their last runs")
+    again, spent = count_noun(totals["rerun"], "node"), format_duration(totals["rerun_us"])
+    print_answer(f"of {count_noun(totals['nodes'], 'node')}, {again} would run again: {spent} by their last runs")
     for reason, count in totals["reasons"].items():
-        say(f"  {count}: {reason}")
+        print_answer(f"  {count}: {reason}")
     if totals["may"]:
-        say(f"  {totals['may']} more may follow, if what they read comes out differently: {took(totals['may_us'])}")
+        may_take = format_duration(totals["may_us"])
+        print_answer(f"  {totals['may']} more may follow, if what they read comes out differently: {may_take}")
     if totals["gone"]:
-        say(f"  {totals['gone']} are not in this program any more")
+        print_answer(f"  {totals['gone']} are not in this program any more")

@@ -1,6 +1,6 @@
-"""`headwater reactions`: what reactions wait for, what failed, and what is to be done about it.
+"""`headwater reactions`: the state of reactions, their failures, and operators' actions.
 
-Owns what is printed. Works on a directory, on one that a process serves, and on the address of a server.
+Works on a directory, on one that a process serves, and on the address of a server.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from headwater.cli.data.commands import Token, User, Where
 from headwater.cli.data.target import ask
-from headwater.cli.output import OK, Json, print_json, say, table
+from headwater.cli.output import OK, Json, print_answer, print_json, print_table
 from headwater.errors import AuthoringError
 from headwater.protocol.command_messages import CommandQuestion
 
@@ -128,12 +128,12 @@ def _print(action: str, told: Any) -> None:
                 )
                 for each in told["groups"]
             ]
-            table(("fingerprint", "targets", "attempts", "error"), groups)
+            print_table(("fingerprint", "targets", "attempts", "error"), groups)
         case _:
-            say(f"{told['does']} {told['reaction']}: {told['count']}")
+            print_answer(f"{told['does']} {told['reaction']}: {told['count']}")
     if action in ("targets", "failures") and told["next"] is not None:
         record = told.get("record")
-        say(f"more: --after {told['next']!r}{f' --record {record[0]}.{record[1]}' if record else ''}")
+        print_answer(f"more: --after {told['next']!r}{f' --record {record[0]}.{record[1]}' if record else ''}")
 
 
 def _print_targets(told: Any) -> None:
@@ -141,12 +141,12 @@ def _print_targets(told: Any) -> None:
         (each["key"], each["state"], str(each["attempt"]), _ago(each["age_us"]), _wait(each), each["holder"])
         for each in told["targets"]
     ]
-    table(("key", "state", "attempt", "waiting", "next", "worker"), rows)
+    print_table(("key", "state", "attempt", "waiting", "next", "worker"), rows)
 
 
 def _print_list(told: list[Any]) -> None:
     if not told:
-        say("no reaction was declared here")
+        print_answer("no reaction was declared here")
         return
     rows = []
     for each in told:
@@ -157,7 +157,7 @@ def _print_list(told: list[Any]) -> None:
         oldest = _ago(each["oldest_us"]) if each["oldest_us"] is not None else "-"
         counts = [str(each[name]) for name in ("due", "blocked", "parked")]
         rows.append((each["name"], *counts, oldest, ", ".join(notes)))
-    table(("reaction", "due", "blocked", "parked", "oldest", "notes"), rows)
+    print_table(("reaction", "due", "blocked", "parked", "oldest", "notes"), rows)
 
 
 def _print_failures(told: Any) -> None:
@@ -178,9 +178,9 @@ def _print_failures(told: Any) -> None:
         for how in (each["how"],)
     ]
     if not tried and not passed:
-        say("nothing failed")
+        print_answer("nothing failed")
         return
-    table(("key", "record", "attempt", "when", "fingerprint", "what"), [*tried, *passed])
+    print_table(("key", "record", "attempt", "when", "fingerprint", "what"), [*tried, *passed])
 
 
 def _wait(each: Any) -> str:

@@ -1,6 +1,6 @@
-"""What is stored of nodes, asked for by a command that has the code: page by page, from whoever has the data.
+"""Stored observations of nodes, loaded page by page for a command that has the code of the application.
 
-Owns the way from a question's answer to what `previewing` compares. Asks only; nothing is written anywhere.
+Turns the answers of questions into the input of `runtime.binding.previewing`. Nothing is written.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MOST_PAGES: Final = 10_000
 Ask = Callable[[CommandQuestion], Any]
 
 
-def asker(where: str, user: str, token: str) -> Ask:
-    """Asks about one directory, or one server, for one user."""
+def make_asker(where: str, user: str, token: str) -> Ask:
+    """Return a function that asks one directory, or one server, for one user."""
 
     def asked(question: CommandQuestion) -> Any:
         return ask(where, msgspec.structs.replace(question, user=user), token=token)
@@ -37,24 +37,26 @@ def asker(where: str, user: str, token: str) -> Ask:
     return asked
 
 
-def spaces_of(asked: Ask, named: Sequence[str]) -> list[str]:
-    """The spaces that are meant: those that are named, or all that there are."""
+def choose_spaces(asked: Ask, named: Sequence[str]) -> list[str]:
+    """Return the named spaces, or all spaces if none is named."""
     return list(named) or [str(each["name"]) for each in asked(CommandQuestion("spaces", ""))]
 
 
-def known_of(asked: Ask, spaces: Sequence[str], branch: str | None = None, *, with_read: bool = False) -> list[Known]:
-    """Everything that is stored of the nodes of these spaces, and of their pieces.
+def load_stored_nodes(
+    asked: Ask, spaces: Sequence[str], branch: str | None = None, *, with_read: bool = False
+) -> list[Known]:
+    """Load everything stored about the nodes and pieces of some spaces.
 
-    `with_read`: also of the spaces that these nodes read, as far as they may be asked.
+    `with_read` adds the spaces that these nodes read, as far as they can be asked.
     """
-    found = [_of_space(asked, space, branch) for space in spaces]
+    found = [_load_space(asked, space, branch) for space in spaces]
     if with_read:
-        found += _read_by(asked, found, branch)
-    return [_held(asked, _with_named(asked, each, found, branch)) for each in found]
+        found += _load_read_spaces(asked, found, branch)
+    return [_check_foreign_reads(asked, _add_named_records(asked, each, found, branch)) for each in found]
 
 
-def _read_by(asked: Ask, known: Sequence[Known], branch: str | None) -> list[Known]:
-    """The spaces that nodes of others read, and those that theirs read."""
+def _load_read_spaces(asked: Ask, known: Sequence[Known], branch: str | None) -> list[Known]:
+    """Load the spaces that nodes read, and the spaces that nodes of those read."""
     found: list[Known] = []
     seen, waiting = {each.space for each in known}, deque(known)
     while waiting:
@@ -63,15 +65,15 @@ def _read_by(asked: Ask, known: Sequence[Known], branch: str | None) -> list[Kno
                 continue
             seen.add(space)
             try:
-                found.append(_of_space(asked, space, branch))
+                found.append(_load_space(asked, space, branch))
             except HeadwaterError:
-                continue  # What is read of it is told to be unknown.
+                continue  # Reads of this space are then unknown.
             waiting.append(found[-1])
     return found
 
 
-def _with_named(asked: Ask, known: Known, everything: Sequence[Known], branch: str | None) -> Known:
-    """With the records of pieces that nodes read and of which nothing is observed: their classes say what is read."""
+def _add_named_records(asked: Ask, known: Known, everything: Sequence[Known], branch: str | None) -> Known:
+    """Add the records of pieces that nodes read and that have no observations: their classes decide about the reads."""
     docs = [read.doc for each in known.observed for read in each.reads]
     docs += [r.doc for other in everything for each in other.observed for r in each.foreign if r.space == known.space]
     ids = dict.fromkeys([owner_of(doc)[0].partition(SEPARATOR)[0] for doc in docs])
@@ -81,11 +83,11 @@ def _with_named(asked: Ask, known: Known, everything: Sequence[Known], branch: s
         chosen = {"records": True, "piece": missing[first], "also": missing[first : first + PAGE]}
         page = asked(CommandQuestion("nodes", known.space, value=chosen, limit=1, branch=branch))
         raw |= {piece: None if said is None else from_json_form(said) for piece, said in page["records"].items()}
-    records = {piece: _record(said) for piece, said in raw.items()}
+    records = {piece: _decode_record(said) for piece, said in raw.items()}
     return Known(space=known.space, observed=known.observed, records=records, raw=raw)
 
 
-def _of_space(asked: Ask, space: str, branch: str | None) -> Known:
+def _load_space(asked: Ask, space: str, branch: str | None) -> Known:
     observed: list[Observed] = []
     raw: dict[str, Any] = {}
     after = ""
@@ -97,12 +99,12 @@ def _of_space(asked: Ask, space: str, branch: str | None) -> Known:
         after = page["next"]
         if after is None:
             break
-    records = {piece: _record(said) for piece, said in raw.items()}
+    records = {piece: _decode_record(said) for piece, said in raw.items()}
     return Known(space=space, observed=tuple(observed), records=records, raw=raw)
 
 
-def _record(said: Any) -> Record | None:
-    """What is stored of a piece. None: nothing is, or nothing that can be read."""
+def _decode_record(said: Any) -> Record | None:
+    """Decode the record of a piece; None if there is none, or it cannot be decoded."""
     if said is None:
         return None
     try:
@@ -112,8 +114,8 @@ def _record(said: Any) -> Record | None:
     return made
 
 
-def _held(asked: Ask, known: Known) -> Known:
-    """With whose reads of other spaces hold. One that cannot be asked leaves them unknown."""
+def _check_foreign_reads(asked: Ask, known: Known) -> Known:
+    """Add which reads of other spaces are current. A space that cannot be asked leaves them unknown."""
     wanted: dict[tuple[str, str], dict[ForeignRead, None]] = {}
     for each in known.observed:
         for read in each.foreign:

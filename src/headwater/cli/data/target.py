@@ -1,7 +1,7 @@
-"""Asking about a space: the directory itself, the process that owns it, or a server by its address.
+"""The way from a command to an answer: a data directory itself, the process that serves it, or a server by its address.
 
-Owns the way there. A directory that nobody has is opened for the one question; of one that somebody serves, the
-answer comes from there, so that a command works whether or not the application runs. Never changes a question.
+A directory that is not in use is opened for the one question. A directory that a process serves is asked through that
+process, so that a command works whether or not the application runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from headwater.cli.directory import address_of, open_directory, open_space, sizes_in
+from headwater.cli.directory import open_directory, open_space, owner_address, space_sizes
 from headwater.data.address import check_space, parse_address
 from headwater.data.json_form import JsonForm
 from headwater.engine.admission.access import Right
@@ -37,50 +37,50 @@ ANSWER_S: Final = 60.0
 
 
 def ask(where: str, question: CommandQuestion, *, app: str = "", token: str = "") -> Any:
-    """The answer of whoever can give it: a JSON document."""
+    """Return the answer to a question, as a JSON document, from the first place that can give it."""
     if "://" in where:
-        return _posted(where, question, token)
+        return _post(where, question, token)
     directory = Path(where)
     if question.what != "spaces" and (question.space or question.what != "intents"):
         check_space(question.space)
     try:
         if app:
-            return _by_application(directory, question, app)
-        return _by_engine(directory, question)
+            return _ask_application(directory, question, app)
+        return _ask_engine(directory, question)
     except DirectoryInUseError:
-        url = address_of(directory)
+        url = owner_address(directory)
         if url is None:
             raise
-        return _posted(url, question, token or _own_token(directory, question.user))
+        return _post(url, question, token or _make_own_token(directory, question.user))
 
 
 # ---- from the directory ------------------------------------------------------------------------------
 
 
-def _by_engine(directory: Path, asked: CommandQuestion) -> Any:
-    """What stands in the log needs no application."""
+def _ask_engine(directory: Path, asked: CommandQuestion) -> Any:
+    """Answer from the engine alone, without the application."""
     from headwater.server.commands.foreign_reads import ForeignReads  # noqa: PLC0415 (help is quick)
     from headwater.server.commands.nodes_json import current_form  # noqa: PLC0415
 
     if asked.what == "spaces":
         with open_directory(directory):
-            return [{"name": name, "bytes": size} for name, size in sizes_in(directory).items()]
+            return [{"name": name, "bytes": size} for name, size in space_sizes(directory).items()]
     if asked.what == "intents":
-        return _stored(directory, [asked.space] if asked.space else list(sizes_in(directory)))
+        return _stored_events(directory, [asked.space] if asked.space else list(space_sizes(directory)))
     foreign_reads = ForeignReads()
-    made = _looked(directory, asked, foreign_reads)
+    made = _ask_space(directory, asked, foreign_reads)
     for question, reads in foreign_reads.questions():
         try:
             with open_space(directory, question.space) as engine:
                 foreign_reads.add_answer(reads, current_form(engine, question))
         except HeadwaterError:
-            continue  # It is told that this space was not asked.
+            continue  # The answer lists the space as not asked.
     foreign_reads.decide()
     return made
 
 
-def _looked(directory: Path, asked: CommandQuestion, foreign_reads: ForeignReads) -> Any:
-    """What one space knows. `abroad` hears what others are to be asked."""
+def _ask_space(directory: Path, asked: CommandQuestion, foreign_reads: ForeignReads) -> Any:
+    """Answer from one space. `foreign_reads` collects questions to other spaces."""
     from headwater.server.commands.json_forms import (  # noqa: PLC0415
         branch_form,
         compact_form,
@@ -95,7 +95,7 @@ def _looked(directory: Path, asked: CommandQuestion, foreign_reads: ForeignReads
         if asked.what == "log":
             return log_form(engine, asked.since, asked.branch, asked.limit)
         if asked.what == "graph":
-            return _pieces(engine)
+            return _stored_pieces(engine)
         if asked.what == "branch":
             return branch_form(engine, asked)
         if asked.what == "nodes":
@@ -109,7 +109,7 @@ def _looked(directory: Path, asked: CommandQuestion, foreign_reads: ForeignReads
         if asked.what == "compact":
             return compact_form(engine, asked.since or 0)
         if asked.what in ("get", "why"):
-            address = _stored_at(asked)
+            address = _stored_address(asked)
             parts = parse_address(address)
             if parts.space is not None and parts.space != asked.space:
                 raise AuthoringError(f"{address!r} is in space {parts.space!r}, and the command reads {asked.space!r}")
@@ -118,14 +118,19 @@ def _looked(directory: Path, asked: CommandQuestion, foreign_reads: ForeignReads
                     return why_form(engine, parts, asked.limit, foreign_reads)
                 return read_form(engine, parts, asked.branch or MAIN, asked.at)
             except AbsentError as error:
-                raise AbsentError(f"{error}.{_there(engine, asked)}") from None
+                raise AbsentError(f"{error}.{_suggest_existing(engine, asked)}") from None
     raise AbsentError(f"{asked.what} needs the application: say which, with --app shop.py, or let it run")
 
 
-def _there(engine: Engine, asked: CommandQuestion) -> str:
-    """What somebody may have meant who named a member that is not there."""
+def _suggest_existing(engine: Engine, asked: CommandQuestion) -> str:
+    """Return a sentence with existing pieces or members for one that does not exist."""
     from headwater.pieces.names import piece_id  # noqa: PLC0415 (help is quick)
-    from headwater.server.commands.command_api import is_address, split_place, suggest_members, suggest_pieces  # noqa: PLC0415  # noqa: PLC0415
+    from headwater.server.commands.command_api import (  # noqa: PLC0415
+        is_address,
+        split_place,
+        suggest_members,
+        suggest_pieces,
+    )
 
     if is_address(asked.place):
         return ""
@@ -134,8 +139,8 @@ def _there(engine: Engine, asked: CommandQuestion) -> str:
     return suggest_members(engine, id, member, branch) or suggest_pieces(engine, piece, branch)
 
 
-def _stored(directory: Path, spaces: list[str]) -> list[JsonForm]:
-    """What is stored and waits for somebody, while nobody is there."""
+def _stored_events(directory: Path, spaces: list[str]) -> list[JsonForm]:
+    """Return the stored events of spaces that no process serves."""
     from headwater.server.commands.json_forms import stored_form  # noqa: PLC0415
 
     found: list[JsonForm] = []
@@ -145,8 +150,10 @@ def _stored(directory: Path, spaces: list[str]) -> list[JsonForm]:
     return found
 
 
-def _stored_at(asked: CommandQuestion) -> str:
-    """Where a member is stored. Without its class it is taken to be shared by all, or, with --user, that user's."""
+def _stored_address(asked: CommandQuestion) -> str:
+    """Return the address of a member. Its class is not known: the member is taken as shared, or with --user as that
+    user's.
+    """
     from headwater.pieces.names import document_id, piece_id  # noqa: PLC0415
     from headwater.server.commands.command_api import is_address, split_place  # noqa: PLC0415
 
@@ -158,8 +165,8 @@ def _stored_at(asked: CommandQuestion) -> str:
     return f"{scope}:{id}#{pointer}" if pointer else f"{scope}:{id}"
 
 
-def _pieces(engine: Engine) -> JsonForm:
-    """The pieces that are stored, and what each was given: all that is known of them while nothing runs."""
+def _stored_pieces(engine: Engine) -> JsonForm:
+    """Return the stored pieces and their inputs."""
     found: list[JsonForm] = []
     after: str | None = ""
     while after is not None:
@@ -183,14 +190,14 @@ def _pieces(engine: Engine) -> JsonForm:
 
 
 class EmbeddedEngines:
-    """The engines of a directory that this process opened for the question."""
+    """The engines of a directory that this process has opened for the question."""
 
     def __init__(self, directory: Path, attachment: Any) -> None:
         self._directory = directory
         self._attachment = attachment
 
     def sizes(self) -> dict[str, int]:
-        return sizes_in(self._directory)
+        return space_sizes(self._directory)
 
     async def ask(self, space: str, question: Callable[[Engine], T]) -> T:
         host = await self._attachment.host(space)
@@ -201,19 +208,19 @@ class EmbeddedEngines:
         raise AbsentError(f"nobody serves {space!r}: verify its file itself")
 
 
-def _by_application(directory: Path, asked: CommandQuestion, app: str) -> Any:
-    """Open the directory with the application's classes, and answer as the process that serves it would."""
-    from headwater.cli.loading import load  # noqa: PLC0415
+def _ask_application(directory: Path, asked: CommandQuestion, app: str) -> Any:
+    """Open the directory with the application's classes, and answer as a process that serves it."""
+    from headwater.cli.loading import load_application  # noqa: PLC0415
 
     if not directory.is_dir():
         raise AbsentError(f"{directory} is no directory. Name the data directory that a program of yours opened.")
-    # What an application prints is no part of the answer.
+    # Output of the application is no part of the answer.
     with contextlib.redirect_stdout(sys.stderr):
-        module, _, _ = load(app)
-        return asyncio.run(_answered(directory, asked, module))
+        module, _, _ = load_application(app)
+        return asyncio.run(_answer_in_runtime(directory, asked, module))
 
 
-async def _answered(directory: Path, asked: CommandQuestion, module: ModuleType) -> Any:
+async def _answer_in_runtime(directory: Path, asked: CommandQuestion, module: ModuleType) -> Any:
     from headwater.runtime.api.runtime import Runtime  # noqa: PLC0415
     from headwater.runtime.channel.backend import Embedded  # noqa: PLC0415
     from headwater.server.commands.command_api import CommandApi  # noqa: PLC0415
@@ -221,20 +228,20 @@ async def _answered(directory: Path, asked: CommandQuestion, module: ModuleType)
     async with Embedded(directory) as attachment, Runtime(attachment) as rt:
         begin = getattr(module, "start", None) if asked.what == "graph" else None
         if begin is not None:
-            await begin(rt)  # What is asked is what it runs.
+            await begin(rt)  # Questions are about the nodes that `start` creates.
             await rt.settled()
-        return await CommandApi(rt, EmbeddedEngines(directory, attachment)).answer(asked, asked.user, _anything)
+        return await CommandApi(rt, EmbeddedEngines(directory, attachment)).answer(asked, asked.user, _allow_everything)
 
 
-async def _anything(space: str, right: Right) -> None:
-    """Whoever can open the files may do everything."""
+async def _allow_everything(space: str, right: Right) -> None:
+    """Allow everything: a user who can open the files has all rights."""
 
 
 # ---- over the network --------------------------------------------------------------------------------
 
 
-def _own_token(directory: Path, user: str) -> str:
-    """Whoever can read the keys of a directory can say who they are."""
+def _make_own_token(directory: Path, user: str) -> str:
+    """Return a token for a user who can read the directory's keys; empty without keys."""
     if not (directory / "keys").is_dir():
         return ""
     from headwater.cli.keys import server_extra  # noqa: PLC0415
@@ -249,7 +256,7 @@ def _own_token(directory: Path, user: str) -> str:
         return new_token(directory, user, ttl_s=round(ANSWER_S))
 
 
-def _posted(url: str, asked: CommandQuestion, token: str) -> Any:
+def _post(url: str, asked: CommandQuestion, token: str) -> Any:
     address = url.rstrip("/").replace("wss://", "https://").replace("ws://", "http://") + COMMAND_PATH
     headers = {"content-type": "application/json"}
     bearer = token or os.environ.get(TOKEN, "")

@@ -1,10 +1,9 @@
-"""`headwater verify FILE`: replays the history of a space and says which rule does not hold first.
+"""`headwater verify FILE` and `headwater verify --resume APP.py`: check the history of a space, and its clean nodes.
 
-`headwater verify --resume APP.py`: runs what claims to be clean in the shadow, and says what comes out differently.
-
-Owns the copies that are looked at, and what is printed. Whoever serves a directory makes them; of one that nobody has
-they are made here, also of other spaces whose documents are read. What the application's nodes would write is compared
-and dropped: neither the data nor its copy is ever written.
+The first replays the history and prints the first rule that does not hold. The second runs every node that a start
+would leave alone on a copy, and prints those that would write another value. The process that serves a directory makes
+the copies; of a directory that is not in use they are made here. Values that nodes write are compared and dropped:
+neither the data nor its copy is written.
 """
 
 from __future__ import annotations
@@ -23,8 +22,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headwater.cli.data.commands import Token, User
 from headwater.cli.data.target import ask
-from headwater.cli.directory import address_of, open_directory, sizes_in
-from headwater.cli.output import BAD_USAGE, FAILED, OK, Json, complain, console, counted, print_json, say, short
+from headwater.cli.directory import open_directory, owner_address, space_sizes
+from headwater.cli.output import (
+    BAD_USAGE,
+    FAILED,
+    OK,
+    Json,
+    console,
+    count_noun,
+    format_short,
+    print_answer,
+    print_error,
+    print_json,
+)
 from headwater.data.json_form import JsonForm
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.directory import SUFFIX, Directory
@@ -66,18 +76,18 @@ def verify(file: str, /, *, resume: str = "", user: User = "", token: Token = ""
     path = Path(file)
     if not path.is_file():
         hint = f" Name one of its files, for example {path}/shop.space." if path.is_dir() else ""
-        complain(f"{file} is no file.{hint}")
+        print_error(f"{file} is no file.{hint}")
         return BAD_USAGE
     try:
-        with _at_rest(path, user, token) as still:
-            report = _verified(still, quiet=json)
+        with _file_or_copy(path, user, token) as still:
+            report = _verify_with_progress(still, quiet=json)
     except CorruptionError as damage:
         if json:
             print_json({"ok": False, "violation": {"rule": "damage", "seq": None, "message": str(damage)}})
-        complain(str(damage))
+        print_error(str(damage))
         return FAILED
     except StorageError as error:
-        complain(str(error))
+        print_error(str(error))
         return BAD_USAGE
     if json:
         print_json(_report_form(report))
@@ -87,9 +97,9 @@ def verify(file: str, /, *, resume: str = "", user: User = "", token: Token = ""
 
 
 @contextmanager
-def _at_rest(path: Path, user: str, token: str) -> Iterator[Path]:
-    """The file, or a copy of it if somebody serves it, who then makes that."""
-    if path.suffix != SUFFIX or address_of(path.parent) is None or not _is_owned(path.parent):
+def _file_or_copy(path: Path, user: str, token: str) -> Iterator[Path]:
+    """Yield the file, or a copy of it if a process serves its directory; that process makes the copy."""
+    if path.suffix != SUFFIX or owner_address(path.parent) is None or not _is_owned(path.parent):
         yield path
         return
     told = ask(str(path.parent), CommandQuestion("verify", path.stem, user=user), token=token)
@@ -108,7 +118,7 @@ def _is_owned(directory: Path) -> bool:
         return True
 
 
-def _verified(path: Path, *, quiet: bool) -> Report:
+def _verify_with_progress(path: Path, *, quiet: bool) -> Report:
     shown = console(stderr=True)
     if quiet or not shown.is_terminal:
         return verify_file(path)
@@ -120,22 +130,22 @@ def _verified(path: Path, *, quiet: bool) -> Report:
 
 def _say_report(file: str, report: Report) -> None:
     parts = ((report.commits, "commit"), (report.documents, "document"), (report.branches, "branch"))
-    checked = ", ".join(counted(number, noun) for number, noun in parts)
+    checked = ", ".join(count_noun(number, noun) for number, noun in parts)
     if report.violation is None:
-        say(f"{file}: every rule holds ({checked})")
+        print_answer(f"{file}: every rule holds ({checked})")
     else:
         violation = report.violation
         where = f" at seq {violation.seq}" if violation.seq else ""
-        # Only SQLite, asked about the integrity of a file, answers in several lines.
+        # Only SQLite's check of a file's integrity answers in several lines.
         lines = violation.message.split("\n") if violation.rule == "integrity" else [violation.message]
-        say(
+        print_answer(
             f"{file}: rule {violation.rule} does not hold{where}",
             *(f"  {line}" for line in lines),
             f"Checked before it: {checked}. Nothing after it was looked at.",
             "The engine writes no such history: restore a backup, and keep this file for a report.",
         )
     for note in report.notes:
-        say(f"note: {note}")
+        print_answer(f"note: {note}")
 
 
 def _report_form(report: Report) -> JsonForm:
@@ -153,25 +163,25 @@ def _report_form(report: Report) -> JsonForm:
 
 
 SHOWN: Final = 50
-"""Findings that are listed for people."""
+"""Findings that are printed."""
 
 
 def _verify_resume(where: str, app: str, *, user: str, token: str, json: bool) -> int:
-    """Exits 0 if nothing came out differently, 1 if something did, 2 if there is nothing that could be run."""
-    from headwater.cli.loading import load  # noqa: PLC0415 (help is quick)
+    """Return 0 if no node would write another value, 1 if one would, 2 if nothing could be run."""
+    from headwater.cli.loading import load_application  # noqa: PLC0415 (help is quick)
 
     path = Path(where)
     if not path.is_dir() and not (path.is_file() and path.suffix == SUFFIX):
-        complain(f"{where} is no data directory, and no file of a space in one, like ./data/shop{SUFFIX}")
+        print_error(f"{where} is no data directory, and no file of a space in one, like ./data/shop{SUFFIX}")
         return BAD_USAGE
     directory = path if path.is_dir() else path.parent
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # What an application prints is no part of the answer.
-            load(app)
+        with contextlib.redirect_stdout(sys.stderr):  # Output of the application is no part of the answer.
+            load_application(app)
         with _Copies(directory, user, token) as copies:
-            report = _shadowed(copies, list(sizes_in(directory)) if path.is_dir() else [path.stem], quiet=json)
+            report = _run_shadow(copies, list(space_sizes(directory)) if path.is_dir() else [path.stem], quiet=json)
     except (AbsentError, StorageError) as error:
-        complain(str(error))
+        print_error(str(error))
         return BAD_USAGE
     if json:
         print_json(_shadow_form(report))
@@ -184,7 +194,7 @@ def _verify_resume(where: str, app: str, *, user: str, token: str, json: bool) -
 
 
 class _Copies:
-    """Copies of spaces in a folder beside the data, which is gone afterwards. A space is copied when it is needed."""
+    """Copies of spaces in a temporary folder beside the data. A space is copied when it is needed."""
 
     def __init__(self, directory: Path, user: str, token: str) -> None:
         self._directory = directory
@@ -206,8 +216,8 @@ class _Copies:
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def need(self, space: str) -> None:
-        """Have a copy of a space here. Raises why there is none."""
+    def make(self, space: str) -> None:
+        """Make a copy of a space, if there is none. Raises the reason if that fails."""
         if space in self._there:
             return
         if space in self._missing:
@@ -222,10 +232,10 @@ class _Copies:
             raise self._missing[space] from error
         self._there.add(space)
 
-    def has(self, space: str) -> bool:
-        """The same; False: there is none to be had."""
+    def try_make(self, space: str) -> bool:
+        """Make a copy of a space, and return False if that fails."""
         try:
-            self.need(space)
+            self.make(space)
         except HeadwaterError:
             return False
         return True
@@ -241,7 +251,7 @@ class _Copies:
                         shutil.copyfile(each, self.folder / each.name)
                 return
         except DirectoryInUseError:
-            if address_of(self._directory) is None:
+            if owner_address(self._directory) is None:
                 raise
         told = ask(str(self._directory), CommandQuestion("verify", space, user=self._user), token=self._token)
         copy = copy_path(file, told["copy"])
@@ -253,22 +263,22 @@ class _Copies:
 # ---- running -------------------------------------------------------------------------------------------
 
 
-def _shadowed(copies: _Copies, spaces: Sequence[str], *, quiet: bool) -> ShadowReport:
-    from headwater.cli.data.stored_nodes import known_of  # noqa: PLC0415 (help is quick)
+def _run_shadow(copies: _Copies, spaces: Sequence[str], *, quiet: bool) -> ShadowReport:
+    from headwater.cli.data.stored_nodes import load_stored_nodes  # noqa: PLC0415 (help is quick)
     from headwater.runtime.resume.shadow_run import shadowed  # noqa: PLC0415
     from headwater.server.commands.nodes_json import current_form, nodes_form  # noqa: PLC0415
 
     with Directory(copies.folder) as directory:
 
         def asked(question: CommandQuestion) -> Any:
-            copies.need(question.space)
+            copies.make(question.space)
             form = nodes_form if question.what == "nodes" else current_form
             return form(directory.space(question.space), question)
 
         def read(space: str, doc: DocKey) -> MaybeValue:
-            return directory.space(space).read(doc).value if copies.has(space) else ABSENT
+            return directory.space(space).read(doc).value if copies.try_make(space) else ABSENT
 
-        known: list[Known] = known_of(asked, spaces)
+        known: list[Known] = load_stored_nodes(asked, spaces)
         shown = console(stderr=True)
         with contextlib.redirect_stdout(sys.stderr):
             if quiet or not shown.is_terminal:
@@ -288,30 +298,30 @@ def _say_shadow_report(where: str, report: ShadowReport) -> None:
     for each in report.findings[:SHOWN]:
         at = f"{each.space}/{each.node} ({each.kind})"
         if each.error:
-            say(f"{at} claims to be clean, and raises now: {each.error}")
+            print_answer(f"{at} claims to be clean, and raises now: {each.error}")
         else:
-            change = f"{each.address} from {_text(each.stored)} to {_text(each.new)}"
-            say(f"{at} claims to be clean, and would change {change}")
+            change = f"{each.address} from {_format_value(each.stored)} to {_format_value(each.new)}"
+            print_answer(f"{at} claims to be clean, and would change {change}")
     if len(report.findings) > SHOWN:
-        say(f"and {len(report.findings) - SHOWN} more: --json lists all")
-    ran = f"{counted(report.checked, 'clean node')} ran in the shadow"
+        print_answer(f"and {len(report.findings) - SHOWN} more: --json lists all")
+    ran = f"{count_noun(report.checked, 'clean node')} ran in the shadow"
     if report.ok:
-        say(f"{where}: {ran}, and nothing came out differently")
+        print_answer(f"{where}: {ran}, and nothing came out differently")
     else:
         nodes = len({(each.space, each.node) for each in report.findings})
-        say(
+        print_answer(
             f"{where}: {ran}, and {nodes} would have written something else.",
             "Such a node depends on something that is no read and no code: the time, chance, a file, a global that",
             "changes. Read it through ctx, pass it in as a cell, or fetch it in a @resource.",
         )
-    others = f"{counted(report.not_clean, 'node')} that would run at a start anyway"
-    say(f"left out: {counted(report.effects, 'effect')}, and {others}")
+    others = f"{count_noun(report.not_clean, 'node')} that would run at a start anyway"
+    print_answer(f"left out: {count_noun(report.effects, 'effect')}, and {others}")
     for node, why in list(report.undecided.items())[:SHOWN]:
-        say(f"note: nothing can be said of {node}: {why}")
+        print_answer(f"note: nothing can be said of {node}: {why}")
 
 
-def _text(value: MaybeValue) -> str:
-    return "nothing" if value is ABSENT else short(value)
+def _format_value(value: MaybeValue) -> str:
+    return "nothing" if value is ABSENT else format_short(value)
 
 
 def _shadow_form(report: ShadowReport) -> dict[str, Any]:

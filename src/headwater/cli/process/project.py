@@ -1,11 +1,8 @@
-"""`headwater new NAME`: a project that runs at once: an application, its page, its tests and a few words about it.
+"""`headwater new NAME` and `headwater test PATH`: create a project, and run its tests.
 
-Owns which files those are; what is in them is in the folder `templates`. It never touches what is there already.
-
-`headwater test PATH`: runs the tests of pieces, `@simulated` ones under all their seeds.
-
-pytest collects and runs them, with the plugin that ships; this owns what is asked for and what is answered: how many
-tests and seeds there were, which failed, and the exit code.
+A new project has an application, its page, its tests and a README, from the folder `templates`; existing files are not
+touched. Tests are collected and run by pytest with Headwater's plugin, `@simulated` ones under all their seeds; the
+command prints the number of tests and seeds, and the failures.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Final
 
-from headwater.cli.output import BAD_USAGE, FAILED, OK, Json, complain, counted, print_json, say
+from headwater.cli.output import BAD_USAGE, FAILED, OK, Json, count_noun, print_answer, print_error, print_json
 from headwater.data.address import check_space
 from headwater.data.json_form import JsonForm
 from headwater.errors import AuthoringError, StorageError
@@ -63,7 +60,7 @@ def new(name: str, /, *, json: Json = False) -> int:
     if json:
         print_json({"folder": str(folder), "files": list(FILES)})
     else:
-        say(
+        print_answer(
             f"{folder} is there. Try it:",
             f"  cd {folder}",
             "  headwater run app.py --insecure-local --reload",
@@ -74,9 +71,9 @@ def new(name: str, /, *, json: Json = False) -> int:
 
 PLUGIN: Final = "headwater.testing.author_plugin"
 QUIET: Final = "ignore:Module already imported so cannot be rewritten; headwater:pytest.PytestAssertRewriteWarning"
-"""This command is part of the package whose plugin it loads: nothing in it is to be rewritten."""
-SEEDS: Final = "headwater seeds"  # what the plugin calls them in a report
-NO_TESTS: Final = 5  # pytest's word for it
+"""pytest must not rewrite assertions in this package, whose plugin it loads."""
+SEEDS: Final = "headwater seeds"  # the name of the property in the plugin's reports
+NO_TESTS: Final = 5  # exit code of pytest
 MISUSED: Final = 4
 STOPPED: Final = 2
 INTERRUPTED: Final = 128 + 2  # SIGINT
@@ -105,13 +102,15 @@ def run_tests(
     """
     missing = [path for path in paths if not Path(path.partition("::")[0]).exists()]
     if missing:
-        complain(f"{missing[0]} is no file and no folder. Write where the tests are, for example: headwater test tests")
+        print_error(
+            f"{missing[0]} is no file and no folder. Write where the tests are, for example: headwater test tests"
+        )
         return BAD_USAGE
     if (seeds is not None and seeds < 1) or (seed is not None and seed < 0):
-        complain("--seeds is 1 or more, --seed is 0 or more")
+        print_error("--seeds is 1 or more, --seed is 0 or more")
         return BAD_USAGE
     if importlib.util.find_spec("pytest") is None:
-        complain("tests are run by pytest, which is not installed. Try: pip install pytest")
+        print_error("tests are run by pytest, which is not installed. Try: pip install pytest")
         return BAD_USAGE
     chosen = {"HEADWATER_SEEDS": seeds, "HEADWATER_SEED": seed}
     os.environ.update({name: str(value) for name, value in chosen.items() if value is not None})
@@ -123,22 +122,24 @@ def _run(arguments: list[str], *, json: bool) -> int:
 
     here = os.getcwd()
     if here not in sys.path:
-        sys.path.insert(0, here)  # As with `python -m pytest`: what stands beside the tests can be imported.
-    heard = _Heard()
-    # What pytest has to say to people must not be in the way of what a program reads.
+        sys.path.insert(0, here)  # As with `python -m pytest`: modules beside the tests can be imported.
+    heard = _TestResults()
+    # pytest's output must not be mixed with JSON.
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         options = ["-p", PLUGIN, "-W", QUIET, "-q", "--no-header"]
         code = int(pytest.main([*options, *arguments], plugins=[heard]))
     if json:
         print_json(heard.form(ok=code == OK))
     elif heard.tests:
-        said = f"{counted(heard.tests, 'test')}, {counted(heard.seeds, 'seed')}"
-        say(f"{said}: {counted(len(heard.failed), 'test')} failed" if heard.failed else f"{said}: all went well")
+        said = f"{count_noun(heard.tests, 'test')}, {count_noun(heard.seeds, 'seed')}"
+        print_answer(
+            f"{said}: {count_noun(len(heard.failed), 'test')} failed" if heard.failed else f"{said}: all went well"
+        )
     match code:
         case 0:
             return OK
         case _ if code == NO_TESTS:
-            complain("there are no tests there: a test is a function test_... in a file test_....py")
+            print_error("there are no tests there: a test is a function test_... in a file test_....py")
             return BAD_USAGE
         case _ if code == MISUSED:
             return BAD_USAGE
@@ -148,8 +149,8 @@ def _run(arguments: list[str], *, json: bool) -> int:
             return FAILED
 
 
-class _Heard:
-    """What pytest said of the tests, test by test."""
+class _TestResults:
+    """Results of tests, as pytest reports them."""
 
     def __init__(self) -> None:
         self.tests = 0
@@ -170,7 +171,7 @@ class _Heard:
             self.failed.append((report.nodeid, report.longreprtext))
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        self.is_interrupted = excinfo.type is KeyboardInterrupt  # pytest interrupts itself with a kind of its own.
+        self.is_interrupted = excinfo.type is KeyboardInterrupt  # pytest interrupts itself with another exception.
 
     def form(self, *, ok: bool) -> JsonForm:
         failed: list[JsonForm] = [{"test": name, "message": text} for name, text in self.failed]

@@ -1,14 +1,12 @@
-"""`headwater run --reload`: looks at an application's files, and has what changed in them run.
+"""`headwater run --reload`: apply changes of an application's files to the running process.
 
-Owns which files those are and what is done about a change: what can be patched is, and only the members that do
-something else run again; what cannot asks for a new start on the same data; what is broken is said, and the old code
-goes on. It looks at the files themselves, a few times a second: nothing has to be installed for that.
+The files are compared a few times a second, which needs no package. A change of function bodies or of values of names
+is patched into the modules, and only members that do something else run again. A change that cannot be patched
+(`NeedsRestart`), for example of the shape of a class, asks for a new start on the same data. A file that does not
+compile, or whose new statements raise, is reported, and the old code goes on.
 
-A changed source file, taken into the module that runs: new bodies for its functions, new values for its names.
-
-What is patched keeps its identity: classes stay the classes that pieces were made of, functions stay the functions that
-somebody imported. What cannot be patched, because the shape of a class changed, is said (`Reshaped`), and nothing is
-done. A file that does not compile, or whose new statements raise, changes nothing either.
+A patch keeps identities: classes stay the classes of existing pieces, functions stay the functions that other modules
+imported.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from headwater.cli.output import complain, counted, remark
+from headwater.cli.output import count_noun, print_error, print_note
 from headwater.pieces.declarations import Declaration
 from headwater.pieces.fingerprints.fingerprint import fingerprint_of
 from headwater.pieces.piece import Piece
@@ -37,30 +35,30 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class Reshaped(Exception):
-    """More changed than the bodies of functions and the values of names: start again."""
+class NeedsRestart(Exception):
+    """A change beyond the bodies of functions and the values of names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
-    """One state of a source file."""
+class SourceVersion:
+    """One version of a source file."""
 
     text: str
     tree: ast.Module
 
     @classmethod
-    def read(cls, file: Path) -> Version:
-        """The file as it is now. Raises SyntaxError, OSError or UnicodeDecodeError if it is no program."""
+    def read(cls, file: Path) -> SourceVersion:
+        """Read the file. Raises SyntaxError, OSError or UnicodeDecodeError if it is no program."""
         text = file.read_text(encoding="utf-8")
         tree = ast.parse(text, str(file))
         compile(tree, str(file), "exec", dont_inherit=True)
         return cls(text=text, tree=tree)
 
 
-def patch(module: ModuleType, file: Path, old: Version, new: Version) -> None:
-    """Make a module that was loaded from one version what another one says; all of it, or nothing."""
+def patch_module(module: ModuleType, file: Path, old: SourceVersion, new: SourceVersion) -> None:
+    """Change a module that was loaded from version `old` to version `new`, completely or not at all."""
     if _shapes(old.tree) != _shapes(new.tree):
-        raise Reshaped("the shape of a class changed")
+        raise NeedsRestart("the shape of a class changed")
     names = vars(module)
     before = dict(names)
     replaced: list[tuple[FunctionType, FunctionType]] = []
@@ -69,22 +67,22 @@ def patch(module: ModuleType, file: Path, old: Version, new: Version) -> None:
     try:
         for statement in _new_statements(old.tree, new.tree):
             exec(compile(ast.Module([statement], []), str(file), "exec", dont_inherit=True), names)
-        for name in _bound(old.tree) - _bound(new.tree):
+        for name in _bound_names(old.tree) - _bound_names(new.tree):
             names.pop(name, None)
         _check_uses(new.tree, before, names)
         for name, value in before.items():
             fresh = names.get(name)
             if isinstance(value, FunctionType) and isinstance(fresh, FunctionType) and fresh is not value:
                 if value.__code__.co_freevars or fresh.__code__.co_freevars:
-                    raise Reshaped(f"{name} is made by another function")
+                    raise NeedsRestart(f"{name} is made by another function")
                 replaced.append((value, _copy(value)))
-                _become(value, fresh)
+                _replace_function(value, fresh)
                 names[name] = value
         for function, code in codes:
             function.__code__ = code
     except BaseException:
         for function, copy in replaced:
-            _become(function, copy)
+            _replace_function(function, copy)
         for function, code in kept:
             function.__code__ = code
         names.clear()
@@ -92,11 +90,11 @@ def patch(module: ModuleType, file: Path, old: Version, new: Version) -> None:
         raise
 
 
-# ---- what a class is ---------------------------------------------------------------------------------
+# ---- identity of classes -------------------------------------------------------------------------------
 
 
-class _Hollow(ast.NodeTransformer):
-    """Functions without their bodies, and nothing without effect."""
+class _BodyRemover(ast.NodeTransformer):
+    """Removes the bodies of functions, and statements without an effect."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         return ast.FunctionDef(
@@ -114,7 +112,7 @@ class _Hollow(ast.NodeTransformer):
 
 def _hollow(tree: ast.Module) -> list[ast.ClassDef]:
     copy = ast.parse(ast.unparse(tree))
-    return [_Hollow().visit(each) for each in ast.walk(copy) if isinstance(each, ast.ClassDef)]
+    return [_BodyRemover().visit(each) for each in ast.walk(copy) if isinstance(each, ast.ClassDef)]
 
 
 def _shapes(tree: ast.Module) -> list[str]:
@@ -122,16 +120,18 @@ def _shapes(tree: ast.Module) -> list[str]:
 
 
 def _check_uses(tree: ast.Module, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """A class is made of what names meant when it was made: if one of those means something else, it is another."""
-    used = {name for cls in _hollow(tree) for name in _names(cls)}
+    """Raise NeedsRestart if a name that a class body uses has another value now."""
+    used = {name for cls in _hollow(tree) for name in _looked_up_names(cls)}
     for name in sorted(used):
         was, is_now = before.get(name, now), now.get(name, now)
         if was is not is_now and (type(was) is not type(is_now) or was != is_now):
-            raise Reshaped(f"{name}, which a class is made of, changed")
+            raise NeedsRestart(f"{name}, which a class is made of, changed")
 
 
-def _names(node: ast.AST) -> Iterator[str]:
-    """The names that are looked up when a class is made; what a lambda names is looked up when it is called."""
+def _looked_up_names(node: ast.AST) -> Iterator[str]:
+    """Return the names that are looked up when a class is created. Names in a lambda are looked up when it is
+    called.
+    """
     waiting: list[ast.AST] = [node]
     while waiting:
         each = waiting.pop()
@@ -150,8 +150,8 @@ def _new_statements(old: ast.Module, new: ast.Module) -> Iterator[ast.stmt]:
             yield each
 
 
-def _bound(tree: ast.Module) -> set[str]:
-    """The names that the statements of a module bind, as far as they say so."""
+def _bound_names(tree: ast.Module) -> set[str]:
+    """Return the names that the statements of a module bind explicitly."""
     found: set[str] = set()
     for statement in tree.body:
         if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
@@ -168,30 +168,30 @@ def _bound(tree: ast.Module) -> set[str]:
 
 
 def _methods_with_new_code(
-    module: ModuleType, file: Path, old: Version, new: Version
+    module: ModuleType, file: Path, old: SourceVersion, new: SourceVersion
 ) -> Iterator[tuple[FunctionType, CodeType]]:
-    """The functions of a module's classes, each with the code that it is to have."""
-    codes = {version.text: _codes(version.tree, file) for version in (old, new)}
+    """Return the functions of a module's classes, each with its new code."""
+    codes = {version.text: _method_codes(version.tree, file) for version in (old, new)}
     lines = {(code.co_qualname, code.co_firstlineno): place for place, code in codes[old.text].items()}
     found = set()
     for function in _methods(module):
         code = function.__code__
         place = lines.get((code.co_qualname, code.co_firstlineno))
         if place is None or code.co_filename != str(file):
-            continue  # A decorator's, or inherited from elsewhere.
+            continue  # A function of a decorator, or inherited from another module.
         found.add(place)
         fresh = codes[new.text][place]
         if fresh.co_freevars != code.co_freevars:
-            raise Reshaped(f"{code.co_qualname} refers to other names around it")
+            raise NeedsRestart(f"{code.co_qualname} refers to other names around it")
         yield function, fresh
-    then, now = (_bodies(version.tree) for version in (old, new))
+    then, now = (_method_bodies(version.tree) for version in (old, new))
     for place, body in now.items():
         if place not in found and then.get(place) != body:
-            raise Reshaped(f"{place[0]} is wrapped in something that cannot be changed")
+            raise NeedsRestart(f"{place[0]} is wrapped in something that cannot be changed")
 
 
-def _codes(tree: ast.Module, file: Path) -> dict[tuple[str, int], CodeType]:
-    """The code of every function that stands in a class body, by its name and how many of that name came before."""
+def _method_codes(tree: ast.Module, file: Path) -> dict[tuple[str, int], CodeType]:
+    """Return the code of every function in a class body, by its name and the number of earlier ones of that name."""
     found: dict[tuple[str, int], CodeType] = {}
     classes = {each.name for each in ast.walk(tree) if isinstance(each, ast.ClassDef)}
     waiting = [(compile(tree, str(file), "exec", dont_inherit=True), "")]
@@ -208,8 +208,8 @@ def _codes(tree: ast.Module, file: Path) -> dict[tuple[str, int], CodeType]:
     return found
 
 
-def _bodies(tree: ast.Module) -> dict[tuple[str, int], str]:
-    """What every function in a class body says, by the same names."""
+def _method_bodies(tree: ast.Module) -> dict[tuple[str, int], str]:
+    """Return the source of every function in a class body, by the same keys."""
     found: dict[tuple[str, int], str] = {}
     waiting: list[tuple[ast.ClassDef, str]] = [(each, "") for each in tree.body if isinstance(each, ast.ClassDef)]
     while waiting:
@@ -224,7 +224,7 @@ def _bodies(tree: ast.Module) -> dict[tuple[str, int], str]:
 
 
 def classes_of(module: ModuleType) -> list[type[Any]]:
-    """The classes that a module defines, those inside classes included."""
+    """Return the classes that a module defines, nested ones included."""
     found: dict[type[Any], None] = {}
     waiting = list(vars(module).values())
     while waiting:
@@ -236,7 +236,7 @@ def classes_of(module: ModuleType) -> list[type[Any]]:
 
 
 def _methods(module: ModuleType) -> Iterator[FunctionType]:
-    """Every function that a class of the module holds, in whatever it is wrapped."""
+    """Return every function of a module's classes, unwrapped."""
     for cls in classes_of(module):
         for held in vars(cls).values():
             yield from _inside(held)
@@ -265,8 +265,8 @@ def _copy(function: FunctionType) -> FunctionType:
     return copy
 
 
-def _become(function: FunctionType, other: FunctionType) -> None:
-    """Make one function what another one is, for everybody who has it."""
+def _replace_function(function: FunctionType, other: FunctionType) -> None:
+    """Change a function into another one for all its users."""
     function.__code__, function.__defaults__ = other.__code__, other.__defaults__
     function.__kwdefaults__, function.__doc__ = other.__kwdefaults__, other.__doc__
     function.__annotations__ = other.__annotations__
@@ -276,10 +276,10 @@ def _become(function: FunctionType, other: FunctionType) -> None:
 
 LOOK_S: Final = 0.3
 CHECK_S: Final = 30.0
-"""How long a program may take to be imported, when it is tried before a new start."""
+"""Time for the import of an application when it is tried before a new start."""
 BEGINNINGS: Final = ("start", "work", "main")
 
-_TRY: Final = "import sys; from headwater.cli.loading import load; load(sys.argv[1])"
+_TRY: Final = "import sys; from headwater.cli.loading import load_application; load_application(sys.argv[1])"
 
 
 class Reload:
@@ -290,51 +290,51 @@ class Reload:
         self._main = main
         self._folder = file.parent
         self._stamps: dict[Path, tuple[int, int]] = {}
-        self._versions: dict[Path, tuple[ModuleType, Version]] = {}
-        self._seen: set[str] = set()  # names of modules that were looked at
-        self._note()
+        self._versions: dict[Path, tuple[ModuleType, SourceVersion]] = {}
+        self._seen: set[str] = set()  # names of modules that were inspected
+        self._find_modules()
 
     # ---- looking -----------------------------------------------------------------------------------
 
     async def until_reshaped(
         self, runtimes: Callable[[], Iterable[Runtime]], is_broken: Callable[[], bool] = lambda: False
     ) -> None:
-        """Take in what changes, until something does that needs a new start: anything, once it does not run well."""
+        """Apply changes until one needs a new start; if the program does not run well, any change does."""
         while True:
             await asyncio.sleep(LOOK_S)
-            is_needed = bool(self._changes()) if is_broken() else self.look(runtimes())
+            is_needed = bool(self._changed_files()) if is_broken() else self.apply_changes(runtimes())
             if is_needed and await asyncio.to_thread(self.can_be_imported):
                 return
 
-    def _changes(self) -> list[Path]:
-        """The files that changed since the last time."""
-        self._note()
+    def _changed_files(self) -> list[Path]:
+        """Return the files that changed since the last call."""
+        self._find_modules()
         return [file for file in self._versions if self._has_changed(file)]
 
-    def look(self, runtimes: Iterable[Runtime]) -> bool:
-        """Take in what changed since the last time. True: that needs a new start."""
-        files = self._changes()
+    def apply_changes(self, runtimes: Iterable[Runtime]) -> bool:
+        """Apply the changes since the last call, and return whether a new start is needed."""
+        files = self._changed_files()
         if not files:
             return False
         before = self._fingerprints()
         begins = self._beginnings()
-        fates = [self._taken_in(file) for file in files]
+        fates = [self._patch_file(file) for file in files]
         if True in fates:
             self._run_again(changed(before, self._fingerprints()), runtimes)
         return False in fates or begins != self._beginnings()
 
-    def _note(self) -> None:
-        """Know of every module of the application's folder that was imported meanwhile."""
+    def _find_modules(self) -> None:
+        """Find the modules of the application's folder that were imported since the last call."""
         for name in sys.modules.keys() - self._seen:
             module = sys.modules[name]
             where = getattr(module, "__file__", None)
             file = Path(where) if isinstance(where, str) and where.endswith(".py") else None
             if file is not None and file not in self._versions and self._is_own(file):
                 try:
-                    version = Version.read(file)
+                    version = SourceVersion.read(file)
                     self._stamps[file] = _stamp(file)
                 except (OSError, SyntaxError, UnicodeDecodeError):
-                    continue  # It was changed right after it was imported: it is looked at next time.
+                    continue  # It changed right after its import, and is read next time.
                 self._versions[file] = (module, version)
             self._seen.add(name)
 
@@ -346,36 +346,36 @@ class Reload:
         try:
             stamp = _stamp(file)
         except OSError:
-            return False  # An editor replaces it right now, or it is gone: what was loaded goes on.
+            return False  # It is being replaced, or was deleted: the loaded code goes on.
         was, self._stamps[file] = self._stamps[file], stamp
         return stamp != was
 
     # ---- taking in ---------------------------------------------------------------------------------
 
-    def _taken_in(self, file: Path) -> bool | None:
-        """Patch a module. False: a new start is needed instead. None: there is nothing that could run."""
+    def _patch_file(self, file: Path) -> bool | None:
+        """Patch a module. Return False if a new start is needed, None if the file cannot run."""
         module, old = self._versions[file]
         try:
-            new = Version.read(file)
+            new = SourceVersion.read(file)
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
-            complain(f"{file.name} is no program now ({error}). The code from before goes on.")
+            print_error(f"{file.name} is no program now ({error}). The code from before goes on.")
             return None
         if new.text == old.text:
             return None
         try:
-            patch(module, file, old, new)
-        except Reshaped as reshaped:
-            remark(f"{file.name}: {reshaped}")
+            patch_module(module, file, old, new)
+        except NeedsRestart as reshaped:
+            print_note(f"{file.name}: {reshaped}")
             return False
-        except Exception as error:  # Whatever its new statements raise is the author's to mend.
-            complain(f"{file.name} raises {type(error).__name__}: {error}. The code from before goes on.")
+        except Exception as error:  # Any error of the new statements is reported.
+            print_error(f"{file.name} raises {type(error).__name__}: {error}. The code from before goes on.")
             return None
         self._versions[file] = (module, new)
         return True
 
     def _run_again(self, members: frozenset[tuple[str, str]], runtimes: Iterable[Runtime]) -> None:
         named = sorted(f"{cls.rpartition('.')[2]}.{member}" for cls, member in members)
-        remark(f"taken in: {', '.join(named)}" if named else "taken in: nothing that a piece does changed")
+        print_note(f"taken in: {', '.join(named)}" if named else "taken in: nothing that a piece does changed")
         for runtime in runtimes:
             renew(runtime, members)
 
@@ -389,16 +389,18 @@ class Reload:
         return [None if each is None else fingerprint_of(each).digest for each in found]
 
     def can_be_imported(self) -> bool:
-        """Try it in a process of its own: a program that cannot start does not replace one that runs."""
+        """Import the application in another process: one that cannot start must not replace one that runs."""
         command: Sequence[str] = (sys.executable, "-c", _TRY, self._app)
         try:
             tried = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CHECK_S)
         except subprocess.TimeoutExpired:
-            complain(f"{self._app} takes more than {counted(round(CHECK_S), 'second')} to import. The code goes on.")
+            print_error(
+                f"{self._app} takes more than {count_noun(round(CHECK_S), 'second')} to import. The code goes on."
+            )
             return False
         if tried.returncode:
-            complain(*(tried.stderr.strip().splitlines()[-3:] or ["it cannot be imported"]))
-            remark("The code from before goes on.")
+            print_error(*(tried.stderr.strip().splitlines()[-3:] or ["it cannot be imported"]))
+            print_note("The code from before goes on.")
         return tried.returncode == 0
 
 

@@ -1,6 +1,5 @@
-"""`headwater run APP.py`: an application, the server for it and its data, in one process. Needs the extra `server`.
-
-`headwater serve DIRECTORY`: the spaces of a directory for other processes. Needs the extra `server`.
+"""`headwater run APP.py` and `headwater serve DIRECTORY`: a server with an application, and without. Need the extra
+`server`.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 
 import headwater
-from headwater.cli.directory import announced, url_of
+from headwater.cli.directory import announce_address, format_url
 from headwater.cli.keys import server_extra
-from headwater.cli.output import FAILED, OK, DirectoryPath, Json, complain, print_json, remark, say
+from headwater.cli.output import FAILED, OK, DirectoryPath, Json, print_answer, print_error, print_json, print_note
 from headwater.errors import AuthoringError
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 START: Final = "async def start(rt: headwater.Runtime) -> None"
 START_AGAIN: Final = -1
-"""Not an exit code: the program is to be started again, with its new code, on the same data."""
+"""Not an exit code: the program has to be started again, with its new code, on the same data."""
 
 
 def run(
@@ -81,10 +80,10 @@ def run(
 
         from headwater.server.server import Server  # noqa: PLC0415 (an extra)
 
-    from headwater.cli.loading import load, page_of  # noqa: PLC0415 (only where an application runs)
+    from headwater.cli.loading import load_application, page_folder  # noqa: PLC0415 (only where an application runs)
 
-    module, classes, file = load(app)
-    reloading = _reload(app, file, module) if reload else None  # At once: what changes from now on is a change.
+    module, classes, file = load_application(app)
+    reloading = _reload(app, file, module) if reload else None  # At once, so that later edits count as changes.
     address: list[int] = []
 
     async def serving() -> int:
@@ -96,7 +95,7 @@ def run(
             owner=owner,
             anyone_founds=anyone_founds,
             classes=classes,
-            pages=page_of(file),
+            pages=page_folder(file),
         )
         address.append(server.address[1])
         return await _serve(server, module, data, json=json, reloading=reloading)
@@ -118,30 +117,30 @@ def _reload(app: str, file: Path, module: ModuleType) -> Reload:
 
 
 async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, reloading: Reload | None) -> int:
-    """Serve until a signal comes, with the application's own beginning beside it."""
-    from headwater.cli.directory import announced, url_of  # noqa: PLC0415 (only where an application runs)
-    from headwater.runtime.api import entry_points  # noqa: PLC0415 (only where an application runs)
+    """Serve until a signal, with the application's `start` and background task."""
+    from headwater.cli.directory import announce_address, format_url  # noqa: PLC0415 (only where an application runs)
+    from headwater.runtime.api import entry_points  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
     served = loop.create_task(server.run_until_stopped(signals=True))
-    await asyncio.sleep(0)  # From here on a signal is heard; before anybody is told that it runs.
+    await asyncio.sleep(0)  # From here on signals are handled, before the address is printed.
     runtime = server.application().runtime
-    runtime.on_error(lambda error: remark(f"error: {_told(error)}"))
+    runtime.on_error(lambda error: print_note(f"error: {_describe_error(error)}"))
     begun: asyncio.Task[None] | None = None
     failures: list[BaseException] = []
-    broken: list[BaseException] = []  # with --reload: why it does not run as it should, until its code changes
+    broken: list[BaseException] = []  # with --reload: errors that ended the program, until its code changes
 
     def ended(task: asyncio.Task[None]) -> None:
         if reloading is None or task.cancelled():
-            failures.extend(_ended(task, server))
+            failures.extend(_on_program_end(task, server))
         elif isinstance(task.exception(), Exception):
-            broken.extend(_waits_for_a_change(task.exception()))
+            broken.extend(_report_until_change(task.exception()))
 
     watching: asyncio.Task[None] | None = None
-    url = url_of(*server.address)
+    url = format_url(*server.address)
     try:
-        with entry_points.served(data, server.application().attachment), announced(data, url):
-            begin, beside = getattr(module, "start", None), _beside(module, runtime)
+        with entry_points.served(data, server.application().attachment), announce_address(data, url):
+            begin, beside = getattr(module, "start", None), _find_background(module, runtime)
             if begin is not None:
                 begun = loop.create_task(_start(begin, runtime))
                 await asyncio.wait([begun, served], return_when=asyncio.FIRST_COMPLETED)
@@ -149,16 +148,16 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
                     error = begun.exception()
                     if error is not None and (reloading is None or not isinstance(error, Exception)):
                         raise error
-                    broken.extend(_waits_for_a_change(error) if error is not None else ())
+                    broken.extend(_report_until_change(error) if error is not None else ())
             if beside is not None and not broken and (begun is None or begun.done()):
                 begun = loop.create_task(beside())
                 begun.add_done_callback(ended)
             if begin is None and beside is None:
-                remark(f"nothing is open: write {START}, which opens what is to run")
+                print_note(f"nothing is open: write {START}, which opens what is to run")
             if json:
                 print_json({"name": module.__name__, "url": url, "data": str(data)})
             else:
-                say(f"{module.__name__} is at {url}/")
+                print_answer(f"{module.__name__} is at {url}/")
             if reloading is not None:
                 watching = loop.create_task(
                     reloading.until_reshaped(lambda: (runtime, *entry_points.taking_part()), lambda: bool(broken))
@@ -176,13 +175,13 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
                 await asyncio.wait([task])
     if watching is not None and not watching.cancelled():
         watching.result()
-        remark("starting again, on the same data")
+        print_note("starting again, on the same data")
         return START_AGAIN
     return FAILED if failures else OK
 
 
 async def _start(begin: Callable[..., object], runtime: Runtime) -> None:
-    """The application's own beginning, if it is written as one."""
+    """Call the application's `start`, if it has one."""
     try:
         inspect.signature(begin).bind(runtime)
     except TypeError as error:
@@ -193,8 +192,8 @@ async def _start(begin: Callable[..., object], runtime: Runtime) -> None:
     await made
 
 
-def _beside(module: ModuleType, runtime: Runtime) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """What is run beside the server: `work`, or the program itself if it has no beginning of its own."""
+def _find_background(module: ModuleType, runtime: Runtime) -> Callable[[], Coroutine[Any, Any, None]] | None:
+    """Return the background task: `work`, or `main` if the application has no `start`."""
     work, main = getattr(module, "work", None), getattr(module, "main", None)
     if inspect.iscoroutinefunction(work):
         return lambda: work(runtime)
@@ -203,27 +202,27 @@ def _beside(module: ModuleType, runtime: Runtime) -> Callable[[], Coroutine[Any,
     return None
 
 
-def _waits_for_a_change(error: BaseException | None) -> list[BaseException]:
-    """Say why a program ended that its author is about to mend."""
+def _report_until_change(error: BaseException | None) -> list[BaseException]:
+    """Print why a program ended, and return the error. It starts again when its code changes."""
     if error is None:
         return []
-    complain(_told(error))
-    remark("It starts again when its code changes.")
+    print_error(_describe_error(error))
+    print_note("It starts again when its code changes.")
     return [error]
 
 
-def _ended(task: asyncio.Task[None], server: Server) -> list[BaseException]:
-    """A program that fails ends what serves it; one that comes to its end does not, nor does one that is ended."""
+def _on_program_end(task: asyncio.Task[None], server: Server) -> list[BaseException]:
+    """Stop the server if the background task failed. A task that ends or is cancelled does not stop it."""
     error = None if task.cancelled() else task.exception()
     if error is None or server.should_exit:
         return []
-    complain(_told(error))
+    print_error(_describe_error(error))
     server.stop()
     return [error]
 
 
-def _told(error: BaseException) -> str:
-    """What happened, and where in the application, if that can be told."""
+def _describe_error(error: BaseException) -> str:
+    """Describe an error, with its place in the application if known."""
     said = f"{type(error).__name__}: {error}".removesuffix(": ")
     ours, steps = os.path.dirname(headwater.__file__), traceback.extract_tb(error.__traceback__)
     own = [step for step in steps if not step.filename.startswith((ours, os.path.dirname(asyncio.__file__), "<"))]
@@ -278,10 +277,10 @@ def serve(
             anyone_founds=anyone_founds,
             classes=(),
         )
-        with announced(Path(directory), url_of(*server.address)):
+        with announce_address(Path(directory), format_url(*server.address)):
             await server.run_until_stopped(signals=True)
 
-    # The loop's thread and the spaces' threads hand over to each other many times a millisecond.
+    # The loop's thread and the spaces' threads switch many times a millisecond.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     uvloop.run(run())
     return OK

@@ -1,6 +1,6 @@
-"""`headwater worker`: delivers records to the reactions of an application, beside a server; as many as wanted.
+"""`headwater worker`: delivers records to the reactions of an application through a server. Any number can run.
 
-Owns the beginning and the end of such a process: it finishes what runs, and gives back what it has claimed.
+When it stops it finishes the deliveries that run, and gives the other claimed targets back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headwater.cli.data.target import TOKEN
-from headwater.cli.output import OK, Json, print_json, remark, say
+from headwater.cli.output import OK, Json, print_answer, print_json, print_note
 from headwater.errors import AuthoringError, HeadwaterError
 
 
@@ -48,12 +48,12 @@ def worker(
     token
         Proves who works. Default: the environment's HEADWATER_TOKEN.
     """
-    from headwater.cli.loading import load  # noqa: PLC0415 (only where an application runs)
+    from headwater.cli.loading import load_application  # noqa: PLC0415 (only where an application runs)
     from headwater.reactions.drain import Pace  # noqa: PLC0415
 
     if not space:
         raise AuthoringError("say which spaces to work for: --space shop, once for each")
-    load(app)
+    load_application(app)
     pace = Pace(slots=slots, lanes=dict(map(_lane, lane)), lease_ms=lease_ms)
     return asyncio.run(_work(url, token or os.environ.get(TOKEN, ""), space, pace, json=json))
 
@@ -86,18 +86,18 @@ async def _work(url: str, token: str, spaces: tuple[str, ...], pace: object, *, 
             if json:
                 print_json(told)
             else:
-                remark(
+                print_note(
                     f"{what.reaction} for {what.key!r}: {what.how}{f', {what.then}' if what.then else ''} "
                     f"{what.error}{f': {what.message}' if what.message else ''}"
                 )
 
     runtime = Runtime(address, token=token, reacts=True, pace=pace)
-    runtime.on_error(lambda error: remark(f"error: {type(error).__name__}: {error}"))
+    runtime.on_error(lambda error: print_note(f"error: {type(error).__name__}: {error}"))
     runtime.pieces.reacting.listen(heard)
     refused: list[HeadwaterError] = []
 
-    async def look(space: str) -> None:
-        """Whoever may not work there ends, so that somebody looks."""
+    async def check_access(space: str) -> None:
+        """Check that the worker may work in a space; otherwise the command ends with the error."""
         try:
             await runtime.reactions.list(space=space)
         except HeadwaterError as error:
@@ -108,9 +108,9 @@ async def _work(url: str, token: str, spaces: tuple[str, ...], pace: object, *, 
     async with runtime:
         for space in spaces:
             runtime.space(space)
-        looks = [asyncio.ensure_future(look(space)) for space in spaces]
+        looks = [asyncio.ensure_future(check_access(space)) for space in spaces]
         if not json:
-            say(f"working for {', '.join(spaces)} at {url}")
+            print_answer(f"working for {', '.join(spaces)} at {url}")
         await stopped.wait()
         for task in looks:
             task.cancel()
