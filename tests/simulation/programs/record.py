@@ -272,18 +272,17 @@ class Record:
         self._first_written = self._world.cells.keys() - self._written_before
 
     def _check_runs(self, runs: Mapping[str, int], states: list[Any]) -> None:
-        """A node runs at most once for each change of a value that it reads, and once if it was not up to date.
+        """A computed runs at most once for each change of a value that it reads, and once if it was not up to date.
 
         It is up to date for certain if it ran that often: a run may have come before the last change.
         """
         for piece in self._program.pieces:
             for member in self._program.class_named(piece.of).members:
-                is_computed = member.name[0] == "c" and member.kind in ("number", "pair", "table")
-                if not (is_computed or member.kind == "effect") or member.scope != "space":
+                is_shared = member.scope == "space"
+                if member.name[0] != "c" or member.kind not in ("number", "pair", "table") or not is_shared:
                     continue
                 node = f"{piece.name}:{member.name}"
-                # An effect is one node for each window.
-                ran = max([runs[each] for each in runs if each.partition(" of ")[0] == node], default=0)
+                ran = runs.get(node, 0)
                 changes = self._changes(piece.name, member.name, states)
                 most = changes + (node not in self._fresh)
                 if ran > most:
