@@ -464,7 +464,7 @@ class CommitGroup:
         doc = self._heads.next_doc
         self._heads.next_doc = doc + 1
         self._store.put_doc(doc, key)
-        self._readers.made(key, doc)
+        self._readers.note_created(key, doc)
         return doc
 
 

@@ -78,7 +78,7 @@ def delivered_twice(_: Path) -> str:
     world.done(world.claim_one())
     target = world.store.delivery.target(1, "a")
     assert target is not None
-    return raised(lambda: world.engine.delivery.outcomes.replayed(target, (1, 0)))
+    return raised(lambda: world.engine.delivery.results.end_replay(target, (1, 0)))
 
 
 @case("skip one record of 'r': say the key of its target")

@@ -29,7 +29,7 @@ def test_a_branch_that_is_deleted_under_one_who_waits_for_its_turn_ends_that_con
         batch += [(client.peer, client.next_out()) for _ in list(client.session.outgoing)]
     world.hub.process(batch)
     assert loser.peer is not None
-    assert world.hub.turns.before(loser.peer) == 1, "the other one who lost has the turn"
+    assert world.hub.turns.place_of(loser.peer) == 1, "the other one who lost has the turn"
     world.engine.delete_branch("b")
     world.clock.advance(world.hub.turns.turn_us)
     world.hub.process(())

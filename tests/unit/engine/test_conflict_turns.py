@@ -21,38 +21,38 @@ def peers(count: int) -> list[Peer]:
 def lined_up(count: int) -> tuple[ConflictTurns, list[Peer]]:
     turns, all_ = ConflictTurns(), peers(count)
     for peer in all_:
-        turns.lost(peer, D, 0)
+        turns.queue_loser(peer, D, 0)
     return turns, all_
 
 
 def test_turns_are_given_in_the_order_in_which_conflicts_were_lost() -> None:
     turns, (a, b, c) = lined_up(3)
-    assert turns.give(0) == [a]
-    assert [turns.before(peer) for peer in (a, b, c)] == [0, 1, 2]
-    assert turns.give(1) == []
-    turns.leave(a)
-    assert turns.give(2) == [b]
-    turns.leave(b)
-    turns.leave(c)
-    assert turns.give(3) == []
+    assert turns.give_turns(0) == [a]
+    assert [turns.place_of(peer) for peer in (a, b, c)] == [0, 1, 2]
+    assert turns.give_turns(1) == []
+    turns.leave_queue(a)
+    assert turns.give_turns(2) == [b]
+    turns.leave_queue(b)
+    turns.leave_queue(c)
+    assert turns.give_turns(3) == []
     assert len(turns) == 0
 
 
 def test_who_loses_in_its_turn_stays_the_first() -> None:
     turns, (a, b) = lined_up(2)
-    assert turns.give(0) == [a]
-    turns.lost(a, D, 1)
-    assert turns.give(1) == [a]
-    assert turns.before(b) == 1
+    assert turns.give_turns(0) == [a]
+    turns.queue_loser(a, D, 1)
+    assert turns.give_turns(1) == [a]
+    assert turns.place_of(b) == 1
 
 
 def test_a_turn_that_is_not_used_passes_on_and_is_over_for_good() -> None:
     turns, (a, b) = lined_up(2)
-    turns.give(0)
-    assert turns.give(DEFAULT_LIMITS.turn_us - 1) == []
-    assert turns.give(DEFAULT_LIMITS.turn_us) == [b]
-    assert turns.before(a) is None
-    assert turns.give(DEFAULT_LIMITS.turn_us + turns.turn_us) == []
+    turns.give_turns(0)
+    assert turns.give_turns(DEFAULT_LIMITS.turn_us - 1) == []
+    assert turns.give_turns(DEFAULT_LIMITS.turn_us) == [b]
+    assert turns.place_of(a) is None
+    assert turns.give_turns(DEFAULT_LIMITS.turn_us + turns.turn_us) == []
     assert len(turns) == 0
 
 
@@ -62,29 +62,29 @@ def test_a_turn_is_as_long_as_those_who_had_it_took_within_bounds() -> None:
     for took_us, bound in ((DEFAULT_LIMITS.turn_us_most, DEFAULT_LIMITS.turn_us_most), (10, DEFAULT_LIMITS.turn_us)):
         for _ in range(40):
             (peer,) = peers(1)
-            turns.lost(peer, D, now_us)
-            assert turns.give(now_us) == [peer]
+            turns.queue_loser(peer, D, now_us)
+            assert turns.give_turns(now_us) == [peer]
             now_us += min(took_us, turns.turn_us)
-            turns.judged(peer, Accepted(1, 1), now_us)
-            turns.give(now_us)
+            turns.note_verdict(peer, Accepted(1, 1), now_us)
+            turns.give_turns(now_us)
         assert turns.turn_us == bound
 
 
 def test_a_peer_stands_in_one_line_and_lines_of_two_documents_do_not_wait_for_each_other() -> None:
     turns, (a, b) = ConflictTurns(), peers(2)
-    turns.lost(a, D, 0)
-    turns.lost(b, E, 0)
-    assert turns.give(0) == [a, b]
-    turns.lost(a, E, 1)
-    assert turns.before(a) == 1
-    assert turns.give(1) == []
+    turns.queue_loser(a, D, 0)
+    turns.queue_loser(b, E, 0)
+    assert turns.give_turns(0) == [a, b]
+    turns.queue_loser(a, E, 1)
+    assert turns.place_of(a) == 1
+    assert turns.give_turns(1) == []
     assert [peer for peer, _ in turns.holders()] == [b]
 
 
 def test_news_are_kept_back_only_from_those_who_wait_and_only_for_a_while() -> None:
     turns, (a, b) = lined_up(2)
     stranger = peers(1)[0]
-    turns.give(0)
+    turns.give_turns(0)
     assert not turns.may_wait(a, 1)
     assert turns.may_wait(b, 1)
     assert not turns.may_wait(b, DEFAULT_LIMITS.turn_quiet_us)
@@ -93,9 +93,9 @@ def test_news_are_kept_back_only_from_those_who_wait_and_only_for_a_while() -> N
 
 def test_a_line_has_an_end() -> None:
     turns, all_ = lined_up(DEFAULT_LIMITS.turn_queue + 2)
-    assert turns.before(all_[DEFAULT_LIMITS.turn_queue]) is None
-    turns.leave(all_[DEFAULT_LIMITS.turn_queue])  # It stands nowhere, and that is no mistake.
-    assert turns.give(0) == [all_[0]]
+    assert turns.place_of(all_[DEFAULT_LIMITS.turn_queue]) is None
+    turns.leave_queue(all_[DEFAULT_LIMITS.turn_queue])  # It stands nowhere, and that is no mistake.
+    assert turns.give_turns(0) == [all_[0]]
 
 
 # ---- bursts ------------------------------------------------------------------------------------------------
@@ -105,30 +105,30 @@ def test_a_turn_lasts_until_all_that_was_sent_with_it_is_judged() -> None:
     turns, (a, b) = lined_up(2)
     coming = {a}
     turns.is_coming = coming.__contains__
-    turns.give(0)
-    turns.judged(a, Accepted(1, 1), 1)
-    assert turns.give(1) == []
-    assert turns.before(a) == 0
+    turns.give_turns(0)
+    turns.note_verdict(a, Accepted(1, 1), 1)
+    assert turns.give_turns(1) == []
+    assert turns.place_of(a) == 0
     coming.clear()
-    turns.judged(a, Accepted(2, 2), 2)
-    assert turns.give(2) == [b]
-    assert turns.before(a) is None
+    turns.note_verdict(a, Accepted(2, 2), 2)
+    assert turns.give_turns(2) == [b]
+    assert turns.place_of(a) is None
 
 
 def test_a_turn_ends_with_its_time_however_much_is_still_coming() -> None:
     turns, (a, b) = lined_up(2)
     turns.is_coming = lambda peer: True
-    turns.give(0)
-    turns.judged(a, Accepted(1, 1), 1)
-    assert turns.give(DEFAULT_LIMITS.turn_us - 1) == []
-    assert turns.give(DEFAULT_LIMITS.turn_us) == [b]
+    turns.give_turns(0)
+    turns.note_verdict(a, Accepted(1, 1), 1)
+    assert turns.give_turns(DEFAULT_LIMITS.turn_us - 1) == []
+    assert turns.give_turns(DEFAULT_LIMITS.turn_us) == [b]
 
 
 def test_who_was_served_hears_of_the_others_a_little_later_while_somebody_waits() -> None:
     turns, (a, _) = lined_up(2)
-    turns.give(0)
-    turns.judged(a, Accepted(1, 1), 1)
-    turns.give(1)
+    turns.give_turns(0)
+    turns.note_verdict(a, Accepted(1, 1), 1)
+    turns.give_turns(1)
     assert turns.may_wait(a, 2)
     assert not turns.may_wait(a, 1 + DEFAULT_LIMITS.turn_us)
     assert not turns.may_wait(a, 2)  # It was told once, and is nobody special any more.
@@ -148,7 +148,7 @@ def looks(doc: DocKey) -> Transact:
 def test_what_collides_with_somebody_s_turn_waits_for_it_and_nothing_else_does() -> None:
     turns, (a,) = lined_up(1)
     other, third, fourth = peers(3)
-    turns.give(0)
+    turns.give_turns(0)
     arrived: list[Arrived] = [(other, writes(D)), (third, looks(D)), (fourth, writes(E)), (other, Ack(1))]
     assert turns.in_order(arrived, 1) == ([arrived[2]], [])
     assert turns.held == 3
@@ -162,18 +162,18 @@ def test_what_collides_with_somebody_s_turn_waits_for_it_and_nothing_else_does()
 def test_what_waited_for_one_turn_does_not_wait_for_the_next() -> None:
     turns, (a, b) = lined_up(2)
     other = peers(1)[0]
-    turns.give(0)
+    turns.give_turns(0)
     assert turns.in_order([(other, looks(D))], 1) == ([], [])
     _, after = turns.in_order([(a, writes(D))], 2)
-    turns.judged(a, Accepted(1, 1), 2)
-    assert turns.give(2) == [b]
+    turns.note_verdict(a, Accepted(1, 1), 2)
+    assert turns.give_turns(2) == [b]
     assert after == [(other, looks(D))]  # In the caller's hands: judged now, whoever has the turn.
 
 
 def test_nobody_is_kept_back_for_longer_than_a_turn() -> None:
     turns, _ = lined_up(1)
     other = peers(1)[0]
-    turns.give(0)
+    turns.give_turns(0)
     assert turns.in_order([(other, writes(D)), (other, Ack(1))], 1) == ([], [])
     assert turns.in_order([], DEFAULT_LIMITS.turn_us - 1) == ([], [])
     assert turns.in_order([], DEFAULT_LIMITS.turn_us) == ([(other, writes(D)), (other, Ack(1))], ())
@@ -183,8 +183,8 @@ def test_a_turn_that_was_used_keeps_nobody_back() -> None:
     turns, (a,) = lined_up(1)
     other = peers(1)[0]
     turns.is_coming = lambda peer: True
-    turns.give(0)
-    turns.judged(a, Accepted(1, 1), 1)
+    turns.give_turns(0)
+    turns.note_verdict(a, Accepted(1, 1), 1)
     assert turns.in_order([(other, looks(D))], 2) == ([], [(other, looks(D))])
     assert turns.in_order([(other, writes(D))], 3) == ([(other, writes(D))], [])
 
@@ -192,9 +192,9 @@ def test_a_turn_that_was_used_keeps_nobody_back() -> None:
 def test_released_turns_leave_nothing_behind() -> None:
     turns, (a, b) = lined_up(2)
     other = peers(1)[0]
-    turns.give(0)
+    turns.give_turns(0)
     turns.in_order([(other, writes(D))], 1)
-    turns.release()
+    turns.end_turns()
     assert turns.in_order([], 1) == ([(other, writes(D))], ())
     assert len(turns) == turns.held == 0
-    assert turns.before(a) is turns.before(b) is None
+    assert turns.place_of(a) is turns.place_of(b) is None

@@ -46,21 +46,21 @@ from headwater.protocol.reactions import Targets as TargetsPage
 class DeliveryAdmin:
     """An operator's side of the reactions of one space."""
 
-    __slots__ = ("_clock", "_limits", "_outcomes", "_store", "_subscriptions", "_targets", "served")
+    __slots__ = ("_clock", "_limits", "_results", "_store", "_subscriptions", "_targets", "served")
 
     def __init__(
         self,
         store: Store,
         subscriptions: Subscriptions,
         targets: Targets,
-        outcomes: DeliveryResults,
+        results: DeliveryResults,
         clock: NonDecreasingClock,
         limits: Limits,
     ) -> None:
         self._store = store
         self._subscriptions = subscriptions
         self._targets = targets
-        self._outcomes = outcomes
+        self._results = results
         self._clock = clock
         self._limits = limits
         self.served: dict[str, int] = {}  # time of the last claim of each reaction, since the space is open
@@ -121,12 +121,12 @@ class DeliveryAdmin:
             case "unblock":
                 if target.state != TargetPhase.BLOCKED:
                     return target
-                return self._outcomes.settled(row, target._replace(attempt=0, failures=0, lost=0))
+                return self._results.release(row, target._replace(attempt=0, failures=0, lost=0))
             case "reset":
                 # It begins where a new target does. Parked records are ahead of it again, as any other record.
                 self._store.delivery.drop_failures(target.reaction, target.key)
                 seq, ordinal = row.start
-                return self._outcomes.settled(
+                return self._results.release(
                     row,
                     target._replace(seq=seq, ordinal=ordinal, attempt=0, failures=0, lost=0, replays=0, fingerprint=""),
                 )
@@ -136,7 +136,7 @@ class DeliveryAdmin:
     def _skipped(self, row: SubscriptionRow, target: TargetRow) -> TargetRow:
         """Go on without the record at the position. A worker that holds the target is too late."""
         place = self._next_record(row, target)
-        return target if place is None else self._outcomes.passed(row, target, place, ParkedState.SKIPPED)
+        return target if place is None else self._results.park(row, target, place, ParkedState.SKIPPED)
 
     def _next_record(self, row: SubscriptionRow, target: TargetRow) -> tuple[int, int] | None:
         """The record that a target is at: one that is to be replayed, or the first one behind its position."""
@@ -169,7 +169,7 @@ class DeliveryAdmin:
         tables.put_parked(passed._replace(state=ParkedState.REPLAY))
         target = target._replace(replays=target.replays + 1)
         if target.state == TargetPhase.IDLE:
-            target = self._outcomes.settled(row, target._replace(since_us=self._clock.now_us()))
+            target = self._results.release(row, target._replace(since_us=self._clock.now_us()))
         tables.put_targets([target])
 
     # ---- looking ---------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from headwater.protocol.verdict import RuleRefused
 class DeliveryFacade:
     """The reactions of one space."""
 
-    __slots__ = ("_clock", "_log", "_operating", "_store", "idle_workers", "outcomes", "subscriptions", "targets")
+    __slots__ = ("_admin", "_clock", "_log", "_store", "idle_workers", "results", "subscriptions", "targets")
 
     def __init__(self, store: Store, log: Log, clock: Clock, limits: Limits) -> None:
         self._store = store
@@ -50,8 +50,8 @@ class DeliveryFacade:
         self._clock = steady = NonDecreasingClock(clock, lambda: self.targets.last_known_us())
         self.targets = Targets(store, self.subscriptions, steady, limits)
         self.idle_workers = self.targets.idle_workers
-        self.outcomes = DeliveryResults(store, self.subscriptions, self.targets, steady, limits)
-        self._operating = DeliveryAdmin(store, self.subscriptions, self.targets, self.outcomes, steady, limits)
+        self.results = DeliveryResults(store, self.subscriptions, self.targets, steady, limits)
+        self._admin = DeliveryAdmin(store, self.subscriptions, self.targets, self.results, steady, limits)
 
     def forget(self) -> None:
         """Drop memory that may be ahead of the disk."""
@@ -61,7 +61,7 @@ class DeliveryFacade:
     def refusal(self, commit: Commit) -> RuleRefused | None:
         """Return why no retry of a commit can be accepted: a record that was not given to it, or a declaration."""
         for each in commit.delivered:
-            if not self.outcomes.is_given(each):
+            if not self.results.is_given(each):
                 return RuleRefused(
                     "delivered",
                     f"record {each.seq}.{each.ordinal} is not one that reaction {each.reaction!r} is to deliver next "
@@ -99,26 +99,26 @@ class DeliveryFacade:
                 return Subscribed(id, self._log.next_seq - 1, is_new)
             case Claim(id=id):
                 known = [name for name in question.reactions if name in self.subscriptions.all()]
-                self._operating.served.update(dict.fromkeys(known, self._clock.now_us()))
+                self._admin.served.update(dict.fromkeys(known, self._clock.now_us()))
                 grants, next_us = self.targets.claim(question)
                 return Claimed(id, tuple(grants), next_us)
             case RenewLeases(id=id):
                 return LeasesRenewed(id, self.targets.renew(question))
             case Finish(id=id, outcomes=outcomes):
-                late = self.outcomes.finish(question)
+                late = self.results.finish(question)
                 rows = self.subscriptions.all()
                 named = dict.fromkeys([outcome.hold.reaction for outcome in outcomes])
                 return Finished(id, late, self.targets.next_us([rows[name] for name in named if name in rows]))
             case Operate():
-                return self._operating.operate(question)
+                return self._admin.operate(question)
             case QueryReactions():
-                return self._operating.reactions(question)
+                return self._admin.reactions(question)
             case QueryTargets():
-                return self._operating.targets(question)
+                return self._admin.targets(question)
             case QueryFailures():
-                return self._operating.failures(question)
+                return self._admin.failures(question)
             case QueryDrained(id=id, through=through):
                 is_there = through is None or through < self._log.next_seq
-                return Drained(id, is_there and self._operating.is_drained(through))
+                return Drained(id, is_there and self._admin.is_drained(through))
             case _:
                 assert_never(question)

@@ -86,7 +86,7 @@ class Outbox:
                 ]
             )
         if commit.delivered:
-            self._delivery.outcomes.delivered(commit.delivered)
+            self._delivery.results.move_positions(commit.delivered)
         for each in commit.declared:
             # C7: a record and its subscription are on the disk together, or neither is.
             self._delivery.subscriptions.subscribe(each, seq - 1)

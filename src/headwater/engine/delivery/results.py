@@ -50,7 +50,7 @@ class DeliveryResults:
         late: list[Hold] = []
         moved: list[TargetRow] = []
         for outcome in question.outcomes:
-            target = self._targets.held(outcome.hold)
+            target = self._targets.find_held(outcome.hold)
             row = self._subscriptions.all().get(outcome.hold.reaction)
             if row is None or target is None or not self._is_possible(row, target, outcome):
                 late.append(outcome.hold)
@@ -94,7 +94,7 @@ class DeliveryResults:
         record = self._store.delivery.record(row.topic, place)
         return record is not None and record.key == key and record.branch == MAIN_ID
 
-    def delivered(self, records: Iterable[Delivered]) -> None:
+    def move_positions(self, records: Iterable[Delivered]) -> None:
         """C7: move positions in the transaction of the commit that delivers. A precondition checked their leases."""
         for each in records:
             row = self._subscriptions.get(each.reaction)
@@ -115,18 +115,18 @@ class DeliveryResults:
             return target._replace(attempt=1)  # The next record is being tried already, by the same claim.
         if outcome.through is None:
             target = target._replace(attempt=max(0, target.attempt - 1))  # Given back: nothing was tried.
-        return self.settled(row, target)
+        return self.release(row, target)
 
     def _through(self, target: TargetRow, place: Place) -> TargetRow:
         """Delivered up to here; or that very record, if it was passed over before."""
         self._targets.tally(target.reaction).delivered += 1
         is_next = place > target.position
-        target = target._replace(seq=place[0], ordinal=place[1]) if is_next else self.replayed(target, place)
+        target = target._replace(seq=place[0], ordinal=place[1]) if is_next else self.end_replay(target, place)
         if target.failures or target.lost or target.fingerprint or not is_next:
             self._store.delivery.drop_attempts(target.reaction, target.key, place)
         return target._replace(attempt=0, failures=0, lost=0, fingerprint="")
 
-    def replayed(self, target: TargetRow, place: Place) -> TargetRow:
+    def end_replay(self, target: TargetRow, place: Place) -> TargetRow:
         """Record that a parked record was delivered, or parked once more."""
         # fault+ targets.commit_ignores_lease: return target
         passed = self._store.delivery.parked(target.reaction, target.key, place)
@@ -145,7 +145,7 @@ class DeliveryResults:
         place = (failure.seq, failure.ordinal)
         self._targets.tally(target.reaction).failed += 1
         number = target.attempt - 1
-        self._targets.attempted(target, place, number, FAILED, now_us, failure.message, failure.error)
+        self._targets.record_attempt(target, place, number, FAILED, now_us, failure.message, failure.error)
         match failure.then:
             case "retry":
                 return target._replace(
@@ -154,22 +154,22 @@ class DeliveryResults:
             case "block":
                 return target._replace(state=TargetPhase.BLOCKED, due_us=NEVER, holder="")
             case "park":
-                return self.passed(row, target, place, ParkedState.PARKED)
+                return self.park(row, target, place, ParkedState.PARKED)
             case "skip":
-                return self.passed(row, target, place, ParkedState.SKIPPED)
+                return self.park(row, target, place, ParkedState.SKIPPED)
 
-    def passed(self, row: SubscriptionRow, target: TargetRow, place: Place, how: ParkedState) -> TargetRow:
+    def park(self, row: SubscriptionRow, target: TargetRow, place: Place, how: ParkedState) -> TargetRow:
         """Go on without a record, which is kept as one that was passed over."""
         if place <= target.position:
-            target = self.replayed(target, place)
+            target = self.end_replay(target, place)
         else:
             target = target._replace(seq=place[0], ordinal=place[1])
         self._store.delivery.put_parked(
             ParkedRow(target.reaction, target.key, *place, how, self._clock.now_us(), target.fingerprint)
         )
-        return self.settled(row, target._replace(attempt=0, failures=0, lost=0, fingerprint=""))
+        return self.release(row, target._replace(attempt=0, failures=0, lost=0, fingerprint=""))
 
-    def settled(self, row: SubscriptionRow, target: TargetRow) -> TargetRow:
+    def release(self, row: SubscriptionRow, target: TargetRow) -> TargetRow:
         """Release a target: it is due if there is more to deliver, after those that are due already."""
         next_us = self._store.delivery.next_emitted(row.topic, MAIN_ID, target.key, target.position)
         # fault outcomes.more_records_ignored: if True:

@@ -171,7 +171,7 @@ class Targets:
         self.idle_workers.give_target(offer, grant, size, now_us)
         return held
 
-    def fill(self, row: SubscriptionRow) -> bool:
+    def mark_backlog(self, row: SubscriptionRow) -> bool:
         """Give some of the records from before a subscription their targets. False: all of them have."""
         if not row.is_filling:
             return False
@@ -196,7 +196,7 @@ class Targets:
         rows = self._subscriptions.all()
         live = [rows[name] for name in dict.fromkeys(question.reactions) if name in rows]
         live = [row for row in live if row.state == SubscriptionState.LIVE]
-        filling = [row for row in live if self.fill(row)]
+        filling = [row for row in live if self.mark_backlog(row)]
         limit = min(question.limit, self._limits.claim_targets)
         now_us = self._clock.now_us()
         grants: list[Grant] = []
@@ -270,12 +270,12 @@ class Targets:
         """Record that a lease is over without a result of its worker."""
         number = max(target.attempt - 1, 0)
         self.tally(target.reaction).lost += 1
-        self.attempted(
+        self.record_attempt(
             target, (record.seq, record.ordinal), number, LOST, now_us, f"the lease of {target.holder!r} ended", ""
         )
         return target._replace(lost=target.lost + 1)
 
-    def attempted(
+    def record_attempt(
         self, target: TargetRow, place: Place, number: int, how: int, now_us: int, message: str, error: str
     ) -> None:
         """Keep an attempt that came to nothing."""
@@ -318,7 +318,7 @@ class Targets:
         until_us = self._clock.now_us() + question.lease_us
         held, lost = [], []
         for hold in question.holds:
-            target = self.held(hold)
+            target = self.find_held(hold)
             if target is None:
                 lost.append(hold)
             else:
@@ -326,7 +326,7 @@ class Targets:
         self._store.delivery.put_targets(held)
         return tuple(lost)
 
-    def held(self, hold: Hold) -> TargetRow | None:
+    def find_held(self, hold: Hold) -> TargetRow | None:
         """The target of a lease, if it is still the one with this token."""
         row = self._subscriptions.all().get(hold.reaction)
         target = self._store.delivery.target(row.reaction, hold.key) if row is not None else None

@@ -39,7 +39,7 @@ class CleanPieces:
         self._remade: dict[tuple[int, str], int] = {}  # by branch and piece, the last session that knew a former one
         self._until = self._store.last_session()  # Up to this one they may have known former ones of any piece.
 
-    def counted(self, session: Session) -> None:
+    def count_observation(self, session: Session) -> None:
         """Count an observation of a session that is stored, or was stored already."""
         self._counted[session.id] += 1
         if len(self._counted) > MOST:
@@ -69,9 +69,9 @@ class CleanPieces:
         former = self._remade.get((branch.id, decode_about(said.about).node.piece), self._until)
         # I7: a node without an observation is not among those that would be compared.
         is_believed = self._counted[session.id] == said.order - 1 and session.id > former
-        self.counted(session)
+        self.count_observation(session)
         if not fingerprint or awake is None:
-            self.changed(node)  # The former report is not true any more.
+            self.drop_report(node)  # The former report is not true any more.
         if not (is_believed and fingerprint) or awake is None:
             return
         key = NodeNumbers(branch.id, node.piece, 0, node.member, "", 0)
@@ -83,7 +83,7 @@ class CleanPieces:
         self._store.put_observations([ObservationRow(*key, state, body)], int(before is None))
         self._known[branch.id, node.piece] = True
 
-    def changed(self, node: NodeNumbers) -> bool:
+    def drop_report(self, node: NodeNumbers) -> bool:
         """Note that a node of a piece changed, or is new. True: a row was dropped because of that."""
         at = (node.branch, node.piece)
         if self._known.get(at) is False:

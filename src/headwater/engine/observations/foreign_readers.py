@@ -39,7 +39,7 @@ def store_reader(store: Store, names: InternedNames, branch: int, said: Mirror, 
     texts = (owner_text(said.owner, said.branch), said.piece)
     if not said.docs and None in [store.number_of(text) for text in texts]:
         return  # There is none to be taken away.
-    owner, piece = map(names.number, texts)
+    owner, piece = map(names.number_of, texts)
     store.put_mirror(said_row(store, branch, owner, piece, said, most))
 
 

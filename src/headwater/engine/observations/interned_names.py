@@ -49,7 +49,7 @@ class InternedNames:
         self._sweep: _Sweep | None = None
         self.is_added = False  # whether a name was added since this was set back
 
-    def number(self, name: str) -> int:
+    def number_of(self, name: str) -> int:
         """The number of a name, which it has from now on. 0: the empty one."""
         if not name:
             return 0
@@ -64,7 +64,7 @@ class InternedNames:
             self._sweep.used.add(number)
         return number
 
-    def shorten(self, most: int) -> None:
+    def evict(self, most: int) -> None:
         """Evict the oldest names from memory."""
         while len(self._numbers) > most:
             del self._numbers[next(iter(self._numbers))]
@@ -75,12 +75,12 @@ class InternedNames:
     def is_sweeping(self) -> bool:
         return self._sweep is not None
 
-    def used(self, numbers: Iterable[int]) -> None:
+    def mark_used(self, numbers: Iterable[int]) -> None:
         """A row is written that names these."""
         if self._sweep is not None:
             self._sweep.used.update(numbers)
 
-    def begin(self) -> None:
+    def begin_sweep(self) -> None:
         """Sweep from now on, if there are far more names than rows could use."""
         if self._sweep is None:
             made, rows, mirrors = [
@@ -90,7 +90,7 @@ class InternedNames:
             if made > max(self._limits.unswept_names + PER_ROW * (rows + mirrors), 2 * self._left):
                 self._sweep = _Sweep([row.branch for row in self._store.branches()])
 
-    def step(self) -> bool:
+    def sweep_some(self) -> bool:
         """Look at some rows, or drop some names. True: some were dropped, and nothing that was remembered counts."""
         sweep = self._sweep
         if sweep is None:

@@ -32,7 +32,7 @@ class ReaderIndex:
     def is_changed(self) -> bool:
         return bool(self._changes)
 
-    def change(self, node: NodeNumbers, before: Iterable[StoredRead], after: Iterable[StoredRead]) -> None:
+    def update_reads(self, node: NodeNumbers, before: Iterable[StoredRead], after: Iterable[StoredRead]) -> None:
         """Update the index from the former reads of a node to its present ones."""
         # fault+ readers.not_counted: return
         read, reads = ({self._number(doc) for doc in docs_of(each)} for each in (before, after))
@@ -57,7 +57,7 @@ class ReaderIndex:
         if any(row.doc < 0 for row in rows):
             self._absent = True
 
-    def made(self, key: DocKey, doc: int) -> None:
+    def note_created(self, key: DocKey, doc: int) -> None:
         """Note the first write of a document: nodes that read its absence are its readers."""
         # fault+ readers.absent_document_forgotten: return
         if self._absent is None:

@@ -130,7 +130,7 @@ class ObservationWriter:
                 # From now on its nodes are known by the piece's generation, which queries ask for.
                 if observation.seq <= last_seq and self._is_of_this_generation(about.node):
                     self._write()  # Observations kept in this group are part of it.
-                    self._names.used((about.node.piece, about.node.member, about.fingerprint))
+                    self._names.mark_used((about.node.piece, about.node.member, about.fingerprint))
                     self.clean_pieces.report(
                         session, branch, about.node, about.fingerprint, observation, self._awake(observation)
                     )
@@ -198,7 +198,7 @@ class ObservationWriter:
                 self._below.setdefault(node[:2], []).append((node.child, said))  # One look at the piece for all.
             else:
                 self.remove(node, whole_piece=not about.has_member, is_over=lambda state: not _is_later(state, said))
-            self.clean_pieces.counted(session)
+            self.clean_pieces.count_observation(session)
             return
         if self._generations.get(node[:2]) != node.generation and not self._is_of_this_generation(node):
             return
@@ -209,11 +209,11 @@ class ObservationWriter:
         is_remembered = known is not None and known.footprint == observation.footprint
         reads, body = (None, known.body) if known is not None and is_remembered else self._body(branch, observation)
         check_names((observation.failed,))
-        what = (about.kind, about.fingerprint, about.gate, self._names.number(observation.failed))
+        what = (about.kind, about.fingerprint, about.gate, self._names.number_of(observation.failed))
         is_same = known is not None and known.what == what and known.body == body and not observation.foreign
         if not is_same or not about.fingerprint or observation.failed:
-            self._is_written = self.clean_pieces.changed(node) or self._is_written
-        self.clean_pieces.counted(session)
+            self._is_written = self.clean_pieces.drop_report(node) or self._is_written
+        self.clean_pieces.count_observation(session)
         if known is not None and is_same and known.session != session.id and known.verified_at >= said[2]:
             return  # Another runtime has found the same, having seen as much.
         changed_at = seq if wrote else known.changed_at if known is not None else 0
@@ -221,14 +221,14 @@ class ObservationWriter:
         made_of = observation.footprint
         if reads is not None:
             if known is None or known.body != body:
-                self._readers.change(node, () if known is None else decode_body(known.body).reads, reads)
+                self._readers.update_reads(node, () if known is None else decode_body(known.body).reads, reads)
             if any(type(read.doc) is tuple for read in reads):
                 made_of = b""  # A document that was never written is named; once it has a number, it is not any more.
         if known is None:
             self._added += 1
         self._rows[node] = ObservationRow(*node, state, body)
         if self._names.is_sweeping:
-            self._names.used((node.piece, node.member, node.scope, *what))
+            self._names.mark_used((node.piece, node.member, node.scope, *what))
         self._known[node] = StoredState(changed_at, seq, session.id, observation.order, what, body, made_of)
 
     def _state(
@@ -269,8 +269,8 @@ class ObservationWriter:
         is_written, self._is_written = self._is_written or self._names.is_added, False
         if self._names.is_added:
             self._names.is_added = False
-            self._names.begin()
-        if is_written and self._names.step():
+            self._names.begin_sweep()
+        if is_written and self._names.sweep_some():
             for held in (self._abouts, self._generations):
                 held.clear()  # They name numbers, some of which are gone or will be those of other names.
         return is_written
@@ -285,7 +285,7 @@ class ObservationWriter:
         self._readers.write()
         for held in (self._known, self._generations, self._abouts):
             _shorten(held, self._limits.cached_observations)
-        self._names.shorten(self._limits.cached_observations)
+        self._names.evict(self._limits.cached_observations)
 
     # ---- nodes that are no more ------------------------------------------------------------------
 
@@ -304,7 +304,7 @@ class ObservationWriter:
     def _renew(self, node: NodeNumbers) -> None:
         """Move the observations of a piece to another version of its class: the code of these nodes is the same."""
         self._write()  # Observations kept in this group may be part of it.
-        self.clean_pieces.changed(node)
+        self.clean_pieces.drop_report(node)
         for rows in pages_of(self._store, node.branch, node.piece, self._limits.page):
             older = [row for row in rows if row.generation < node.generation]
             self._store.drop_observations([row.key for row in older])
@@ -339,8 +339,8 @@ class ObservationWriter:
             if forms is not None and not is_over(forms[0]):
                 continue
             self._known.pop(row.key, None)
-            self.clean_pieces.changed(row.key)
-            self._readers.change(row.key, forms[1].reads if forms is not None else (), ())
+            self.clean_pieces.drop_report(row.key)
+            self._readers.update_reads(row.key, forms[1].reads if forms is not None else (), ())
             self._store.drop_observations([row.key])
 
     def forget_branch(self, branch: Branch) -> None:
@@ -373,12 +373,12 @@ class ObservationWriter:
             raise ProtocolError(TOO_MUCH)
         check_names(texts)
         scope = f"{node.scope}\0{node.principal}" if node.scope or node.principal else ""
-        numbers = [self._names.number(name) for name in (node.piece, node.member, scope)]
+        numbers = [self._names.number_of(name) for name in (node.piece, node.member, scope)]
         made = ObservedNode(
             NodeNumbers(branch.id, numbers[0], node.generation, numbers[1], node.child, numbers[2]),
-            self._names.number(said.kind),
-            self._names.number(said.fingerprint),
-            self._names.number(said.gate),
+            self._names.number_of(said.kind),
+            self._names.number_of(said.fingerprint),
+            self._names.number_of(said.gate),
             bool(node.member),
             node.member == WHOLE,
         )

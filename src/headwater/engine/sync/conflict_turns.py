@@ -62,7 +62,7 @@ class ConflictTurns:
 
     # ---- who stands where ----------------------------------------------------------------------------
 
-    def judged(self, peer: Peer, verdict: Verdict, now_us: int) -> None:
+    def note_verdict(self, peer: Peer, verdict: Verdict, now_us: int) -> None:
         """Queue a session at the documents where it lost to another, until a commit of it lands."""
         if isinstance(verdict, Accepted):
             key = self._places.get(peer)
@@ -72,17 +72,17 @@ class ConflictTurns:
                     self._took(now_us - line.given_us)
                 line.is_served = True
             elif key is not None:
-                self.leave(peer)
+                self.leave_queue(peer)
         elif isinstance(verdict.rejection, Conflict):
             won = next((one for one in verdict.rejection.collisions if one.session != peer.session), None)
             if won is not None:
-                self.lost(peer, won.doc, now_us)
+                self.queue_loser(peer, won.doc, now_us)
 
-    def lost(self, peer: Peer, doc: DocKey, now_us: int) -> None:
+    def queue_loser(self, peer: Peer, doc: DocKey, now_us: int) -> None:
         """Queue the peer: a commit of it was rejected, since another session had written the document."""
         key = (peer.branch, doc)
         if self._places.get(peer) != key:
-            self.leave(peer)
+            self.leave_queue(peer)
         line = self._lines.setdefault(key, TurnQueue())
         if line.holder is peer:
             line.holder, line.is_served = None, False  # Another was faster, in its turn: it is still the first.
@@ -94,7 +94,7 @@ class ConflictTurns:
             self._places[peer] = key
             self._quiet_until_us[peer] = now_us + self._limits.turn_quiet_us
 
-    def leave(self, peer: Peer) -> None:
+    def leave_queue(self, peer: Peer) -> None:
         """The peer waits for nothing any more: its commit landed, or it is gone."""
         key = self._places.pop(peer, None)
         self._quiet_until_us.pop(peer, None)
@@ -104,7 +104,7 @@ class ConflictTurns:
             if line.holder is peer:
                 line.holder = None
 
-    def give(self, now_us: int) -> list[Peer]:
+    def give_turns(self, now_us: int) -> list[Peer]:
         """Give every free turn to the next in the queue. Return the peers that have one now."""
         given = []
         for key, line in tuple(self._lines.items()):
@@ -113,7 +113,7 @@ class ConflictTurns:
                 was_served = line.is_served
                 if not was_served:
                     self._took(now_us - line.given_us)  # It takes longer than that, or does not come at all.
-                self.leave(holder)  # If its commit still comes, it is judged like any other.
+                self.leave_queue(holder)  # If its commit still comes, it is judged like any other.
                 if was_served and line.waiting:
                     # It is about to write again, or has time.
                     self._quiet_until_us[holder] = now_us + self._limits.turn_us
@@ -134,7 +134,7 @@ class ConflictTurns:
     def _took(self, us: int) -> None:
         self._takes_us += (min(us, self._limits.turn_us_most) - self._takes_us) / 8
 
-    def before(self, peer: Peer) -> int | None:
+    def place_of(self, peer: Peer) -> int | None:
         """How many go first; 0: it is its turn. None: it stands in no line."""
         key = self._places.get(peer)
         if key is None:
@@ -145,7 +145,7 @@ class ConflictTurns:
     def may_wait(self, peer: Peer, now_us: int) -> bool:
         """Whether news can be kept back: the peer had its turn, or has it before it, and did not wait for long."""
         quiet_until_us = self._quiet_until_us.get(peer)
-        if quiet_until_us is None or self.before(peer) == 0:
+        if quiet_until_us is None or self.place_of(peer) == 0:
             return False
         if quiet_until_us <= now_us and peer not in self._places:
             del self._quiet_until_us[peer]
@@ -187,7 +187,7 @@ class ConflictTurns:
             waits.get(peer, now).append((peer, message))
         return now, after
 
-    def release(self) -> None:
+    def end_turns(self) -> None:
         """End all turns."""
         self._lines.clear()
         self._places.clear()

@@ -277,7 +277,7 @@ class Hub:
 
     def grant_turns(self) -> bool:
         """Tell the next session after a conflict that it has the turn, with the changes that it needs for that."""
-        for peer in (given := self.turns.give(self._clock.monotonic_us()) if len(self.turns) else []):
+        for peer in (given := self.turns.give_turns(self._clock.monotonic_us()) if len(self.turns) else []):
             self._send_news(peer, 0)
         return bool(given)
 
@@ -293,7 +293,7 @@ class Hub:
     def release_held(self) -> None:
         """End all turns, and judge the messages that were held back for them."""
         if self.turns.held:
-            self.turns.release()
+            self.turns.end_turns()
             self.process(())
 
     def lost(self, peer: Peer) -> None:
@@ -360,10 +360,10 @@ class Hub:
 
     def _forget(self, peer: Peer) -> None:
         peer.state = PeerState.CLOSED
-        self.turns.leave(peer)
+        self.turns.leave_queue(peer)
         self._windows.forget(peer)
         self.asking.forget(peer)
-        peer.take()  # On its next connection it is sent the changes that it has not seen, whatever was noted here.
+        peer.take_changes()  # On its next connection it is sent the changes that it has not seen.
 
     # ---- opening -----------------------------------------------------------------------------------
 
@@ -482,7 +482,7 @@ class Hub:
             if is_there and (isinstance(verdict, Accepted) or isinstance(verdict.rejection, Conflict)):
                 owner.owes_seq = True
                 self._owed[owner] = None
-                self.turns.judged(owner, verdict, self._clock.monotonic_us())
+                self.turns.note_verdict(owner, verdict, self._clock.monotonic_us())
             if isinstance(verdict, Accepted) and verdict.seq == self._told + 1:
                 self._notify_watchers(owner.session, self._engine.effective(verdict.seq, commit), verdict.seq)
                 self._told = verdict.seq  # changes after the founding of the space are spread from the log
@@ -503,11 +503,11 @@ class Hub:
                 if peer.state is PeerState.CLOSED:
                     continue  # kept for its next connection, which reads newer changes
                 if peer.session == author:
-                    peer.note(Own(operation.doc, seq, commit.local_seq))
+                    peer.note_change(Own(operation.doc, seq, commit.local_seq))
                 else:
-                    peer.note(theirs)
+                    peer.note_change(theirs)
                     if size > SMALL:
-                        peer.hold(size)
+                        peer.count_bytes(size)
                 self._owed[peer] = None
 
     # ---- watching ----------------------------------------------------------------------------------
@@ -539,7 +539,7 @@ class Hub:
             if now_us and self._keeps_time and self.turns.may_wait(peer, now_us):
                 self._owed[peer] = None
             elif peer.is_owed():
-                self._send_news(peer, self.turns.before(peer) if now_us else None)
+                self._send_news(peer, self.turns.place_of(peer) if now_us else None)
                 if self._room.is_spent():
                     self.on_answered()
 

@@ -154,8 +154,8 @@ class Peer:
     def is_closed(self) -> bool:
         return self.state is PeerState.CLOSED
 
-    # fault peer.first_change_missed: def note(self, change: DocChange, heard: set = set()) -> None:
-    def note(self, change: DocChange) -> None:
+    # fault peer.first_change_missed: def note_change(self, change: DocChange, heard: set = set()) -> None:
+    def note_change(self, change: DocChange) -> None:
         """A watched document changed. Past the limit for one document, only the fact is kept."""
         doc = change.doc
         # fault+ peer.first_change_missed: if (self, doc) not in heard: return heard.add((self, doc))
@@ -168,10 +168,10 @@ class Peer:
         changes.append(change)
         if len(changes) > self._limits.sync_patches:
             # fault peer.changes_over_limit_dropped: changes.pop()
-            self.merge(doc)
+            self.merge_changes(doc)
             self.ways.update(longest_hops(changes))
 
-    def hold(self, size: int) -> None:
+    def count_bytes(self, size: int) -> None:
         """Count the bytes of the change just noted. Past the limit, only the changed documents are kept."""
         self._held_bytes += size
         if self._held_bytes > self._limits.sync_bytes:
@@ -181,13 +181,13 @@ class Peer:
             self._changes.clear()
             self._held_bytes = 0
 
-    def merge(self, doc: DocKey) -> None:
+    def merge_changes(self, doc: DocKey) -> None:
         """Tell the document as a whole, whatever happened to it."""
         self._changes.pop(doc, None)
         self.ways.pop(doc, None)
         self._merged.add(doc)
 
-    def forget(self, doc: DocKey) -> None:
+    def forget_document(self, doc: DocKey) -> None:
         self._changes.pop(doc, None)
         self._merged.discard(doc)
         self.ways.pop(doc, None)
@@ -200,7 +200,7 @@ class Peer:
         """How many changes and documents are kept until they can be sent; `Limits.sync_patches` bounds it."""
         return sum([len(changes) for changes in self._changes.values()]) + len(self._merged)
 
-    def take(self) -> tuple[list[DocChange], list[DocKey]]:
+    def take_changes(self) -> tuple[list[DocChange], list[DocKey]]:
         """Take the changes to send now: single changes in the order of the log, and documents to send as a whole."""
         changes = sorted((c for of_doc in self._changes.values() for c in of_doc), key=lambda change: change.seq)
         # fault peer.merged_document_dropped: merged = sorted(self._merged)[1:]

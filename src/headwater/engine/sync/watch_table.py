@@ -103,7 +103,7 @@ class WatchTable:
         peer.sent_seq = peer.heard_seq = seen
         for doc in self._written_since(seen, peer):
             # fault watching.missed_changes_dropped: pass
-            peer.merge(doc)
+            peer.merge_changes(doc)
 
     def _written_since(self, seen: int, peer: Peer) -> list[DocKey]:
         """The watched documents that were written after a seq: from the log, if that is the shorter way."""
@@ -185,7 +185,7 @@ class WatchTable:
         """Make the Sync of all that a peer is owed. LimitError: it is too large, and the peer is owed it no more."""
         room.begin()
         ways = peer.ways
-        changes, merged = peer.take()
+        changes, merged = peer.take_changes()
         for doc in merged:
             found = self.read(peer, doc, room)
             # fault watching.tombstone_lost: changes.append(whole_of(doc, found.seq, found.value or {}, ways.get(doc)))
@@ -240,7 +240,7 @@ class WatchTable:
     def _remove(self, peer: Peer, doc: DocKey) -> None:
         del peer.watched[doc]
         peer.links.pop(doc, None)
-        peer.forget(doc)
+        peer.forget_document(doc)
         watchers = self.watchers[peer.branch, doc]
         del watchers[peer]
         if not watchers:
