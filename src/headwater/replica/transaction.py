@@ -146,6 +146,11 @@ class Transaction:
         is_own = doc in self._overlay and self._covered(doc, path)
         (self._own if is_own else self._reads)[doc, path, depth] = None
 
+    def saw_before(self, doc: DocKey, path: Path, depth: Depth) -> None:
+        """Note a read of the snapshot without own writes, as a computed that is read in the transaction made it."""
+        # fault transaction.reads_of_computeds_own: self.saw(doc, path, depth)
+        self._reads[doc, path, depth] = None
+
     def peek(self, doc: DocKey, path: Path = ()) -> MaybeValue:
         """The same without a trace: for resolving bindings, which are no reads."""
         value = self._overlay[doc] if doc in self._overlay else self._base(doc)

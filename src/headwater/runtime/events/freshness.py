@@ -136,7 +136,7 @@ class Handled(Authored):
                     if source.layers:
                         self.elsewhere[source] = None
                 elif not is_computed(source):
-                    self._transaction.saw(source.key, spot.path, spot.depth)
+                    self._transaction.saw_before(source.key, spot.path, spot.depth)
         return is_computed(document)
 
     def _read_by_nodes(self, document: Document) -> None:
