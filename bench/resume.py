@@ -28,7 +28,7 @@ from bench.figures import Figures, note
 from bench.reactive.peers import imported
 from headwater import Cell, Input, Piece, Runtime, cell, computed, each, given
 from headwater.engine.limits import Limits
-from headwater.runtime.channel.backend import Embedded
+from headwater.runtime.channel.backend import LocalDirectory
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ def observing(figures: Figures, folder: Path) -> None:
     """One change that a hundred nodes run for, until it is durable, on a disk that is synced."""
 
     async def passes(observe: bool, path: Path) -> float:
-        async with Embedded(path, synchronous="FULL") as data, Runtime(data, observe=observe) as rt:
+        async with LocalDirectory(path, synchronous="FULL") as data, Runtime(data, observe=observe) as rt:
             space = rt.space(SPACE)
             sheet = await space.open(Sheet, "a", setup=lambda made: made.cells.set(_elements(PASS)))
             await rt.settled()
@@ -143,7 +143,7 @@ def clean(figures: Figures, folder: Path, nodes: int, pieces: int) -> None:
     )
 
     async def fill(first: int, last: int) -> int:
-        async with Embedded(folder, synchronous="OFF", limits=limits) as data, Runtime(data, close_s=600) as rt:
+        async with LocalDirectory(folder, synchronous="OFF", limits=limits) as data, Runtime(data, close_s=600) as rt:
             for number in range(first, last):
                 setup = partial(_set, count)
                 sheet = await rt.space(SPACE).open(Sheet, f"s{number}", setup=setup)
@@ -162,7 +162,9 @@ def clean(figures: Figures, folder: Path, nodes: int, pieces: int) -> None:
     async def resumed(is_whole: bool, *, together: bool = False) -> Took:
         began = Took.now()
         async with (
-            Embedded(folder, synchronous="OFF", limits=limits if is_whole or pieces > MOST_OPEN else Limits()) as data,
+            LocalDirectory(
+                folder, synchronous="OFF", limits=limits if is_whole or pieces > MOST_OPEN else Limits()
+            ) as data,
             Runtime(data, close_s=600) as rt,
         ):
             space = rt.space(SPACE)
@@ -285,7 +287,7 @@ def readers(figures: Figures, folder: Path) -> None:
     pieces, nodes = READERS
 
     async def fill(first: int) -> int:
-        async with Embedded(folder, synchronous="OFF") as data, Runtime(data) as rt:
+        async with LocalDirectory(folder, synchronous="OFF") as data, Runtime(data) as rt:
             space = rt.space(SPACE)
             shared = await space.open(Shared, "shared")
             for number in range(first, first + AT_ONCE):
@@ -300,7 +302,7 @@ def readers(figures: Figures, folder: Path) -> None:
         _on_loop(lambda first=first: fill(first))  # type: ignore[misc]
 
     async def commits() -> dict[str, float]:
-        async with Embedded(folder, synchronous="OFF") as data, Runtime(data) as rt:
+        async with LocalDirectory(folder, synchronous="OFF") as data, Runtime(data) as rt:
             shared = rt.space(SPACE).piece(Shared, "shared")
             best = {"read": float("inf"), "unread": float("inf")}
             for number in range(300):

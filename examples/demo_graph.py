@@ -11,7 +11,7 @@ from typing import Protocol
 
 from headwater.cells.model import Model
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.channel.backend import Embedded
+from headwater.runtime.channel.backend import LocalDirectory
 
 
 class Tells(Protocol):
@@ -37,7 +37,7 @@ class Line(Model):
 
 
 async def a_graph_settles(story: Tells, folder: Path) -> None:
-    async with Embedded(folder) as data, Runtime(data) as rt:
+    async with LocalDirectory(folder) as data, Runtime(data) as rt:
         shop = rt.space("shop")
         lines = shop.cell("lines", Mapping[str, Line], default={})
         total, report = shop.cell("total", int), shop.cell("report", str)

@@ -16,7 +16,7 @@ from typing import Any
 import headwater
 from headwater import Cell, Input, Json, Piece, Refused, Runtime, cell, computed, given, handler
 from headwater.errors import AccessError, HeadwaterError, RuleRefusedError
-from headwater.runtime import Remote
+from headwater.runtime import RemoteServer
 from headwater.server import Server, new_key, new_token
 from headwater.testing import Simulation, simulated
 from tests.scenario.runtime_kit import Cable
@@ -218,7 +218,7 @@ def test_booking_fails_if_nothing_is_heard_any_more_from_the_space_of_the_take(t
                 ann.cell(name, "made", int).set(1)
                 await ann.durable()
                 await allow(ann, name, "bob")
-            cable = Cable(Remote(address(server), token=new_token(tmp_path, "bob")))
+            cable = Cable(RemoteServer(address(server), token=new_token(tmp_path, "bob")))
             bob = Runtime(cable, close_s=1)
             seat = await bob.space("one", user="bob").open(Seat, "s")
             tickets = await bob.space("two", user="bob").open(Tickets(holder=seat.holder), "t")

@@ -8,7 +8,7 @@ from pathlib import Path
 from headwater import Cell, Input, Piece, Runtime, cell, computed, given, handler
 from headwater.clock import VirtualClock
 from headwater.errors import NotSettlingError
-from headwater.runtime import Embedded
+from headwater.runtime import LocalDirectory
 from headwater.scheduler import Failure
 from headwater.testing import Simulation, simulated
 from tests.scenario.pieces_kit import Ranned, run
@@ -140,7 +140,7 @@ def test_runtimes_whose_clocks_differ_answer_each_other_once(tmp_path: Path) -> 
         failures: list[Failure] = []
         shown: dict[VirtualClock, list[bool]] = {ahead: [], behind: []}
         async with (
-            Embedded(tmp_path, synchronous="OFF") as data,
+            LocalDirectory(tmp_path, synchronous="OFF") as data,
             Runtime(data, clock=ahead) as first,
             Runtime(data, clock=behind) as second,
         ):

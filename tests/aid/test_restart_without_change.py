@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater import Cell, Input, Piece, Runtime, cell, computed, each, effect, fold, given, handler
-from headwater.runtime import Embedded
+from headwater.runtime import LocalDirectory
 from tests.scenario.pieces_kit import run
 
 ran: list[str] = []
@@ -98,7 +98,7 @@ class Items(Piece, name="aid.restart.Items"):
 async def processes(folder: Path, *steps: Callable[[Runtime], Awaitable[object]]) -> None:
     """Run each step in a runtime of its own. Keep what ran in the last one."""
     for step in steps:
-        async with Embedded(folder, synchronous="OFF") as data, Runtime(data, identity="one") as rt:
+        async with LocalDirectory(folder, synchronous="OFF") as data, Runtime(data, identity="one") as rt:
             ran.clear()
             await step(rt)
             await rt.settled()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Piece, Runtime, cell, computed, effect
-from headwater.runtime import Embedded
+from headwater.runtime import LocalDirectory
 from tests.scenario.pieces_kit import run
 
 shown: list[tuple[int, ...]] = []
@@ -78,7 +78,7 @@ CASES: dict[type[Piece], set[tuple[int, ...]]] = {Pair: {(5, 5)}, Difference: {(
 """For each class what its effect may show after x was set to 5."""
 
 
-async def closed(data: Embedded, cls: type[Piece]) -> None:
+async def closed(data: LocalDirectory, cls: type[Piece]) -> None:
     """Have the piece p open once, until all of it is clean and stored."""
     shown.clear()
     async with Runtime(data, identity="one") as rt:
@@ -90,7 +90,7 @@ async def closed(data: Embedded, cls: type[Piece]) -> None:
 @pytest.mark.parametrize("cls", CASES)
 def test_piece_shows_one_state_after_another_process_wrote_its_inputs(tmp_path: Path, cls: type[Piece]) -> None:
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             await closed(data, cls)
             async with Runtime(data) as other:
                 other.cell("s", "p:x", int).set(5)
@@ -110,7 +110,7 @@ def test_piece_shows_one_state_after_another_process_wrote_its_inputs(tmp_path: 
 @pytest.mark.parametrize("cls", CASES)
 def test_piece_shows_one_state_after_a_write_before_it_was_opened_again(tmp_path: Path, cls: type[Piece]) -> None:
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             await closed(data, cls)
             async with Runtime(data, identity="one") as rt:
                 rt.cell("s", "p:x", int).set(5)
@@ -125,7 +125,7 @@ def test_piece_shows_one_state_after_a_write_before_it_was_opened_again(tmp_path
 @pytest.mark.parametrize("cls", CASES)
 def test_sleeping_piece_shows_one_state_after_a_write_and_a_pull(tmp_path: Path, cls: type[Piece]) -> None:
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             await closed(data, cls)
             async with Runtime(data, identity="one") as rt:
                 p: Any = await rt.space("s").open(cls, "p")

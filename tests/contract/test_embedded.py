@@ -16,7 +16,7 @@ from headwater.errors import AuthoringError, StorageError
 from headwater.protocol.commit import Commit, Operation, OriginCommitted, SentEvent
 from headwater.protocol.messages import VERSION, FromEngine, FromReplica, Hello, Open, Problem, Transact, Verdicts
 from headwater.protocol.verdict import Accepted
-from headwater.runtime import Embedded
+from headwater.runtime import LocalDirectory
 
 DOC = DocKey("space", "d")
 TOO_LONG_S = 30
@@ -43,7 +43,7 @@ class Line:
         self._news = asyncio.Event()
         self._send: Callable[[tuple[FromReplica, ...]], None]
 
-    async def open(self, data: Embedded, session: str) -> Line:
+    async def open(self, data: LocalDirectory, session: str) -> Line:
         transport = data.transport("s")
         assert transport is not None
         self._send = (await transport.connect(self._hear, self._lose)).send
@@ -76,14 +76,14 @@ class Line:
         return [(each.local_seq, each.seq) for each in verdicts if isinstance(each, Accepted)]
 
 
-async def value(data: Embedded) -> Any:
+async def value(data: LocalDirectory) -> Any:
     host = await data.host("s")
     return await asyncio.to_thread(host.call, lambda engine, hub: engine.read(DOC).value)
 
 
 def test_frames_are_answered_in_the_order_in_which_they_came(tmp_path: Path) -> None:
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             line = await Line().open(data, "a")
             for number in range(1, 101):
                 line.send(commit(number))
@@ -96,7 +96,7 @@ def test_frames_are_answered_in_the_order_in_which_they_came(tmp_path: Path) -> 
 
 def test_groups_are_bounded_and_nothing_is_lost(tmp_path: Path) -> None:
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF", limits=Limits(group_commits=10)) as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF", limits=Limits(group_commits=10)) as data:
             lines = [await Line().open(data, name) for name in "abcd"]
             for number in range(1, 26):
                 for line in lines:
@@ -113,7 +113,7 @@ def test_groups_are_bounded_and_nothing_is_lost(tmp_path: Path) -> None:
 
 def test_call_comes_after_what_was_sent_before_it_and_fails_at_its_caller_alone(tmp_path: Path) -> None:
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             line = await Line().open(data, "a")
             host = await data.host("s")
             for number in range(1, 51):
@@ -138,7 +138,7 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_refused_frame_harms_its_own_connection_only(tmp_path: Path, what: str) -> None:
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             bad, good = await Line().open(data, "bad"), await Line().open(data, "good")
             bad.say(REFUSED[what])
             good.send(commit(1))
@@ -155,7 +155,7 @@ def test_refused_frame_harms_its_own_connection_only(tmp_path: Path, what: str) 
 
 def test_closing_answers_what_was_sent_and_a_closed_directory_refuses(tmp_path: Path) -> None:
     async def work() -> None:
-        data = Embedded(tmp_path, synchronous="OFF")
+        data = LocalDirectory(tmp_path, synchronous="OFF")
         line = await Line().open(data, "a")
         for number in range(1, 201):
             line.send(commit(number))
@@ -165,7 +165,7 @@ def test_closing_answers_what_was_sent_and_a_closed_directory_refuses(tmp_path: 
         assert line.accepted() == [(number, number) for number in range(1, 201)]
         with pytest.raises(StorageError, match="was closed here"):
             await data.host("s")
-        async with Embedded(tmp_path, synchronous="OFF") as again:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as again:
             assert await value(again) == tuple(range(1, 201))
 
     run(work)

@@ -22,7 +22,7 @@ from headwater.data.value import Value
 from headwater.engine import Engine
 from headwater.protocol.commit import MAIN, Commit, Operation
 from headwater.protocol.verdict import Accepted
-from headwater.runtime import Attachment, Embedded, Runtime, Space
+from headwater.runtime import Backend, LocalDirectory, Runtime, Space
 from headwater.scheduler import Failure
 from tests.counts import scaled
 
@@ -95,7 +95,7 @@ class Site:
 
 @asynccontextmanager
 async def site(
-    folder: Path | Attachment, branches: Mapping[str, str] | None = None, *, identity: str | None = "one"
+    folder: Path | Backend, branches: Mapping[str, str] | None = None, *, identity: str | None = "one"
 ) -> AsyncIterator[Site]:
     async with Runtime(folder, identity=identity) as rt:
         yield Site(rt, branches)
@@ -111,8 +111,8 @@ def run(work: Callable[[], Coroutine[Any, Any, None]], too_long_s: float = TOO_L
     asyncio.run(bounded())
 
 
-def embedded(folder: Path) -> Embedded:
-    return Embedded(folder, synchronous="OFF")
+def embedded(folder: Path) -> LocalDirectory:
+    return LocalDirectory(folder, synchronous="OFF")
 
 
 def killed(folder: Path, into: Path) -> Path:
@@ -121,14 +121,14 @@ def killed(folder: Path, into: Path) -> Path:
     return into
 
 
-async def asked(data: Attachment, act: Callable[[Engine], Any], space: str) -> Any:
+async def asked(data: Backend, act: Callable[[Engine], Any], space: str) -> Any:
     """Something that is asked of the engine itself, as the command line does."""
-    assert isinstance(data, Embedded)
+    assert isinstance(data, LocalDirectory)
     host = await data.host(space)
     return await asyncio.to_thread(host.call, lambda engine, hub: act(engine))
 
 
-async def ends(data: Attachment, one: Site) -> dict[str, int]:
+async def ends(data: Backend, one: Site) -> dict[str, int]:
     """Where the logs of the spaces are that a process has."""
     return {name: await asked(data, lambda engine: engine.last_seq, name) for name in one.spaces}
 
@@ -151,7 +151,7 @@ async def put(one: Site, space: str, id: str, value: Value) -> None:
 Write = Callable[[Site], Awaitable[None]]
 
 
-async def written(data: Embedded, write: Write, branches: Mapping[str, str] | None = None) -> dict[str, int]:
+async def written(data: LocalDirectory, write: Write, branches: Mapping[str, str] | None = None) -> dict[str, int]:
     """Somebody else writes, without running anything. Where the logs are then, by space."""
     async with site(data, branches, identity=None) as other:
         await write(other)

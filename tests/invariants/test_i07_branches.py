@@ -16,7 +16,7 @@ import pytest
 from headwater import Cell, Input, Piece, cell, computed, effect, given
 from headwater.protocol.commit import MAIN
 from headwater.protocol.verdict import Accepted
-from headwater.runtime import Embedded
+from headwater.runtime import LocalDirectory
 from tests.invariants.i07_kit import (
     Site,
     Write,
@@ -83,7 +83,7 @@ async def _shown(one: Site) -> list[object]:
 class _Lives:
     """The processes that stay, one for each branch, and of which branches nothing is known."""
 
-    def __init__(self, stays: Embedded, comes: Embedded, stack: AsyncExitStack) -> None:
+    def __init__(self, stays: LocalDirectory, comes: LocalDirectory, stack: AsyncExitStack) -> None:
         self.stays, self.comes = stays, comes
         self._stack = stack
         self.alive: dict[str, tuple[Site, AsyncExitStack]] = {}

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from headwater.protocol.commit import MAIN
-from headwater.runtime import Embedded
+from headwater.runtime import LocalDirectory
 from tests.counts import is_exploring, seldom
 from tests.invariants.i07_kit import Site, asked, compared, embedded, killed, put, site, stories
 from tests.invariants.i07_program import AWAY, HERE, KEYS, Program, Version
@@ -157,7 +157,7 @@ class History:
         there = self.model.stored(self.branch, name)
         return self.rng.choice([n for n in range(9) if n != there])
 
-    def on(self, data: Embedded, *, identity: str | None = "one") -> Any:
+    def on(self, data: LocalDirectory, *, identity: str | None = "one") -> Any:
         return site(data, {HERE: self.branch, AWAY: MAIN}, identity=identity)
 
     async def begin(self) -> None:
@@ -199,7 +199,7 @@ class History:
         (self.inexact.add if following is not self.at else self.inexact.discard)(self.branch)
         self.at = following
 
-    async def _switch(self, data: Embedded, number: int) -> None:
+    async def _switch(self, data: LocalDirectory, number: int) -> None:
         others = sorted(self.model.branches.keys() - {self.branch})
         if others and self.rng.random() < 0.6:
             self.branch = self.rng.choice(others)
@@ -217,7 +217,7 @@ class History:
         self.model.version = replace(version, **{name: new})
         self.program = Program(self.model.version)
 
-    async def _write_while_down(self, data: Embedded) -> None:
+    async def _write_while_down(self, data: LocalDirectory) -> None:
         """One transaction, or one for each document, by somebody who runs nothing; perhaps where nobody looks now."""
         is_raw = self.rng.random() < 0.4
         here = self.branch

@@ -12,7 +12,7 @@ from typing import Any
 from headwater import AbsentError, NotReadyError, Policy, Runtime
 from headwater.clock import VirtualClock
 from headwater.data.trace import Ran
-from headwater.runtime import Attachment, Embedded, Remote, Transport
+from headwater.runtime import Backend, LocalDirectory, RemoteServer, Transport
 from headwater.scheduler import Failure
 from tests.unit.runtime.kit import address, run
 from tests.unit.runtime.kit import serving as started
@@ -41,7 +41,7 @@ _NOT_DATA = ("headwater.runtime.", "headwater.scheduler.", "headwater.pieces.")
 class Site:
     """Runtimes on one set of spaces. A site without an attachment has one runtime, whose spaces are nowhere else."""
 
-    def __init__(self, attachment: Attachment | None) -> None:
+    def __init__(self, attachment: Backend | None) -> None:
         self._attachment = attachment
         self.runtimes: list[Runtime] = []
         self.errors: list[Failure] = []
@@ -96,7 +96,7 @@ class Site:
 class _Shared:
     """An attachment that outlives the runtimes which use it."""
 
-    def __init__(self, attachment: Attachment) -> None:
+    def __init__(self, attachment: Backend) -> None:
         self._attachment = attachment
         self.token = attachment.token
 
@@ -114,10 +114,10 @@ async def at(place: str, folder: Path) -> AsyncIterator[Site]:
         async with _closing(Site(None)) as site:
             yield site
     elif place == "embedded":
-        async with Embedded(folder / "data", synchronous="OFF") as data, _closing(Site(data)) as site:
+        async with LocalDirectory(folder / "data", synchronous="OFF") as data, _closing(Site(data)) as site:
             yield site
     else:
-        async with serving(folder / "data") as where, _closing(Site(Remote(where))) as site:
+        async with serving(folder / "data") as where, _closing(Site(RemoteServer(where))) as site:
             yield site
 
 

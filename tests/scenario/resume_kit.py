@@ -25,7 +25,7 @@ from headwater import (
 )
 from headwater.data.trace import Failed, Ran
 from headwater.protocol.observations import Observations, Observed, QueryObservations
-from headwater.runtime import Attachment, Embedded, Policy, Runtime
+from headwater.runtime import Backend, LocalDirectory, Policy, Runtime
 from headwater.scheduler import Failure
 from tests.scenario.wire_kit import Change, Wire, without_clean_pieces
 
@@ -205,7 +205,7 @@ class Process:
 
 @asynccontextmanager
 async def process(
-    folder: Path | Attachment,
+    folder: Path | Backend,
     *,
     observe: bool = True,
     identity: str | None = None,
@@ -220,7 +220,7 @@ async def wired(
     folder: Path, change: Change | None = None, *, identity: str = "", policy: Policy | None = None
 ) -> AsyncIterator[tuple[Process, Wire]]:
     """The process that has a directory for itself, with a wire between its runtime and its engines."""
-    async with Embedded(folder) as data:
+    async with LocalDirectory(folder) as data:
         wire = Wire(data, change)
         async with process(wire, identity=identity, policy=policy) as made:
             yield made, wire
@@ -241,7 +241,7 @@ async def filled(shop: Shop) -> None:
 
 async def observed(folder: Path, piece: str = "") -> list[Observed]:
     """What is stored of nodes."""
-    async with Embedded(folder) as data, Runtime(data) as rt:
+    async with LocalDirectory(folder) as data, Runtime(data) as rt:
         await rt.cell(SPACE, "anything", int, default=0).pull()
         found: list[Observed] = []
         after = None

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from headwater.runtime import Attachment, Embedded, Remote, Runtime, Transport
+from headwater.runtime import Backend, LocalDirectory, RemoteServer, Runtime, Transport
 from headwater.scheduler import Failure
 from tests.unit.runtime.kit import Cuttable, address, serving
 
@@ -18,7 +18,7 @@ TRANSPORTS = ("embedded", "websocket")
 class Cable:
     """An attachment whose connections can be cut, and kept from being made again."""
 
-    def __init__(self, attachment: Attachment) -> None:
+    def __init__(self, attachment: Backend) -> None:
         self._attachment = attachment
         self.token = attachment.token
         self.links: list[Gated] = []
@@ -63,7 +63,7 @@ class Gated(Cuttable):
 class Rig:
     """Runtimes on one set of spaces."""
 
-    def __init__(self, attach: Callable[[], Attachment]) -> None:
+    def __init__(self, attach: Callable[[], Backend]) -> None:
         self._attach = attach
         self.runtimes: list[Runtime] = []
         self.cables: list[Cable] = []
@@ -93,7 +93,7 @@ class Rig:
 @asynccontextmanager
 async def rig_on(transport: str, folder: Path) -> AsyncIterator[Rig]:
     if transport == "embedded":
-        async with Embedded(folder / "data", synchronous="OFF") as data:
+        async with LocalDirectory(folder / "data", synchronous="OFF") as data:
             rig = Rig(lambda: data)
             try:
                 yield rig
@@ -101,7 +101,7 @@ async def rig_on(transport: str, folder: Path) -> AsyncIterator[Rig]:
                 await closed(rig)
     else:
         async with serving(folder / "data", insecure_local=True) as server:
-            rig = Rig(lambda: Remote(address(server)))
+            rig = Rig(lambda: RemoteServer(address(server)))
             try:
                 yield rig
             finally:

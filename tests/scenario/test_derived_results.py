@@ -17,7 +17,7 @@ from headwater.data.address import DocKey
 from headwater.data.patch import append
 from headwater.data.value import ABSENT
 from headwater.engine import ACCESS, Directory, Engine
-from headwater.runtime import Remote
+from headwater.runtime import RemoteServer
 from headwater.server import new_key, new_token
 from headwater.testing import Simulation, simulated
 from headwater.testing.author.stored import log_of
@@ -207,7 +207,7 @@ def node_runs(ran: Ranned) -> int:
 def test_results_whose_verdict_was_lost_are_not_repeated_after_a_restart(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path / "data") as where:
-            cable = Cable(Remote(where))
+            cable = Cable(RemoteServer(where))
             async with Runtime(cable, identity="one") as rt:
                 sheet = await rt.space("s").open(Sheet, "p")
                 for number in range(10):

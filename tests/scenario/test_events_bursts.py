@@ -15,7 +15,7 @@ from headwater import Cell, Piece, Refused, cell, handler
 from headwater.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import BacklogFullError
-from headwater.runtime import Embedded, Policy, Runtime
+from headwater.runtime import LocalDirectory, Policy, Runtime
 from headwater.testing import Simulation
 from headwater.testing.author.stored import log_of
 from tests.counts import scaled
@@ -104,7 +104,10 @@ def test_thousands_of_sends_over_a_hundred_streams_commit_in_send_order_and_all_
 ) -> None:
     async def play() -> None:
         HANDLED.clear()
-        async with Embedded(tmp_path, synchronous="OFF") as data, Runtime(data, policy=Policy(backlog=SENDS)) as rt:
+        async with (
+            LocalDirectory(tmp_path, synchronous="OFF") as data,
+            Runtime(data, policy=Policy(backlog=SENDS)) as rt,
+        ):
             piles = [rt.space("s").piece(Pile, f"p{n}") for n in range(STREAMS)]
             peaks = Peaks(rt)
             sent = [asyncio.ensure_future(piles[n % STREAMS].add.send(n)) for n in range(SENDS)]

@@ -16,7 +16,7 @@ import headwater
 from headwater import BacklogFullError, Cell, Piece, Policy, cell, each, given, handler
 from headwater.clock import VirtualClock
 from headwater.errors import DirectoryInUseError, HeadwaterError, LimitError, NewerVersionError, StorageError
-from headwater.runtime import Remote, Runtime
+from headwater.runtime import RemoteServer, Runtime
 from tests.scenario.pieces_kit import run, serving
 from tests.scenario.runtime_kit import Cable
 
@@ -65,7 +65,7 @@ def test_sends_without_a_connection_are_handled_after_a_restart(tmp_path: Path) 
     async def work() -> None:
         async with serving(tmp_path / "data") as where, Runtime(where) as other:
             await other.space("s").open(Book, "b")
-            cable = Cable(Remote(where))
+            cable = Cable(RemoteServer(where))
             client = Runtime(cable, outbox=box, close_s=0.01)
             book = client.space("s").piece(Book, "b")
             assert await book.write.send("online") == "online"
@@ -91,7 +91,7 @@ def test_sends_without_a_connection_are_handled_after_a_restart(tmp_path: Path) 
 def test_idle_does_not_wait_for_a_connection(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path / "data") as where:
-            cable = Cable(Remote(where))
+            cable = Cable(RemoteServer(where))
             async with Runtime(cable) as client:
                 book = client.space("s").piece(Book, "b")
                 assert await book.write.send("online") == "online"
@@ -160,7 +160,7 @@ def test_damaged_outbox_is_refused_and_says_so(tmp_path: Path) -> None:
 
     async def work() -> None:
         async with serving(tmp_path / "data") as where:
-            cable = Cable(Remote(where))
+            cable = Cable(RemoteServer(where))
             client = Runtime(cable, outbox=box, close_s=0.01)
             book = await client.space("s").open(Book, "b")
             await client.durable()
@@ -181,7 +181,7 @@ def test_damaged_outbox_is_refused_and_says_so(tmp_path: Path) -> None:
 def test_outbox_is_bounded(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path / "data") as where:
-            cable = Cable(Remote(where))
+            cable = Cable(RemoteServer(where))
             client = Runtime(cable, outbox=tmp_path / "box", close_s=0.01, policy=Policy(in_outbox=2))
             book = await client.space("s").open(Book, "b")
             await client.durable()
@@ -204,7 +204,7 @@ def test_sends_of_an_outbox_are_not_refused_after_a_restart(tmp_path: Path) -> N
 
     async def work() -> None:
         async with serving(tmp_path / "data") as where:
-            cable = Cable(Remote(where))
+            cable = Cable(RemoteServer(where))
             client = Runtime(cable, outbox=box, close_s=0.01, policy=Policy(backlog=50))
             book = await client.space("s").open(Book, "b")
             await client.durable()
@@ -232,7 +232,7 @@ def test_an_event_for_a_child_is_sent_once_its_parent_is_open(tmp_path: Path) ->
 
     async def work() -> None:
         async with serving(tmp_path / "data") as where:
-            cable = Cable(Remote(where))
+            cable = Cable(RemoteServer(where))
             client = Runtime(cable, outbox=box, close_s=0.01)
             book = await client.space("s").open(Book, "b")
             await book.add.send("k")
@@ -265,7 +265,7 @@ def test_send_that_an_outbox_kept_for_longer_than_receipts_are_kept_is_handled(t
 
     async def work() -> None:
         async with serving(tmp_path / "data") as where:
-            cable = Cable(Remote(where))
+            cable = Cable(RemoteServer(where))
             client = Runtime(cable, outbox=box, clock=clock, close_s=0.01)
             book = await client.space("s").open(Book, "b")
             await client.durable()

@@ -13,7 +13,7 @@ from headwater import Cell, Piece, Policy, StorageError, cell, handler
 from headwater.data.value import freeze
 from headwater.errors import LimitError
 from headwater.protocol.commit import SentEvent
-from headwater.runtime import Remote, Runtime
+from headwater.runtime import RemoteServer, Runtime
 from headwater.testing import Simulation
 from tests.scenario.events_kit import durable, stored, told
 from tests.scenario.outbox_kit import full_disk, rows_in
@@ -47,7 +47,7 @@ def test_of_those_that_wait_behind_others_the_withdrawn_ones_are_not_handled(tmp
     async def work() -> None:
         async with serving(tmp_path / "data", insecure_local=True) as server:
             where = address(server)
-            cable = Cable(Remote(where))
+            cable = Cable(RemoteServer(where))
             client = Runtime(cable, outbox=path, close_s=0.01, policy=SOON)
             await client.space("s").piece(Box, "other").put.send("x")
             cable.unplug()
@@ -77,7 +77,7 @@ def test_of_those_that_wait_behind_others_the_withdrawn_ones_are_not_handled(tmp
 def test_event_that_the_outbox_cannot_remove_is_not_withdrawn(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path / "data", insecure_local=True) as server:
-            cable = Cable(Remote(address(server)))
+            cable = Cable(RemoteServer(address(server)))
             client = Runtime(cable, outbox=tmp_path / "client.outbox", policy=SOON)
             await client.space("s").piece(Box, "other").put.send("x")
             cable.unplug()
@@ -97,7 +97,7 @@ def test_withdrawing_once_it_was_called_says_no_and_it_is_handled(tmp_path: Path
     async def work() -> None:
         async with serving(tmp_path / "data", insecure_local=True) as server:
             where = address(server)
-            cable = Cable(Remote(where))
+            cable = Cable(RemoteServer(where))
             client = Runtime(cable, outbox=tmp_path / "client.outbox", policy=SOON)
             box = await client.space("s").open(Box, "b")
             await box.seen.pull()

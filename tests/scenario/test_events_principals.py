@@ -14,7 +14,7 @@ from headwater.data.value import freeze
 from headwater.engine import ACCESS
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import FromReplica, Problem, Query
-from headwater.runtime import Attachment, Embedded, Heard, Lost, Transport
+from headwater.runtime import Backend, Heard, LocalDirectory, Lost, Transport
 from headwater.server import new_key, new_token
 from tests.scenario.pieces_kit import at, run, serving
 
@@ -146,7 +146,7 @@ def test_event_stored_by_the_application_is_handled_for_the_user_it_names(tmp_pa
 class FailsOnce:
     """An attachment whose first question about documents of one user is answered with a storage error."""
 
-    def __init__(self, attachment: Attachment) -> None:
+    def __init__(self, attachment: Backend) -> None:
         self._attachment = attachment
         self.token = attachment.token
         self.failed: list[str] = []
@@ -200,7 +200,7 @@ def test_failed_read_makes_no_user_of_a_trusted_connection(tmp_path: Path) -> No
             await put(eve, row("e1", "write", "ann", text="forged"))
             await eve.close()
             await ann.close()
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             failing = FailsOnce(data)
             async with Runtime(failing, policy=SOON) as rt, Runtime(data, policy=NEVER) as other:
                 book = rt.space("s").piece(Book, "b")

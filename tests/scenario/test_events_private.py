@@ -16,7 +16,7 @@ from headwater.data.value import freeze
 from headwater.engine import ACCESS
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import Query
-from headwater.runtime import Embedded, Runtime
+from headwater.runtime import LocalDirectory, Runtime
 from headwater.server import new_key, new_token
 from headwater.testing import Simulation, simulated
 from tests.scenario.events_kit import RECEIPTS
@@ -216,7 +216,7 @@ def test_both_go_after_the_retention(tmp_path: Path) -> None:
     async def work() -> None:
         clock = VirtualClock()
         async with (
-            Embedded(tmp_path / "data", synchronous="OFF", clock=clock) as data,
+            LocalDirectory(tmp_path / "data", synchronous="OFF", clock=clock) as data,
             Runtime(data, clock=clock, policy=Policy(retention_ms=day_us / 1_000)) as rt,
         ):
             diary = await rt.space("s", user="ann", session="x").open(Diary, "d")

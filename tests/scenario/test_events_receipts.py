@@ -9,7 +9,7 @@ import pytest
 
 import headwater
 from headwater import Cell, Piece, Refused, Runtime, cell, handler
-from headwater.runtime import Embedded
+from headwater.runtime import LocalDirectory
 
 
 class Till(Piece, name="receipts.Till"):
@@ -49,7 +49,7 @@ def test_a_second_sending_gets_the_first_ones_result(tmp_path: Path) -> None:
 
 def test_of_many_at_once_from_several_runtimes_one_is_handled(tmp_path: Path) -> None:
     async def play() -> None:
-        async with Embedded(tmp_path) as data, Runtime(data) as one, Runtime(data) as two:
+        async with LocalDirectory(tmp_path) as data, Runtime(data) as one, Runtime(data) as two:
             tills = [rt.space("shop", user="ann", session="s").piece(Till, "one") for rt in (one, two)]
             sent = [till.take.options(id="k").send(5) for till in tills * 5]
             assert len(set(await asyncio.gather(*sent))) == 1

@@ -16,7 +16,7 @@ from headwater.data.value import MAX_INT, freeze
 from headwater.engine import ACCESS
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import Query
-from headwater.runtime import Embedded, Runtime
+from headwater.runtime import LocalDirectory, Runtime
 from headwater.server import new_key, new_token
 from tests.scenario.events_kit import RECEIPTS, given_id
 from tests.unit.runtime.kit import address, run, serving
@@ -249,7 +249,7 @@ def test_what_is_kept_for_a_window_goes_after_its_time_although_the_window_is_cl
     async def work() -> None:
         clock = VirtualClock()
         async with (
-            Embedded(tmp_path / "data", synchronous="OFF", clock=clock) as data,
+            LocalDirectory(tmp_path / "data", synchronous="OFF", clock=clock) as data,
             Runtime(data, clock=clock, policy=Policy(retention_ms=day_us / 1_000)) as rt,
         ):
 

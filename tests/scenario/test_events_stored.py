@@ -15,7 +15,7 @@ from headwater import Cell, HandlerFailed, Input, Piece, Policy, Refused, cell, 
 from headwater.clock import VirtualClock
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import Query
-from headwater.runtime import Embedded, Runtime
+from headwater.runtime import LocalDirectory, Runtime
 from headwater.testing import Simulation, simulated
 from tests.scenario.events_kit import stored
 from tests.scenario.pieces_kit import alone, run
@@ -284,7 +284,7 @@ def test_old_receipts_are_deleted_and_their_events_stay_handled(tmp_path: Path) 
         clock = VirtualClock()
         policy = Policy(retention_ms=DAY_US / 1_000)
         async with (
-            Embedded(tmp_path / "data", synchronous="OFF", clock=clock) as data,
+            LocalDirectory(tmp_path / "data", synchronous="OFF", clock=clock) as data,
             Runtime(data, clock=clock, policy=policy) as rt,
         ):
             alarm = await rt.space("s", user="ann", session="x").open(Alarm, "a")

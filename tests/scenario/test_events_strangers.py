@@ -20,7 +20,7 @@ from headwater.engine import ACCESS
 from headwater.errors import HeadwaterError
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import Query
-from headwater.runtime import Remote, Runtime
+from headwater.runtime import RemoteServer, Runtime
 from headwater.server import new_key, new_token
 from headwater.testing import Simulation
 from tests.scenario.events_kit import RECEIPTS, given_id, read, stored, told
@@ -272,7 +272,7 @@ def test_what_was_withdrawn_without_a_connection_is_never_handled(tmp_path: Path
             where = address(server)
             async with headwater.connect(where, token="") as other:
                 await (await other.space("s").open(Box, "b")).put.send("first")
-            cable = Cable(Remote(where))
+            cable = Cable(RemoteServer(where))
             client = Runtime(cable, outbox=path, close_s=0.01, policy=SOON)
             box = client.space("s").piece(Box, "b")
             await client.space("s").piece(Box, "other").put.send("x")

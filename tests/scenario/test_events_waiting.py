@@ -27,7 +27,7 @@ from headwater.errors import AccessError, DirectoryInUseError, HeadwaterError, R
 from headwater.protocol.commit import Commit, Operation, SentEvent
 from headwater.protocol.messages import FromReplica, QueryEvents, StoredEvent
 from headwater.protocol.verdict import Accepted
-from headwater.runtime import Embedded, Remote, Runtime
+from headwater.runtime import LocalDirectory, RemoteServer, Runtime
 from headwater.server import new_key, new_token
 from headwater.testing import Simulation
 from tests.scenario.events_kit import RECEIPTS, Front, commits, durable, forbidden, outcome, stored, told
@@ -159,7 +159,7 @@ def test_what_is_due_later_is_in_the_outbox_until_it_is_stored(tmp_path: Path) -
     async def work() -> None:
         async with serving(tmp_path / "data", insecure_local=True) as server:
             where = address(server)
-            cable = Cable(Remote(where))
+            cable = Cable(RemoteServer(where))
             client = Runtime(cable, outbox=path, close_s=0.01)
             box = await client.space("s").open(Box, "b")
             box.put.post_at(timedelta(hours=1), "stored")
@@ -212,7 +212,7 @@ def test_event_that_was_stored_before_the_outbox_knew_is_one_event(tmp_path: Pat
     path, before = tmp_path / "client.outbox", tmp_path / "before.outbox"
 
     async def work() -> None:
-        async with Embedded(tmp_path / "data") as data:
+        async with LocalDirectory(tmp_path / "data") as data:
             cable = Cable(data)
             async with Runtime(cable, outbox=path) as rt:
                 box = await rt.space("s").open(Box, "b")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headwater import Cell, Piece, Runtime, cell, computed, effect, handler
 from headwater.protocol.observations import Observations, Observed, QueryObservations
-from headwater.runtime import Embedded
+from headwater.runtime import LocalDirectory
 from tests.scenario.pieces_kit import run
 
 Steps = Callable[[Runtime, "Till"], Awaitable[object]]
@@ -50,7 +50,7 @@ async def nothing(rt: Runtime, till: Till) -> None:
     """Only open it."""
 
 
-async def observed(data: Embedded, steps: Steps = nothing) -> dict[str, Observed]:
+async def observed(data: LocalDirectory, steps: Steps = nothing) -> dict[str, Observed]:
     """Play some steps in a process; what the engine knows of each node when that process has ended."""
     async with Runtime(data, identity="one") as rt:
         rt.on_error(lambda _: None)
@@ -75,7 +75,7 @@ def test_completed_run_is_stored_with_its_reads(tmp_path: Path) -> None:
     """The first attempt of `sign` stops because `half` has not run: it is not what is stored."""
 
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             found = await observed(data)
             assert {"half", "sign", "show", "tidy"} <= found.keys()
             assert "odd" not in found, "nothing demanded it"
@@ -94,7 +94,7 @@ def test_run_that_changed_nothing_is_stored_as_of_the_state_it_saw(tmp_path: Pat
         await till.put.send(4)
 
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             before = await observed(data)
             after = await observed(data, put_four)
             assert after["half"].changed_at == before["half"].changed_at
@@ -110,7 +110,7 @@ def test_run_that_changed_its_result_is_stored_with_the_seq_of_that_result(tmp_p
         await till.put.send(9)
 
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             before = await observed(data)
             after = await observed(data, put_nine)
             for member in ("half", "sign"):
@@ -131,7 +131,7 @@ def test_failed_run_is_stored_as_failed_until_one_succeeds(tmp_path: Path) -> No
         await till.put.send(4)
 
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             failed = (await observed(data, look))["odd"]
             assert failed.failed
             assert failed.changed_at == 0
@@ -145,7 +145,7 @@ def test_node_that_left_something_to_clean_up_is_stored_without_a_fingerprint(tm
     """Its cleanup is gone with the process, so that it has to run again."""
 
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             found = await observed(data)
             assert found["show"].fingerprint
             assert not found["tidy"].fingerprint
@@ -155,7 +155,7 @@ def test_node_that_left_something_to_clean_up_is_stored_without_a_fingerprint(tm
 
 def test_write_of_another_session_makes_exactly_its_readers_stale(tmp_path: Path) -> None:
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             await observed(data)
             async with Runtime(data, observe=False) as rt:
                 rt.cell("s", "t:other", int).set(1)

@@ -14,7 +14,7 @@ import pytest
 from headwater import Cell, Input, Piece, UpstreamFailedError, cell, computed, effect, given, handler
 from headwater.protocol.messages import Transact
 from headwater.protocol.observations import Observations, QueryNodes, QueryObservations, QueryWholes, decode_about
-from headwater.runtime import Embedded, Policy, Runtime
+from headwater.runtime import LocalDirectory, Policy, Runtime
 from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import SPACE, Process, Shop, crashing, filled, observed, process, wired
 from tests.scenario.wire_kit import Change, Wire, losing, refusing
@@ -283,7 +283,7 @@ class TestWhatIsUnknown:
             effects = {"a:show", "a:read", "a:greet"}
             for expected in (effects, effects, set()):
                 identity = None if expected else "kiosk"
-                async with Embedded(tmp_path) as data:
+                async with LocalDirectory(tmp_path) as data:
                     async with process(data, identity="kiosk") as named:
                         await named.open()
                         if not expected:
@@ -380,7 +380,7 @@ class TestThePhase:
     def test_a_write_between_the_answer_and_its_use_is_not_missed(self, tmp_path: Path) -> None:
         async def story() -> None:
             await _first(tmp_path, crashing)
-            async with Embedded(tmp_path) as data, process(data) as other:
+            async with LocalDirectory(tmp_path) as data, process(data) as other:
                 shop = other.space.piece(Shop, "a")
                 wire = Wire(data)
                 async with process(wire) as again:

@@ -12,7 +12,7 @@ import pytest
 from headwater import Cell, Piece, cell, computed, each, effect, handler
 from headwater.engine import Limits
 from headwater.protocol.observations import Observations, Observed, QueryObservations
-from headwater.runtime import Embedded
+from headwater.runtime import LocalDirectory
 from tests.counts import scaled
 from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import SPACE, Process, observed, process, wired
@@ -107,7 +107,7 @@ async def _known(one: Process) -> list[Observed]:
 
 async def _made(folder: Path, count: int = 3) -> None:
     limits, elements = Limits(watches=100_000), {f"k{n}": n for n in range(count)}
-    async with Embedded(folder, synchronous="OFF", limits=limits) as data, process(data, identity="one") as first:
+    async with LocalDirectory(folder, synchronous="OFF", limits=limits) as data, process(data, identity="one") as first:
         await first.space.open(Sheet, "s", setup=lambda made: made.cells.set(elements))
         await first.settled()
 
@@ -159,7 +159,7 @@ class TestAsleep:
             async with process(tmp_path) as other:
                 await other.space.piece(Sheet, "s").put.send("k2", 7)
                 await other.space.piece(Sheet, "s").touch.send()
-            async with Embedded(tmp_path, synchronous="OFF") as data, process(data, identity="one") as again:
+            async with LocalDirectory(tmp_path, synchronous="OFF") as data, process(data, identity="one") as again:
                 sheet = await _asleep(again)
                 assert again.taken() == {"s:priced/k2 row"}
                 async with process(data) as other:
@@ -221,7 +221,10 @@ class TestNotAsleep:
     def test_of_a_process_that_was_killed_nothing_is_said(self, tmp_path: Path) -> None:
         async def story() -> None:
             await _made(tmp_path / "a")
-            async with Embedded(tmp_path / "a", synchronous="OFF") as data, process(data, identity="one") as killed:
+            async with (
+                LocalDirectory(tmp_path / "a", synchronous="OFF") as data,
+                process(data, identity="one") as killed,
+            ):
                 sheet = await _asleep(killed)
                 sheet.cells.key("k9").set(9)
                 await killed.settled()
@@ -264,7 +267,7 @@ class TestNotAsleep:
     def test_another_runtime_shows_its_own_effects(self, tmp_path: Path) -> None:
         async def story() -> None:
             await _made(tmp_path)
-            async with Embedded(tmp_path, synchronous="OFF") as data, process(data, identity="two") as other:
+            async with LocalDirectory(tmp_path, synchronous="OFF") as data, process(data, identity="two") as other:
                 await other.open("s", Sheet)
                 assert other.taken() == {"s:show"}
 

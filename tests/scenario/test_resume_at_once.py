@@ -13,7 +13,7 @@ import pytest
 from headwater import Cell, Piece, cell, computed, effect, given, handler
 from headwater.engine import Limits
 from headwater.protocol.messages import Watch
-from headwater.runtime import Attachment, Embedded, Policy, Transport
+from headwater.runtime import Backend, LocalDirectory, Policy, Transport
 from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import SPACE, Process, process, wired
 
@@ -52,7 +52,7 @@ class OtherNote(Piece, name="at_once.Note"):
 class Far:
     """The same directory, as if it were somewhere else: where its logs end cannot be seen from here."""
 
-    def __init__(self, data: Embedded) -> None:
+    def __init__(self, data: LocalDirectory) -> None:
         self._data = data
         self.token = ""
 
@@ -68,7 +68,7 @@ def _set(number: int, made: Note) -> None:
 
 
 async def _made(folder: Path, count: int = COUNT) -> None:
-    async with Embedded(folder, synchronous="OFF") as data, process(data, identity="one") as first:
+    async with LocalDirectory(folder, synchronous="OFF") as data, process(data, identity="one") as first:
         for number in range(count):
             await first.space.open(Note, f"n{number}", setup=partial(_set, number))
         await first.settled()
@@ -77,10 +77,10 @@ async def _made(folder: Path, count: int = COUNT) -> None:
 @asynccontextmanager
 async def _again(
     folder: Path, *, is_far: bool = False, limits: Limits | None = None
-) -> AsyncIterator[tuple[Process, Process, Embedded]]:
+) -> AsyncIterator[tuple[Process, Process, LocalDirectory]]:
     """A process that comes back, and another one beside it."""
-    async with Embedded(folder, synchronous="OFF", limits=limits or Limits()) as data:
-        attachment: Attachment = Far(data) if is_far else data
+    async with LocalDirectory(folder, synchronous="OFF", limits=limits or Limits()) as data:
+        attachment: Backend = Far(data) if is_far else data
         async with process(attachment, identity="one") as again, process(data, identity="two") as other:
             yield again, other, data
 
@@ -116,8 +116,8 @@ class TestOpening:
     def test_few_messages_are_needed(self, tmp_path: Path, together: bool, is_far: bool) -> None:
         async def story() -> None:
             await _made(tmp_path)
-            async with Embedded(tmp_path, synchronous="OFF") as data:
-                attachment: Attachment = Far(data) if is_far else data
+            async with LocalDirectory(tmp_path, synchronous="OFF") as data:
+                attachment: Backend = Far(data) if is_far else data
                 async with process(attachment, identity="one") as again:
                     await _opened(again, together=together)
                     host = await data.host(SPACE)
@@ -194,12 +194,12 @@ class Reader(Piece, name="at_once.Reader"):
 class TestSharing:
     def test_a_write_that_none_of_many_sleepers_reads_costs_the_same_for_all_of_them(self, tmp_path: Path) -> None:
         async def messages(folder: Path, count: int) -> int:
-            async with Embedded(folder, synchronous="OFF") as data, process(data, identity="one") as first:
+            async with LocalDirectory(folder, synchronous="OFF") as data, process(data, identity="one") as first:
                 shared = await first.space.open(Shared, "shared", setup=lambda made: made.values.set({"a": 1}))
                 for number in range(count):
                     await first.space.open(Reader(values=shared.values), f"r{number}")
                 await first.settled()
-            async with Embedded(folder, synchronous="OFF") as data, process(data, identity="one") as again:
+            async with LocalDirectory(folder, synchronous="OFF") as data, process(data, identity="one") as again:
                 shared = await again.space.open(Shared, "shared")
                 for number in range(count):
                     await again.space.open(Reader, f"r{number}")  # type: ignore[arg-type]  # It is there.

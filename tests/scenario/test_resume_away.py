@@ -11,7 +11,7 @@ import pytest
 
 from headwater import AbsentError, Cell, Input, Json, Piece, Runtime, cell, computed, effect, given
 from headwater.engine import Limits
-from headwater.runtime import Embedded
+from headwater.runtime import LocalDirectory
 from tests.scenario.pieces_kit import Ranned, run
 
 SMALL_PAGES = Limits(page=3)
@@ -58,7 +58,7 @@ def member_runs(ran: Ranned) -> set[str]:
 
 async def ran_after(folder: Path, *names: str, write: Callable[[Runtime], object]) -> set[str]:
     """The computeds that run in a new process, after another one wrote while the pieces were not open."""
-    async with Embedded(folder, synchronous="OFF", limits=SMALL_PAGES) as data:
+    async with LocalDirectory(folder, synchronous="OFF", limits=SMALL_PAGES) as data:
         async with Runtime(data, identity="one") as rt:
             for name in names:
                 await rt.space("s").open(Chart, name)
@@ -82,7 +82,7 @@ def in_data(rt: Runtime, name: str = "a") -> Any:
 
 
 async def prepare(folder: Path, *names: str) -> None:
-    async with Embedded(folder, synchronous="OFF") as data, Runtime(data) as rt:
+    async with LocalDirectory(folder, synchronous="OFF") as data, Runtime(data) as rt:
         for name in names:
             chart = await rt.space("s").open(Chart, name)
             chart.data.set({"x": {"y": 1}, "z": 1})
@@ -171,7 +171,7 @@ async def values(rt: Runtime) -> tuple[int, int]:
 
 def test_first_write_of_another_space_is_found_by_its_readers(tmp_path: Path) -> None:
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             async with Runtime(data, identity="one") as rt:
                 assert await values(rt) == (-1, 1)
                 await rt.durable()
@@ -194,7 +194,7 @@ def test_readers_of_two_runtimes_are_all_found(tmp_path: Path) -> None:
     """Either runtime ran other nodes of the piece: neither forgets the reads of the other."""
 
     async def work() -> None:
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             async with Runtime(data) as one, Runtime(data) as two:
                 first, second = await opened(one), await opened(two)
                 assert (await first.total.pull(), await second.taxed.pull()) == (-1, 1)

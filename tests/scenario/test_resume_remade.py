@@ -12,7 +12,7 @@ import pytest
 
 from headwater import Cell, Input, Piece, cell, computed, effect, given, handler
 from headwater.protocol.observations import Met, QueryMet
-from headwater.runtime import Embedded
+from headwater.runtime import LocalDirectory
 from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import Process, process
 from tests.scenario.wire_kit import Wire, without_clean_pieces
@@ -62,7 +62,7 @@ def _put(made: Counter, n: int) -> None:
 
 async def _made(folder: Path, *, is_asleep: bool = True) -> None:
     async with (
-        Embedded(folder, synchronous="OFF") as data,
+        LocalDirectory(folder, synchronous="OFF") as data,
         process(data if is_asleep else Wire(data, without_clean_pieces), identity="one") as first,
     ):
         await first.space.open(Counter, "p", setup=lambda made: _put(made, 5))
@@ -73,7 +73,7 @@ async def _made(folder: Path, *, is_asleep: bool = True) -> None:
 async def _two(folder: Path) -> AsyncIterator[tuple[Process, Process]]:
     """The same process again, and another one beside it."""
     async with (
-        Embedded(folder, synchronous="OFF") as data,
+        LocalDirectory(folder, synchronous="OFF") as data,
         process(data, identity="one") as one,
         process(data, identity="two") as two,
     ):
@@ -179,10 +179,10 @@ def test_a_piece_that_is_opened_while_a_write_to_it_is_looked_at_hears_of_that(t
 
     async def story() -> None:
         await _made(tmp_path)
-        async with Embedded(tmp_path, synchronous="OFF") as data, process(data, identity="one") as first:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data, process(data, identity="one") as first:
             await bill(first, await first.space.open(Rates, "r"))
             await first.settled()
-        async with Embedded(tmp_path, synchronous="OFF") as data:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
             wire = Wire(data)
             async with process(wire, identity="one") as one, process(data, identity="two") as two:
                 await _again(one, is_asleep=True)

@@ -12,7 +12,7 @@ import pytest
 from headwater import Model
 from headwater.data.address import Link
 from headwater.errors import HeadwaterError
-from headwater.runtime import Embedded, Runtime
+from headwater.runtime import LocalDirectory, Runtime
 from tests.scenario.runtime_kit import TRANSPORTS, Rig, rig_on
 from tests.unit.runtime.kit import run
 
@@ -282,7 +282,7 @@ def test_damaged_space_is_reported_on_the_error_channel(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / "shop.space").write_bytes(b"this is no database, and long enough to be looked at" * 100)
         rig = Rig(lambda: data)
-        async with Embedded(folder) as data:
+        async with LocalDirectory(folder) as data:
             rt = Runtime(data, close_s=0.05)
             rt.on_failure(rig.errors.append)
             rt.space("shop")

@@ -16,7 +16,7 @@ from headwater.data.patch import append
 from headwater.engine import ACCESS
 from headwater.errors import HeadwaterError
 from headwater.protocol.messages import FromReplica, Open, Query
-from headwater.runtime import Remote, Runtime
+from headwater.runtime import RemoteServer, Runtime
 from headwater.server import new_key, new_token
 from tests.scenario.desk_kit import ask
 from tests.scenario.runtime_kit import Cable
@@ -61,7 +61,7 @@ def test_nobody_opens_the_window_of_an_application_s_user(tmp_path: Path, guess:
         def opened_as(space: str, message: FromReplica) -> FromReplica:
             return msgspec.structs.replace(message, session=key) if isinstance(message, Open) else message
 
-        eve = Runtime(Wire(Remote(where, token=new_token(tmp_path, "eve")), opened_as), policy=PATIENT)
+        eve = Runtime(Wire(RemoteServer(where, token=new_token(tmp_path, "eve")), opened_as), policy=PATIENT)
         try:
             eve.space("s", user="eve")
             driver = eve.channel("s").driver  # type: ignore[union-attr]
@@ -133,7 +133,7 @@ def test_what_was_sent_from_a_window_that_is_over_is_handled_in_the_one_in_its_p
         new_key(tmp_path)
         async with serving(tmp_path, anyone_founds=True) as server:
             where, token, path = address(server), new_token(tmp_path, "ann"), tmp_path / "outbox"
-            cable = Cable(Remote(where, token=token))
+            cable = Cable(RemoteServer(where, token=token))
             client = Runtime(cable, outbox=path, close_s=0.01)
             note = await client.space("s", user="ann").open(Note, "n")
             await note.write.send("before")

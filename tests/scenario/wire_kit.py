@@ -11,7 +11,7 @@ import msgspec
 from headwater.data.address import DocKey
 from headwater.protocol.messages import FromEngine, FromReplica, Looks, Problem, Transact, Unwatch, Watch
 from headwater.protocol.observations import WHOLE, decode_about
-from headwater.runtime import Attachment, Heard, Lost, Transport
+from headwater.runtime import Backend, Heard, Lost, Transport
 
 Change = Callable[[str, FromReplica], FromReplica | Problem | None]
 """Takes a message to a space, and returns the one that is sent. None: it is lost. A problem: that is the answer."""
@@ -20,7 +20,7 @@ Change = Callable[[str, FromReplica], FromReplica | Problem | None]
 class Wire:
     """Stands between a runtime and the attachment that it uses, which its owner closes."""
 
-    def __init__(self, attachment: Attachment, change: Change | None = None) -> None:
+    def __init__(self, attachment: Backend, change: Change | None = None) -> None:
         self.token = attachment.token
         self._attachment = attachment
         self._change = change

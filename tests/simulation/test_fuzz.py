@@ -51,7 +51,7 @@ from headwater.protocol.messages import (
     encode,
 )
 from headwater.protocol.verdict import Accepted
-from headwater.runtime import Reception, WebSocket
+from headwater.runtime import Handshake, WebSocket
 from tests.counts import scaled, seldom
 from tests.unit.runtime.kit import Rig, address, run, serving
 
@@ -217,7 +217,7 @@ class Peer:
         self.session = session
         self.encoding: Encoding = encoding
         self.told: list[FromEngine] = []
-        self.reception = Reception(self.told.append, authenticate, lambda _: host, LIMITS)
+        self.reception = Handshake(self.told.append, authenticate, lambda _: host, LIMITS)
 
     def is_over(self) -> bool:
         return any(isinstance(message, Problem) and message.fatal for message in self.told)

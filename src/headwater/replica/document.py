@@ -15,7 +15,7 @@ from headwater.data.reader_trie import TrieNode
 from headwater.data.value import MaybeValue
 
 if TYPE_CHECKING:
-    from headwater.replica.pending import Layer, Written
+    from headwater.replica.pending import Layer, PendingWrites
     from headwater.replica.replica import Replica
 
 
@@ -53,7 +53,7 @@ class Document:
         self.written = 0  # the seq of the last write that was heard of; 0: none was
         self.stale: MaybeValue | NotLoaded = NOT_HERE  # shown before a gap, and not read again since
         self.layers: list[Layer] = []  # live layers that write it, in order
-        self.wrote: Written | None = None  # which of them wrote where; there when somebody has asked
+        self.wrote: PendingWrites | None = None  # which of them wrote where; there when somebody has asked
         self.twig: TrieNode | None = None  # who reads it, by path; the scheduler's
         self.writers: tuple[object, ...] = ()  # the nodes whose declared output it is; the scheduler's
 

@@ -10,7 +10,7 @@ from weakref import ref
 
 from headwater.data.address import DocKey
 from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.weak_refs import Loose, Referable
+from headwater.replica.weak_refs import Referable, WeakReference
 
 if TYPE_CHECKING:
     from headwater.replica.replica import Replica
@@ -24,11 +24,11 @@ class Documents:
     def __init__(self, home: Replica) -> None:
         self._home = home
         self._held: dict[DocKey, Document] = {}
-        loose: dict[DocKey, Loose] = {}
+        loose: dict[DocKey, WeakReference] = {}
         self._loose = loose
 
         def vanished(reference: ref[Document]) -> None:
-            key = cast(Loose, reference).key
+            key = cast(WeakReference, reference).key
             if loose.get(key) is reference:
                 del loose[key]
 
@@ -69,7 +69,7 @@ class Documents:
             self.release(document)
 
     def _let_loose(self, document: Document) -> None:
-        reference = self._loose[document.key] = Loose(document, self._vanished)
+        reference = self._loose[document.key] = WeakReference(document, self._vanished)
         reference.key = document.key
 
     def held(self) -> list[Document]:

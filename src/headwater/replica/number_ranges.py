@@ -23,7 +23,7 @@ MOST_JOINED: Final = 2_048
 """Numbers in one range that was joined. An engine takes a read that names 4,096 layers."""
 
 
-class Spans:
+class NumberRanges:
     """Rising numbers, added at the end."""
 
     __slots__ = ("_firsts", "_lasts", "_room")

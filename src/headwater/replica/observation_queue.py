@@ -27,7 +27,7 @@ MOST_WAITING: Final = 8 * MOST_NOTED
 Cause = int | tuple[DocKey, Path] | None
 
 
-class Runs:
+class ObservationQueue:
     """The observations of one session. Until `is_on`, none are made."""
 
     __slots__ = ("_made", "_noted", "_order", "is_on")

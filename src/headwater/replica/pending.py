@@ -33,9 +33,9 @@ from headwater.protocol.verdict import Conflict, Rejection
 from headwater.replica.document import Document
 from headwater.replica.documents import Documents
 from headwater.replica.minimal_patches import SAYS_ALL, SAYS_IT, is_within
-from headwater.replica.number_ranges import Named, Span, Spans, united, without
+from headwater.replica.number_ranges import Named, NumberRanges, Span, united, without
 
-__all__ = ["NOTHING", "Fate", "Layer", "Pending", "Settled", "Under"]
+__all__ = ["NOTHING", "Fate", "Layer", "Pending", "Settled", "StandsOn"]
 
 
 SPARE: Final = 64
@@ -56,12 +56,12 @@ class _Place:
     __slots__ = ("below", "here", "under")
 
     def __init__(self) -> None:
-        self.here: Spans | None = None
-        self.under: Spans | None = None
+        self.here: NumberRanges | None = None
+        self.under: NumberRanges | None = None
         self.below: dict[str | int, _Place] | None = None
 
 
-class Written:
+class PendingWrites:
     """The layers of one document by the places they write, and those of them that need a word more."""
 
     __slots__ = ("_document", "_places", "_root", "_upto", "hidden", "local")
@@ -96,7 +96,7 @@ class Written:
         place = self._root
         for step in path:
             if place.under is None:
-                place.under = Spans()
+                place.under = NumberRanges()
             place.under.add(number, holes, oldest)
             if place.below is None:
                 place.below = {}
@@ -106,7 +106,7 @@ class Written:
                 self._places += 1
             place = below
         if place.here is None:
-            place.here = Spans()
+            place.here = NumberRanges()
         place.here.add(number, holes, oldest)
 
     def names(self, path: Path, low: int, high: int, holes: Sequence[int]) -> tuple[Span, ...]:
@@ -155,7 +155,7 @@ class Written:
             passed.append(place)
         return passed, place
 
-    def _is_any(self, spans: Spans | None, low: int, high: int, holes: Sequence[int]) -> bool:
+    def _is_any(self, spans: NumberRanges | None, low: int, high: int, holes: Sequence[int]) -> bool:
         if spans is None or not spans.is_any_within(low, high):
             return False
         if not (holes or self.hidden):
@@ -369,7 +369,7 @@ class Layer:
 _ACCEPTED: Final = Fate.ACCEPTED
 
 
-class Under(NamedTuple):
+class StandsOn(NamedTuple):
     """What had a say in what is at a place, beside what is confirmed."""
 
     spans: tuple[Span, ...] = ()  # layers that the engine hears of: a read names them (C3)
@@ -380,7 +380,7 @@ class Under(NamedTuple):
         return bool(self.spans or self.local)
 
 
-NOTHING: Final = Under()
+NOTHING: Final = StandsOn()
 _NOT_REPEATED: Final[tuple[bool, list[Path]]] = (False, [])
 
 
@@ -488,7 +488,7 @@ class Pending:
 
     # ---- what a place stands on --------------------------------------------------------------------
 
-    def under(self, document: Document, path: Path, before: int) -> Under:
+    def under(self, document: Document, path: Path, before: int) -> StandsOn:
         """The layers below a number that may have had a say in what is at a path. Inside an array all of it has (C2).
 
         By what they write, not by what they touched when they were made: under another confirmed state a layer
@@ -500,11 +500,11 @@ class Pending:
         if document.wrote is None and (len(layers) == 1 or layers[1].local_seq >= before):
             # Most documents have one: then there is nothing to look up. If it is hidden or stays here, that is noted.
             number = layers[0].local_seq
-            return Under(((number, number),)) if is_written(layers[0], document, outside_arrays(path)) else NOTHING
+            return StandsOn(((number, number),)) if is_written(layers[0], document, outside_arrays(path)) else NOTHING
         wrote = self._wrote(document, before)
         whole = outside_arrays(path)
         local = [each for each in wrote.local if each.local_seq < before and each.local_seq not in wrote.hidden]
-        return Under(
+        return StandsOn(
             wrote.names(whole, self.first_live() or before, before, self.holes),
             having_a_say(local, document, whole) if local else (),
         )
@@ -517,10 +517,10 @@ class Pending:
         wrote = self._wrote(document, before)
         return wrote.repeated(outside_arrays(path), self.first_live() or before, before, self.holes)
 
-    def _wrote(self, document: Document, before: int) -> Written:
+    def _wrote(self, document: Document, before: int) -> PendingWrites:
         wrote = document.wrote
         if wrote is None:
-            wrote = document.wrote = Written(document)
+            wrote = document.wrote = PendingWrites(document)
         wrote.upto(before, self.holes, self._first)
         return wrote
 
@@ -539,7 +539,7 @@ class Pending:
                 hidden.append(layer.local_seq)
         if document.wrote is not None or hidden:
             if document.wrote is None:
-                document.wrote = Written(document)
+                document.wrote = PendingWrites(document)
             document.wrote.hidden = tuple(hidden)
         return value
 
@@ -651,7 +651,7 @@ class Pending:
         self._local[layer.local_seq] = layer
         for doc in layer.docs():
             document = self._documents.hold(doc)
-            wrote = document.wrote = document.wrote or Written(document)
+            wrote = document.wrote = document.wrote or PendingWrites(document)
             wrote.local = (*wrote.local, layer)
 
     def superseded(self, layer: Layer) -> list[Layer]:

@@ -100,7 +100,7 @@ def told(layer: Layer, replica: Replica) -> None:
         pending.stands(layer)
 
 
-class Aside:
+class Evicted:
     """Documents whose value is not here any more, or not for now."""
 
     __slots__ = ("_aside", "_changing", "_confirmed", "_documents", "returned")
@@ -146,7 +146,7 @@ class Aside:
         document.value = NOT_HERE
 
 
-class Opened:
+class OpenTransactions:
     """Transactions between their beginning and their end."""
 
     __slots__ = ("_open", "count")
@@ -297,11 +297,11 @@ class Replica:
 
     def __init__(self, *, branch: str = MAIN, next_local_seq: int = 1) -> None:
         self.branch = branch
-        self.opened = Opened()
+        self.opened = OpenTransactions()
         self.documents = Documents(self)
         self.confirmed = Confirmed(self.documents)
         self.pending = Pending(self.documents, self.opened.changing)
-        self.aside = Aside(self.documents, self.confirmed, self.opened.changing)
+        self.aside = Evicted(self.documents, self.confirmed, self.opened.changing)
         self.feed = Feed()
         self.on_layer: Callable[[Layer], object] = id  # nobody: they wait in `pending`
         self.on_error: Callable[[Exception], object] = _raised

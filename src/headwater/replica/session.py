@@ -53,7 +53,7 @@ from headwater.protocol.messages import (
 )
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused
 from headwater.replica.number_ranges import ranges
-from headwater.replica.observation_queue import Runs
+from headwater.replica.observation_queue import ObservationQueue
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.queries import Queries, Reply
 from headwater.replica.replica import Replica
@@ -163,7 +163,7 @@ EXPIRED: Final = frozenset({"session_gone", "stale_token", "revoked"})
 """Problems after which this session cannot be taken up again by us."""
 
 
-class Seen:
+class LogPosition:
     """The log as a session heard of it last: a seq and its name there, and the last commit that is said to be in it."""
 
     __slots__ = ("_chain", "_landed", "_seq")
@@ -278,11 +278,11 @@ class Session:
         self._retried = False
         self._acked = 0  # what the engine was told
         self._heard = 0  # verdicts up to here have arrived
-        self.seen = Seen()
+        self.seen = LogPosition()
         self._wave: list[Layer] = []
         self._held: dict[Layer, list[Layer]] = {}  # undecided commits of other spaces: the layers that wait for each
         self._watches = Watches(replica, self._say)
-        self.runs = Runs()
+        self.runs = ObservationQueue()
         self.queries = Queries(self._say, self._watches.new_number)
         replica.on_layer = self._take
 

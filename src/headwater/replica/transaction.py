@@ -37,7 +37,7 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.documents import Documents
 from headwater.replica.minimal_patches import difference
 from headwater.replica.number_ranges import ranges, united
-from headwater.replica.pending import NOTHING, Fate, Layer, Under, having_a_say, is_written, outside_arrays
+from headwater.replica.pending import NOTHING, Fate, Layer, StandsOn, having_a_say, is_written, outside_arrays
 
 PLAIN = frozenset({"replace", "add", "remove"})
 """Kinds that say what the document is afterwards, whatever it was: these can be told as a difference."""
@@ -297,7 +297,7 @@ class Transaction:
             reads[Read(doc, BEHIND, Depth.SHAPE, self.basis, tuple(united([named, under.spans])))] = None
         return tuple(reads)
 
-    def stood_on(self, doc: DocKey, path: Path) -> Under:
+    def stood_on(self, doc: DocKey, path: Path) -> StandsOn:
         """The layers that may have had a say in what is at a path."""
         kept = self._kept.get(doc)
         if kept is not None:
@@ -384,14 +384,14 @@ class _Kept:
             if layer.local_seq not in hidden and is_written(layer, self._document, whole)
         ]
 
-    def under(self, path: Path) -> Under:
+    def under(self, path: Path) -> StandsOn:
         if not self._count:
             return NOTHING
         self._document.home.tell()
         layers = self._written(path)
         named = [layer for layer in layers if layer.fate is not Fate.LOCAL]
         local = [layer for layer in layers if layer.fate is Fate.LOCAL]
-        return Under(
+        return StandsOn(
             ranges([layer.local_seq for layer in named]),
             having_a_say(local, self._document, outside_arrays(path)),
             tuple([layer.local_seq for layer in named if layer.fate is Fate.DEAD]),

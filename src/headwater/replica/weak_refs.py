@@ -18,7 +18,7 @@ class Referable(Document):
     __slots__ = ("__weakref__",)
 
 
-class Loose(ref[Document]):
+class WeakReference(ref[Document]):
     """A reference that does not keep its document, and knows its key."""
 
     __slots__ = ("key",)

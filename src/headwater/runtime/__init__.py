@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from headwater.runtime.api.entry_points import served
     from headwater.runtime.api.runtime import Runtime
     from headwater.runtime.api.space import Space
-    from headwater.runtime.channel.backend import Attachment, Embedded, Remote
+    from headwater.runtime.channel.backend import Backend, LocalDirectory, RemoteServer
     from headwater.runtime.channel.driver import Driver
-    from headwater.runtime.channel.handshake import Reception
+    from headwater.runtime.channel.handshake import Handshake
     from headwater.runtime.channel.loopback import Loopback
     from headwater.runtime.channel.transport import Connection, Heard, Lost, Transport
     from headwater.runtime.channel.websocket import WebSocket
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from headwater.runtime.writing.retry import RetryPolicy, Writer
 
 __all__ = [
-    "Attachment",
     "Attempt",
+    "Backend",
     "Batch",
     "Connection",
     "Core",
     "Drain",
     "Driver",
-    "Embedded",
+    "Handshake",
     "Heard",
     "LeaseLostError",
+    "LocalDirectory",
     "Loopback",
     "Lost",
     "Outbox",
     "Pace",
     "Policy",
-    "Reception",
-    "Remote",
+    "RemoteServer",
     "RetryPolicy",
     "Rule",
     "Rules",
@@ -61,12 +61,12 @@ __all__ = [
 __getattr__ = load_on_use(
     __name__,
     {
-        "Attachment": "headwater.runtime.channel.backend",
-        "Embedded": "headwater.runtime.channel.backend",
-        "Remote": "headwater.runtime.channel.backend",
+        "Backend": "headwater.runtime.channel.backend",
+        "LocalDirectory": "headwater.runtime.channel.backend",
+        "RemoteServer": "headwater.runtime.channel.backend",
         "served": "headwater.runtime.api.entry_points",
         "Policy": "headwater.runtime.core.policy",
-        "Reception": "headwater.runtime.channel.handshake",
+        "Handshake": "headwater.runtime.channel.handshake",
         "Runtime": "headwater.runtime.api.runtime",
         "Space": "headwater.runtime.api.space",
         "Heard": "headwater.runtime.channel.transport",

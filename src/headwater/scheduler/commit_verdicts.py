@@ -25,7 +25,7 @@ from headwater.replica.replica import Replica
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, UNKNOWN, Marks, Node, hops_of
-from headwater.scheduler.waiting_nodes import Loads
+from headwater.scheduler.waiting_nodes import WaitingNodes
 
 ANSWERED_HOPS: Final = 1
 """A node that reads the time runs for a changed result only if that came over at most so many sessions.
@@ -35,7 +35,7 @@ until its own clock is as far.
 """
 
 
-class Fates:
+class CommitVerdicts:
     """Verdicts of nodes' commits."""
 
     __slots__ = (
@@ -54,7 +54,7 @@ class Fates:
     def __init__(
         self,
         marks: Marks,
-        loads: Loads,
+        loads: WaitingNodes,
         graph: Graph,
         *,
         enqueue: Callable[[Node], object],

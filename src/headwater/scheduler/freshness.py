@@ -16,7 +16,7 @@ from headwater.replica.document import Document
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.node import CLEAN, Marks, Node
 from headwater.scheduler.suspension import Attempts, Suspend, Suspension, invalid_above
-from headwater.scheduler.waiting_nodes import Loads
+from headwater.scheduler.waiting_nodes import WaitingNodes
 
 AFRESH: Sequence[Spot | None] = (None,)
 """What a run expects to read that is to look at every read anew."""
@@ -27,7 +27,7 @@ class Freshness:
 
     __slots__ = ("_attempts", "_graph", "_loads", "_marks", "saw_failure", "stopped")
 
-    def __init__(self, graph: Graph, loads: Loads, attempts: Attempts, marks: Marks) -> None:
+    def __init__(self, graph: Graph, loads: WaitingNodes, attempts: Attempts, marks: Marks) -> None:
         self._graph = graph
         self._loads = loads
         self._attempts = attempts

@@ -17,7 +17,7 @@ from headwater.replica.document import Document
 from headwater.replica.feed import FROM_OTHERS, Changed, Kind, Notification
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.node import CLEAN, INVALID, UNKNOWN, Marks, Node, NodeKind, hops_of
-from headwater.scheduler.waiting_nodes import Loads
+from headwater.scheduler.waiting_nodes import WaitingNodes
 
 ANY_TIME: Final = MAX_INT + 1
 """In the place of the seq that a document was last written at: it was here, and is another now."""
@@ -30,7 +30,7 @@ class Invalidation:
 
     __slots__ = ("_enqueue", "_gates", "_hops", "_impulse", "_loads", "_marks", "_written", "on_told", "trace")
 
-    def __init__(self, gates: Gates, loads: Loads, marks: Marks, enqueue: Callable[[Node], object]) -> None:
+    def __init__(self, gates: Gates, loads: WaitingNodes, marks: Marks, enqueue: Callable[[Node], object]) -> None:
         self._gates = gates
         self._loads = loads
         self._marks = marks

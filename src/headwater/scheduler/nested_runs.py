@@ -38,7 +38,7 @@ class Pass(Protocol):
         """It came to its end."""
 
 
-class Between:
+class NestedRuns:
     """What runs while an attempt waits where it is."""
 
     __slots__ = (

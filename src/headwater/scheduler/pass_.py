@@ -22,7 +22,7 @@ from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.nested_runs import Between
+from headwater.scheduler.nested_runs import NestedRuns
 from headwater.scheduler.node import CLEAN, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.runner import Runner
 from headwater.scheduler.suspension import Frame, look_again, named_above, taken_off
@@ -169,7 +169,7 @@ class Settle:
         self._gates = gates
         self._marks = marks
         self._runner: Runner | None = None
-        self._between: Between  # `use` comes first.
+        self._between: NestedRuns  # `use` comes first.
         self._request_tick = request_tick
         self._computations = Sweep()
         self._effects = Sweep()  # they write nothing: their turn is when computations are done
@@ -188,7 +188,7 @@ class Settle:
         self.on_exhausted: Callable[[Node], object] = id  # for diagnosis; decides nothing
         self.trace: Trace | None = None
 
-    def use(self, runner: Runner, between: Between) -> None:
+    def use(self, runner: Runner, between: NestedRuns) -> None:
         self._runner, self._between = runner, between
 
     # ---- what waits ----------------------------------------------------------------------------------

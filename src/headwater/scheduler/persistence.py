@@ -20,7 +20,7 @@ from headwater.data.reader_trie import Spot
 from headwater.protocol.commit import Read
 from headwater.protocol.observations import About, Footprint, ForeignRead, Layers, Observed, Touched, encode_part
 from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.observation_queue import Cause, Runs
+from headwater.replica.observation_queue import Cause, ObservationQueue
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
 from headwater.scheduler.graph.graph import Graph
@@ -62,7 +62,7 @@ class Account:
 
     def __init__(
         self,
-        runs: Runs,
+        runs: ObservationQueue,
         describe: Callable[[], About],
         name_of: Callable[[Replica], str | None],
         *,

@@ -27,7 +27,7 @@ from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.node import CLEAN, Marks, Node, NodeKind
 from headwater.scheduler.suspension import Attempts, Suspend, Suspension
-from headwater.scheduler.waiting_nodes import Loads
+from headwater.scheduler.waiting_nodes import WaitingNodes
 
 _EFFECT = NodeKind.EFFECT
 _SCALARS = frozenset({int, str, bool, float})
@@ -56,7 +56,7 @@ class Runner:
         current: Current,
         graph: Graph,
         gates: Gates,
-        loads: Loads,
+        loads: WaitingNodes,
         attempts: Attempts,
         marks: Marks,
         *,

@@ -16,21 +16,21 @@ from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.feed import Feed, Kind, Notification
 from headwater.replica.replica import Replica
-from headwater.scheduler.commit_verdicts import Fates
+from headwater.scheduler.commit_verdicts import CommitVerdicts
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.edges import readers_of
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.introspection.introspection import Introspection
 from headwater.scheduler.invalidation import Invalidation
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.nested_runs import Between
+from headwater.scheduler.nested_runs import NestedRuns
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.pass_ import Settle
 from headwater.scheduler.persistence import Held, install, reconnect
 from headwater.scheduler.registry import NodeSpec, Registry
 from headwater.scheduler.runner import Runner
 from headwater.scheduler.suspension import Suspend
-from headwater.scheduler.waiting_nodes import Loads
+from headwater.scheduler.waiting_nodes import WaitingNodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Scheduler:
         self._replicas: list[Replica] = []
         self.faults = Feed()  # failures are told through the one door, too (P1)
         self.marks = Marks()
-        self.loads = Loads(on_left=self._left)
+        self.loads = WaitingNodes(on_left=self._left)
         self.registry = Registry()
         self.gates = Gates(clock, self.limits, on_open=self._opened, set_timer=driver.set_timer)
         self.graph = Graph(
@@ -103,10 +103,10 @@ class Scheduler:
         )
         self.settle.use(
             self.runner,
-            Between(self.limits, self.graph, self.gates, self.marks, self.settle, self.runner, self.current),
+            NestedRuns(self.limits, self.graph, self.gates, self.marks, self.settle, self.runner, self.current),
         )
         self.invalidation = Invalidation(self.gates, self.loads, self.marks, self.settle.enqueue)
-        self.fates = Fates(
+        self.fates = CommitVerdicts(
             self.marks,
             self.loads,
             self.graph,

@@ -17,7 +17,7 @@ from headwater.scheduler.graph.edges import readers_of, writers_above
 from headwater.scheduler.node import Node
 
 
-class Loads:
+class WaitingNodes:
     """The nodes that wait, by document."""
 
     __slots__ = (

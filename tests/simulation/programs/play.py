@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from headwater import HandlerFailed, ReactionBlockedError, Refused, Runtime, Space, link
 from headwater.data.trace import Ran
-from headwater.runtime import Embedded
+from headwater.runtime import LocalDirectory
 from headwater.scheduler import Failure
 from tests.simulation.programs.build import real_classes
 from tests.simulation.programs.description import (
@@ -301,7 +301,7 @@ def play_alone(program: Program, folder: Path) -> None:
     async def work() -> None:
         async with (
             asyncio.timeout(PATIENCE_S),
-            Embedded(folder, synchronous="OFF") as data,
+            LocalDirectory(folder, synchronous="OFF") as data,
             Runtime(data, reacts=True) as runtime,
         ):
             player = Player(program, runtime, Record(program))

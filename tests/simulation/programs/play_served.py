@@ -15,7 +15,7 @@ from typing import Any, Final
 from headwater import HeadwaterError, Runtime
 from headwater.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.runtime import Remote
+from headwater.runtime import RemoteServer
 from headwater.scheduler import Failure
 from tests.simulation.programs.description import Program
 from tests.simulation.programs.draw_shared import SERVER
@@ -140,7 +140,7 @@ class _ServedSite:
             self._connect(user)
 
     def _connect(self, user: str) -> None:
-        runtime = self._runtimes[user] = Runtime(Remote(self._addresses[user]))
+        runtime = self._runtimes[user] = Runtime(RemoteServer(self._addresses[user]))
         runtime.on_failure(self._failed)
 
     def _failed(self, failure: Failure) -> None:

@@ -17,7 +17,7 @@ from headwater.engine.admission.access import Right
 from headwater.errors import AccessError
 from headwater.protocol.command_messages import CommandQuestion
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.channel.backend import Embedded
+from headwater.runtime.channel.backend import LocalDirectory
 from headwater.server.commands.command_api import CommandApi
 
 
@@ -107,7 +107,7 @@ def test_a_space_is_asked_only_for_its_owners(tmp_path: Path) -> None:
         """Everything is."""
 
     async def story() -> None:
-        async with Embedded(tmp_path) as data, Runtime(data) as rt:
+        async with LocalDirectory(tmp_path) as data, Runtime(data) as rt:
             desk = CommandApi(rt, EmbeddedEngines(tmp_path, data))
             for checked, state, unasked in ((check, "unknown", ["shop"]), (allowed, "clean", [])):
                 nodes: Any = await desk.answer(CommandQuestion("nodes", "two"), "ann", checked)

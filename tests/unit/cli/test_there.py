@@ -17,7 +17,7 @@ from headwater.engine.directory import Directory
 from headwater.errors import AbsentError, DirectoryInUseError, StorageError
 from headwater.protocol.command_messages import CommandQuestion
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.channel.backend import Embedded
+from headwater.runtime.channel.backend import LocalDirectory
 from headwater.server.commands.command_api import CommandApi
 from headwater.server.server import Server
 
@@ -62,7 +62,7 @@ def test_a_process_that_has_the_directory_tells_which_pieces_there_are(data: Pat
         """Everything is."""
 
     async def story() -> None:
-        async with Embedded(data) as attachment, Runtime(attachment) as rt:
+        async with LocalDirectory(data) as attachment, Runtime(attachment) as rt:
             desk = CommandApi(rt, EmbeddedEngines(data, attachment))
             with pytest.raises(AbsentError, match=r"has no piece 'an'\. Pieces there: ann, main\. To make one"):
                 await desk.answer(CommandQuestion("get", "groceries", "an.left"), "ann", allowed)

@@ -15,7 +15,7 @@ from headwater.data.value import ABSENT, MaybeValue, Value, equal
 from headwater.protocol.verdict import RuleRefused
 from headwater.replica import number_ranges as spans_module
 from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.number_ranges import Named, Spans, ranges, united, without
+from headwater.replica.number_ranges import Named, NumberRanges, ranges, united, without
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
 from tests.counts import scaled, seldom
@@ -205,11 +205,11 @@ def test_ranges_hold_what_was_put_into_them() -> None:
         given = sorted(random.sample(range(1, 60), random.randrange(1, 40)))
         holes = [number for number in range(1, 60) if number not in given and random.random() < 0.3]
         low, high = random.randrange(60), random.randrange(1, 61)
-        exact = Spans()
+        exact = NumberRanges()
         for number in given:
             exact.add(number, holes)
         with few_ranges():
-            joined = Spans()
+            joined = NumberRanges()
             for number in given:
                 joined.add(number, holes)
         right = {number for number in given if low <= number < high}

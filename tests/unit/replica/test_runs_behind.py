@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import Transact
-from headwater.replica.observation_queue import MOST_NOTED, MOST_WAITING, Runs
+from headwater.replica.observation_queue import MOST_NOTED, MOST_WAITING, ObservationQueue
 from tests.unit.replica.kit import World, doc
 
 
-def _runs() -> Runs:
-    runs = Runs()
+def _runs() -> ObservationQueue:
+    runs = ObservationQueue()
     runs.is_on = True
     return runs
 

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.data.address import Link
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.channel.backend import Embedded
+from headwater.runtime.channel.backend import LocalDirectory
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 from tests.unit.runtime.kit import run
@@ -115,7 +115,7 @@ def test_a_whole_write_that_is_made_again_does_not_erase_a_later_one_of_another_
 
 def test_a_write_that_raises_what_is_no_exception_takes_nobody_along(tmp_path: Path) -> None:
     async def work() -> None:
-        where = Embedded(tmp_path, synchronous="OFF")
+        where = LocalDirectory(tmp_path, synchronous="OFF")
         async with where:
             rt = Runtime(where, close_s=0.1)
             cancelled: asyncio.Future[int] = asyncio.get_running_loop().create_future()

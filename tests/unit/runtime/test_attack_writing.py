@@ -10,7 +10,7 @@ import pytest
 
 from headwater.errors import AuthoringError
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.channel.backend import Embedded
+from headwater.runtime.channel.backend import LocalDirectory
 from tests.unit.runtime.kit import run
 from tests.unit.runtime.test_core_writing import Scripted
 
@@ -59,7 +59,7 @@ def test_a_write_after_the_end_is_refused(tmp_path: Path) -> None:
 
 def test_a_write_that_fails_when_it_is_tried_again_leaves_no_open_transaction(tmp_path: Path) -> None:
     async def work() -> None:
-        where = Embedded(tmp_path, synchronous="OFF")
+        where = LocalDirectory(tmp_path, synchronous="OFF")
         async with where, Runtime(where) as one, Runtime(where) as two:
             failures: list[Exception] = []
             two.core.on_error(lambda failure: failures.append(failure.error))
@@ -91,7 +91,7 @@ def test_a_write_that_fails_when_it_is_tried_again_leaves_no_open_transaction(tm
 
 def test_an_editor_hears_of_what_it_wrote_only_if_that_was_taken_back_in_between(tmp_path: Path) -> None:
     async def work() -> None:
-        where = Embedded(tmp_path, synchronous="OFF")
+        where = LocalDirectory(tmp_path, synchronous="OFF")
         async with where, Runtime(where) as one, Runtime(where) as two:
             a, b = (each.cell("shop", "n", tuple[str, ...], default=()) for each in (one, two))
             a.set(())
@@ -151,7 +151,7 @@ def test_a_write_that_is_tried_again_may_need_a_document_of_another_space(tmp_pa
     """It was looked for in the space of the write, again and again, and nothing else had its turn."""
 
     async def work() -> None:
-        where = Embedded(tmp_path, synchronous="OFF")
+        where = LocalDirectory(tmp_path, synchronous="OFF")
         async with where, Runtime(where) as one, Runtime(where) as two:
             failures: list[Exception] = []
             two.core.on_error(lambda failure: failures.append(failure.error))

@@ -11,7 +11,7 @@ import pytest
 
 import headwater
 from headwater.engine.sync.hub import Hub
-from headwater.runtime.channel.backend import Embedded
+from headwater.runtime.channel.backend import LocalDirectory
 from tests.unit.runtime.kit import run
 
 
@@ -33,7 +33,7 @@ def test_a_space_that_is_being_opened_while_its_runtime_ends_is_let_go(tmp_path:
 def test_whoever_stops_waiting_for_a_host_leaves_nothing_open(tmp_path: Path) -> None:
     async def work() -> None:
         for _ in range(5):
-            data = Embedded(tmp_path)
+            data = LocalDirectory(tmp_path)
             waiting = [asyncio.ensure_future(data.host("shop")) for _ in range(3)]
             await asyncio.sleep(0)
             for each in waiting[:2]:

@@ -15,8 +15,8 @@ from headwater.errors import AuthoringError, HeadwaterError, SessionExpiredError
 from headwater.protocol.messages import FromEngine, FromReplica, Opened, Problem, Sync, Welcome
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
-from headwater.runtime.channel.driver import LONG_US, RECONNECT, SOUND_US, Attempts, Driver
-from headwater.runtime.channel.handshake import Reception
+from headwater.runtime.channel.driver import LONG_US, RECONNECT, SOUND_US, Driver, ReconnectBackoff
+from headwater.runtime.channel.handshake import Handshake
 from headwater.runtime.channel.loopback import LoopbackConnection
 from headwater.runtime.channel.transport import Connection, Heard, Lost
 from headwater.runtime.channel.websocket import WebSocket
@@ -92,7 +92,7 @@ def test_what_is_refused_on_every_connection_is_said_ever_more_slowly(refusal: F
 
 def test_a_connection_that_got_something_done_starts_the_count_again_and_one_that_was_refused_soon_does_not() -> None:
     clock = VirtualClock()
-    attempts = Attempts(DOUBLING, clock, "x")
+    attempts = ReconnectBackoff(DOUBLING, clock, "x")
 
     def connection(lasts_us: int, *, achieved: bool, is_refused: bool) -> int:
         attempts.began()
@@ -246,7 +246,7 @@ def test_a_loop_that_is_closed_with_something_on_its_way_loses_its_connection() 
     loop = asyncio.new_event_loop()
     connection = LoopbackConnection(lambda _: None, lambda _: None, loop)
     reception = Receiving()
-    connection.reception = cast("Reception", reception)
+    connection.reception = cast("Handshake", reception)
     connection.deliver(Sync(1, ()))  # on its way, and never heard
     loop.close()
     for seq in range(2, 100):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater import Cell, Piece, Runtime, cell, effect, handler
-from headwater.runtime.core.error_channel import MAX_UNHEARD, Failures
+from headwater.runtime.core.error_channel import MAX_UNHEARD, ErrorChannel
 from headwater.scheduler.scheduler import Failure
 from tests.unit.runtime.kit import run
 
@@ -47,7 +47,7 @@ def test_a_program_without_a_listener_says_what_failed_and_where(
 
 
 def test_what_somebody_listens_to_is_theirs_to_say(caplog: pytest.LogCaptureFixture) -> None:
-    failures, heard = Failures(), list[Failure]()
+    failures, heard = ErrorChannel(), list[Failure]()
     subscription = failures.listen(heard.append)
     failures.tell(Failure("a", ValueError("x")))
     assert [each.node for each in heard] == ["a"]
@@ -60,7 +60,7 @@ def test_what_somebody_listens_to_is_theirs_to_say(caplog: pytest.LogCaptureFixt
 
 
 def test_what_nobody_heard_is_bounded() -> None:
-    failures, heard = Failures(), list[Failure]()
+    failures, heard = ErrorChannel(), list[Failure]()
     logging.getLogger("headwater").disabled = True
     try:
         for n in range(MAX_UNHEARD + 5):

@@ -16,7 +16,7 @@ from headwater.engine import Directory, Engine
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere
 from headwater.protocol.verdict import Accepted
-from headwater.runtime import Embedded, Runtime
+from headwater.runtime import LocalDirectory, Runtime
 from tests.counts import scaled
 from tests.invariants import test_i07_crashes as crashes
 from tests.invariants import test_i07_elsewhere as elsewhere
@@ -143,7 +143,7 @@ class TestMirrors:
         run(story)
 
 
-async def _marked(data: Embedded) -> dict[str, set[str]]:
+async def _marked(data: LocalDirectory) -> dict[str, set[str]]:
     """The pieces of the first space that read a document which was written since, and the spaces in which it was."""
     found: dict[str, set[str]] = {}
     for space in (STOCK, RATES):

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.errors import AuthoringError, HeadwaterError, LimitError, NotSettlingError, UpstreamFailedError
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.channel.backend import Embedded
+from headwater.runtime.channel.backend import LocalDirectory
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.scheduler import Failure
 from tests.unit.cells.handle_kit import Hand
@@ -359,7 +359,7 @@ def test_closing_that_is_cancelled_halfway_goes_on_and_is_awaited_by_the_next(tm
         first.cancel()
         await rt.close()
         assert first.cancelled()
-        async with Embedded(tmp_path) as again, Runtime(again) as rt:
+        async with LocalDirectory(tmp_path) as again, Runtime(again) as rt:
             assert await rt.cell("shop", "n", int).pull() == 1
 
     run(work)

@@ -8,7 +8,7 @@ import pytest
 
 from headwater import Cell, Piece, Policy, cell, handler
 from headwater.clock import VirtualClock
-from headwater.runtime import Embedded, Runtime
+from headwater.runtime import LocalDirectory, Runtime
 from headwater.runtime.events.receipts import narrowest
 from tests.scenario.events_kit import RECEIPTS, documents
 from tests.scenario.pieces_kit import run
@@ -35,7 +35,7 @@ class Note(Piece, name="retention.Note"):
         return text
 
 
-async def results(data: Embedded) -> list[object]:
+async def results(data: LocalDirectory) -> list[object]:
     """The results that receipts of space `s` hold."""
     host = await data.host("s")
     return [each["result"] for each in host.call(lambda engine, _: documents(engine, RECEIPTS)).values()]
@@ -45,7 +45,7 @@ async def results(data: Embedded) -> list[object]:
 def test_sweep_continues_behind_deleted_receipts(tmp_path: Path, is_given: bool) -> None:
     async def work() -> None:
         clock = VirtualClock()
-        async with Embedded(tmp_path / "data", synchronous="OFF", clock=clock) as data:
+        async with LocalDirectory(tmp_path / "data", synchronous="OFF", clock=clock) as data:
             for days in range(3):  # Each time another process, which does not know where the last one was.
                 policy = Policy(retention_ms=DAY_US / 1_000, sweep_every=1, sweep_page=3)
                 async with Runtime(data, clock=clock, policy=policy) as rt:
@@ -66,7 +66,7 @@ def test_sweep_continues_behind_deleted_receipts(tmp_path: Path, is_given: bool)
 def test_scopes_that_are_tracked_are_bounded(tmp_path: Path) -> None:
     async def work() -> None:
         policy = Policy(sweep_scopes=3)
-        async with Embedded(tmp_path / "data", synchronous="OFF") as data, Runtime(data, policy=policy) as rt:
+        async with LocalDirectory(tmp_path / "data", synchronous="OFF") as data, Runtime(data, policy=policy) as rt:
             for n in range(10):
                 await rt.space("s", user=f"u{n}", session="x").piece(Note, "n").keep.options(id="k").send("x")
                 await rt.space("s", user="ann", session=f"w{n}").piece(Note, "n").write.options(id="k").send("x")
@@ -81,7 +81,7 @@ def test_narrow_scopes_are_forgotten_with_their_receipts(tmp_path: Path) -> None
     async def work() -> None:
         clock = VirtualClock()
         async with (
-            Embedded(tmp_path / "data", synchronous="OFF", clock=clock) as data,
+            LocalDirectory(tmp_path / "data", synchronous="OFF", clock=clock) as data,
             Runtime(data, clock=clock, policy=Policy(retention_ms=DAY_US / 1_000)) as rt,
         ):
             await rt.space("s", user="ann", session="w").piece(Note, "n").write.options(id="k").send("x")

@@ -9,7 +9,7 @@ from pathlib import Path
 from headwater import Cell, Piece, Ready, cell, resource
 from headwater.clock import VirtualClock
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.channel.backend import Alone, Attachment, Embedded
+from headwater.runtime.channel.backend import Backend, InMemory, LocalDirectory
 from headwater.runtime.pieces.resource import Claim, Worker
 from tests.scenario.pieces_kit import run
 
@@ -45,7 +45,7 @@ def test_after_a_kill_the_only_runtime_of_a_directory_goes_on_at_once(tmp_path: 
     BEGUN.clear()
 
     async def work() -> None:
-        async with Embedded(tmp_path / "killed") as data:
+        async with LocalDirectory(tmp_path / "killed") as data:
             rt = Runtime(data)
             job = await rt.space("s").open(Job, "j")
             look = job.made.sink(lambda _: None)
@@ -66,12 +66,12 @@ def test_after_a_kill_the_only_runtime_of_a_directory_goes_on_at_once(tmp_path: 
 
 def test_whose_claims_hold(tmp_path: Path) -> None:
     async def work() -> None:
-        async with Embedded(tmp_path) as data:
+        async with LocalDirectory(tmp_path) as data:
             other = Worker(data, "one").name
             former = Worker(Owner("before"), "two").name
-            remote = Worker(Alone(), "three").name
+            remote = Worker(InMemory(), "three").name
 
-            def waits(attachment: Attachment, by: str) -> bool:
+            def waits(attachment: Backend, by: str) -> bool:
                 claim = Claim(wanted="w", by=by, until_us=10)
                 assert not Worker(attachment, "me").waits_for(claim, "another", 0)
                 assert not Worker(attachment, "me").waits_for(claim, "w", 10)
@@ -82,7 +82,7 @@ def test_whose_claims_hold(tmp_path: Path) -> None:
             # In a process that serves: not for its own former lives, but for whoever connects, or is cut off.
             assert [waits(Owner("now"), by) for by in (former, Owner("now").life + "/x", remote)] == [False, True, True]
             # Elsewhere nobody knows who is gone.
-            assert [waits(Alone(), by) for by in (other, former, remote)] == [True, True, True]
+            assert [waits(InMemory(), by) for by in (other, former, remote)] == [True, True, True]
 
     run(work)
 

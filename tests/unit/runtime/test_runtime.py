@@ -21,7 +21,7 @@ from headwater.errors import (
     NotSettlingError,
 )
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.channel.backend import Embedded
+from headwater.runtime.channel.backend import LocalDirectory
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.scheduler import Failure
 from tests.unit.runtime.kit import run
@@ -395,7 +395,7 @@ def test_closing_is_bounded_and_says_what_was_left(tmp_path: Path) -> None:
 
 def test_two_runtimes_share_one_directory(tmp_path: Path) -> None:
     async def work() -> None:
-        async with Embedded(tmp_path / "data") as data, Runtime(data) as one, Runtime(data) as two:
+        async with LocalDirectory(tmp_path / "data") as data, Runtime(data) as one, Runtime(data) as two:
             one.cell("shop", "n", int).set(1)
             await one.durable()
             cell = two.cell("shop", "n", int)

@@ -9,7 +9,7 @@ import pytest
 from headwater import AuthoringError, Cell, Handler, Piece, Runtime, cell, computed, given, handler
 from headwater.engine.log.sessions import RESERVED, check_foreign
 from headwater.errors import ProtocolError
-from headwater.runtime.channel.sessions import Windows, beside, called, named
+from headwater.runtime.channel.sessions import UserSessions, beside, called, named
 from tests.unit.runtime.kit import run
 
 
@@ -57,8 +57,8 @@ class FakeRuntime:
         return self._Channel(f"key of {space}")
 
 
-def windows() -> Windows:
-    return Windows(FakeRuntime(), "origin")  # type: ignore[arg-type]
+def windows() -> UserSessions:
+    return UserSessions(FakeRuntime(), "origin")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("session", ["", "a1"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater import AuthoringError, Cell, Piece, Refused, Runtime, SessionExpiredError, cell, computed, handler
-from headwater.runtime.api.threads import Calls
+from headwater.runtime.api.threads import ThreadCalls
 from tests.unit.runtime.kit import run
 
 
@@ -174,7 +174,7 @@ def test_a_thread_may_close_the_runtime_and_comes_too_late_after_that() -> None:
 def test_a_call_that_is_taken_up_after_the_end_says_so() -> None:
     async def main() -> None:
         rt = Runtime()
-        late = Calls(asyncio.get_running_loop())
+        late = ThreadCalls(asyncio.get_running_loop())
         late.close(None)
         with pytest.raises(SessionExpiredError, match="closed before"):
             await asyncio.to_thread(late.there, main, (), {})

@@ -10,8 +10,8 @@ from headwater.data.address import Depth
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Collision, Conflict, PreconditionFailed, Rejection, RuleRefused
 from headwater.replica.pending import Layer
-from headwater.runtime.channel.driver import Attempts
-from headwater.runtime.writing.attempt import Effort, Outcome, Stage, classify
+from headwater.runtime.channel.driver import ReconnectBackoff
+from headwater.runtime.writing.attempt import Outcome, Stage, WriteAttempt, classify
 from tests.unit.runtime.kit import doc
 
 COLLISION = Collision(doc(), ("n",), Depth.DEEP, 3, 5, "somebody", "a node")
@@ -37,7 +37,7 @@ def test_one_function_says_what_a_verdict_means(rejection: Rejection | None, out
 
 
 def test_an_effort_counts_conflicts_and_remembers_the_last() -> None:
-    effort, layer = Effort(), Layer(7, Commit(7), {}, None, None)
+    effort, layer = WriteAttempt(), Layer(7, Commit(7), {}, None, None)
     effort.stage = Stage.RUNNING
     effort.settled(layer, Conflict(dead_layers=(7,)))
     assert (effort.conflicts, effort.collision()) == (0, None)  # It never left: nobody was in the way.
@@ -49,7 +49,7 @@ def test_an_effort_counts_conflicts_and_remembers_the_last() -> None:
 
 def test_the_time_of_a_window_stands_still_without_a_connection() -> None:
     clock = VirtualClock()
-    attempts = Attempts(Backoff.none(), clock, "a driver")
+    attempts = ReconnectBackoff(Backoff.none(), clock, "a driver")
     seen = []
     for us, act in ((10, attempts.began), (7, attempts.ended), (100, attempts.began), (3, attempts.ended), (50, None)):
         clock.advance(us)

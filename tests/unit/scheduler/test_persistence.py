@@ -11,14 +11,14 @@ from headwater.data.limits import ValueLimits
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import Transact
 from headwater.protocol.observations import Observation, decode_about, decode_footprint
-from headwater.replica.observation_queue import Runs
+from headwater.replica.observation_queue import ObservationQueue
 from headwater.runtime.api.runtime import Runtime
 from headwater.scheduler.node import Node
 from headwater.scheduler.persistence import Account
 from tests.scenario.pieces_kit import run
 
 
-class Told(Runs):
+class Told(ObservationQueue):
     """What a session was told, in order, and kept."""
 
     __slots__ = ("runs",)

@@ -222,10 +222,10 @@ def _ask_application(directory: Path, asked: CommandQuestion, app: str) -> Any:
 
 async def _answer_in_runtime(directory: Path, asked: CommandQuestion, module: ModuleType) -> Any:
     from headwater.runtime.api.runtime import Runtime  # noqa: PLC0415
-    from headwater.runtime.channel.backend import Embedded  # noqa: PLC0415
+    from headwater.runtime.channel.backend import LocalDirectory  # noqa: PLC0415
     from headwater.server.commands.command_api import CommandApi  # noqa: PLC0415
 
-    async with Embedded(directory) as attachment, Runtime(attachment) as rt:
+    async with LocalDirectory(directory) as attachment, Runtime(attachment) as rt:
         begin = getattr(module, "start", None) if asked.what == "graph" else None
         if begin is not None:
             await begin(rt)  # Questions are about the nodes that `start` creates.

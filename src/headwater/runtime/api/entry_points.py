@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from headwater.errors import AuthoringError
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.channel.backend import Attachment
+from headwater.runtime.channel.backend import Backend
 from headwater.runtime.core.policy import Policy
 
 __all__ = ["Opening", "connect", "open", "run"]
@@ -57,14 +57,14 @@ class Opening(Generic[T_co]):
             await self._made.close()
 
 
-_SERVED: dict[str, Attachment] = {}
+_SERVED: dict[str, Backend] = {}
 """Directories that this process serves to others: a program that opens one gets a runtime over the same spaces."""
 _TAKING_PART: WeakSet[Runtime] = WeakSet()
 """The runtimes that programs opened over these."""
 
 
 @contextmanager
-def served(path: str | PathLike[str], attachment: Attachment) -> Iterator[None]:
+def served(path: str | PathLike[str], attachment: Backend) -> Iterator[None]:
     """While this process serves a directory, opening it means taking part in what is served."""
     name = realpath(path)
     _SERVED[name] = attachment

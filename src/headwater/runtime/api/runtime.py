@@ -28,9 +28,9 @@ from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.api.reactions import Reactions
 from headwater.runtime.api.space import Space
-from headwater.runtime.api.threads import Calls, called_here, check_function
-from headwater.runtime.channel.backend import Alone, Attachment, Embedded, Remote
-from headwater.runtime.channel.channel import Attached
+from headwater.runtime.api.threads import ThreadCalls, called_here, check_function
+from headwater.runtime.channel.backend import Backend, InMemory, LocalDirectory, RemoteServer
+from headwater.runtime.channel.channel import EngineChannel
 from headwater.runtime.core.core import Core
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.nodes import Kind, NodeHandle, register
@@ -39,7 +39,7 @@ from headwater.runtime.core.tick_drivers import ByAsyncio
 from headwater.runtime.core.waiting import Tasks
 from headwater.runtime.events.outbox import Outbox
 from headwater.runtime.events.table import IntentRow
-from headwater.runtime.pieces.registry import Pieces
+from headwater.runtime.pieces.registry import PieceRegistry
 from headwater.runtime.resume.lazy_resume import explained
 from headwater.scheduler.introspection.causes import Explanation
 from headwater.scheduler.introspection.introspection import Introspection
@@ -64,7 +64,7 @@ class Runtime:
 
     def __init__(
         self,
-        source: str | PathLike[str] | Attachment | None = None,
+        source: str | PathLike[str] | Backend | None = None,
         *,
         token: str = "",
         clock: Clock | None = None,
@@ -88,16 +88,16 @@ class Runtime:
         self.close_s = close_s  # how long closing waits for what is still to be done
         self._closed = False
         self._ending: asyncio.Task[HeadwaterError | None] | None = None  # letting go, once that has begun
-        self._channels: dict[str, Attached] = {}
-        self._calls = Calls(self._event_loop)
+        self._channels: dict[str, EngineChannel] = {}
+        self._calls = ThreadCalls(self._event_loop)
         self._owns = not (source is not None and not isinstance(source, (str, PathLike)))
         self.attachment = _attachment(source, token)
         self.tasks = Tasks(self.core)
         self.observes = observe  # whether what nodes did is told, and asked for when they are here again
         # Which of several runtimes it is, over restarts. One that has a directory for itself is the only one there.
-        is_alone = self._owns and isinstance(self.attachment, Embedded)
-        self.pieces = Pieces(self, "" if identity is None and is_alone else identity)
-        if (isinstance(self.attachment, Embedded) and self._owns) if reacts is None else reacts:
+        is_alone = self._owns and isinstance(self.attachment, LocalDirectory)
+        self.pieces = PieceRegistry(self, "" if identity is None and is_alone else identity)
+        if (isinstance(self.attachment, LocalDirectory) and self._owns) if reacts is None else reacts:
             self.pieces.reacting.use(pace)
         self.reactions = Reactions(self)
         # What was sent and has no end: in a file that is closed with this runtime, or wherever the caller keeps it.
@@ -135,7 +135,7 @@ class Runtime:
         if transport is None:
             replica = Replica()
             return self.core.add_space(name, replica, Detached(replica))
-        channel = Attached(self.core, name, transport, token=self.attachment.token, policy=self.policy.retry)
+        channel = EngineChannel(self.core, name, transport, token=self.attachment.token, policy=self.policy.retry)
         local = self.core.add_space(name, channel.replica, channel)
         local.kept_unread = self.policy.unread_kept
         self._channels[name] = channel
@@ -150,7 +150,7 @@ class Runtime:
         home = self.pieces.known(space, id)
         return None if home is None else home.cls
 
-    def channel(self, name: str) -> Attached | None:
+    def channel(self, name: str) -> EngineChannel | None:
         """Who speaks for a space, if somebody does."""
         return self._channels.get(name)
 
@@ -410,10 +410,10 @@ class Runtime:
         return landed.done()
 
 
-def _attachment(source: str | PathLike[str] | Attachment | None, token: str) -> Attachment:
+def _attachment(source: str | PathLike[str] | Backend | None, token: str) -> Backend:
     if source is None:
-        return Alone()
+        return InMemory()
     if not isinstance(source, (str, PathLike)):
         return source
     where = fspath(source)
-    return Remote(where, token=token) if where.startswith(("ws://", "wss://")) else Embedded(where)
+    return RemoteServer(where, token=token) if where.startswith(("ws://", "wss://")) else LocalDirectory(where)

@@ -18,7 +18,7 @@ from headwater.runtime.writing.tracker import Missing, call_in
 
 if TYPE_CHECKING:
     from headwater.runtime.api.runtime import Runtime
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,7 +71,7 @@ class Space:
     # ---- pieces ------------------------------------------------------------------------------------
 
     @property
-    def pieces(self) -> Pieces:
+    def pieces(self) -> PieceRegistry:
         return self._runtime.pieces
 
     def piece(self, what: type[PieceT], name: str, /) -> PieceT:

@@ -33,7 +33,7 @@ def called_here(fn: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     return made
 
 
-class Calls:
+class ThreadCalls:
     """The calls of other threads that are under way in one runtime."""
 
     __slots__ = ("_is_closed", "_loop", "_under_way")

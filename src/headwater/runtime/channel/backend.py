@@ -24,7 +24,7 @@ from headwater.runtime.channel.transport import Heard, Lost, Transport
 from headwater.runtime.channel.websocket import WebSocket
 
 
-class Attachment(Protocol):
+class Backend(Protocol):
     """Where spaces are."""
 
     token: str  # proves who asks, where somebody wants to know
@@ -36,7 +36,7 @@ class Attachment(Protocol):
         """Let go of everything. Closing twice is harmless."""
 
 
-class Alone:
+class InMemory:
     """No engine: what is written is confirmed at once, and gone with the process."""
 
     __slots__ = ("token",)
@@ -52,7 +52,7 @@ class Alone:
         """There is nothing to let go of."""
 
 
-class Remote:
+class RemoteServer:
     """A server, by its address `ws://host:port` or `wss://host:port`."""
 
     __slots__ = ("_address", "token")
@@ -70,7 +70,7 @@ class Remote:
         """Connections are closed by whoever opened them."""
 
 
-class Embedded:
+class LocalDirectory:
     """A directory that this process owns: one file and one host thread per space."""
 
     __slots__ = (
@@ -107,7 +107,7 @@ class Embedded:
         self._opening: dict[str, asyncio.Task[ThreadHost]] = {}
         self.closed = False
 
-    async def __aenter__(self) -> Embedded:
+    async def __aenter__(self) -> LocalDirectory:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -115,7 +115,7 @@ class Embedded:
 
     def transport(self, space: str) -> Transport | None:
         check_space(space)
-        return _ToHost(self, space)
+        return _HostTransport(self, space)
 
     async def host(self, space: str) -> ThreadHost:
         """The host of a space, opened if it is not open or has failed."""
@@ -172,12 +172,12 @@ class Embedded:
                     self._directory.close()
 
 
-class _ToHost:
+class _HostTransport:
     """Connects to one space of a directory."""
 
     __slots__ = ("_embedded", "_space")
 
-    def __init__(self, embedded: Embedded, space: str) -> None:
+    def __init__(self, embedded: LocalDirectory, space: str) -> None:
         self._embedded = embedded
         self._space = space
 

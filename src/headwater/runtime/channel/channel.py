@@ -21,7 +21,7 @@ from headwater.replica.transaction import Transaction
 from headwater.runtime.channel.driver import Driver
 from headwater.runtime.channel.transport import Transport
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.writing.attempt import Effort
+from headwater.runtime.writing.attempt import WriteAttempt
 from headwater.runtime.writing.retry import RetryPolicy, Writer
 from headwater.runtime.writing.tracker import Missing, call_in
 
@@ -44,7 +44,7 @@ class _Broken(Exception):
     """Something happened here that must not, while what the engine said was taken in."""
 
 
-class Attached:
+class EngineChannel:
     """Speaks for one space of a runtime."""
 
     __slots__ = ("_closing", "_complained", "_core", "_listening", "_local", "_retries", "driver", "replica", "writer")
@@ -175,7 +175,7 @@ class Attached:
         *,
         node: str = "",
         retries: int | None = None,
-        effort: Effort | None = None,
+        effort: WriteAttempt | None = None,
     ) -> T:
         """The same for whoever is given the transaction. What it needs that is not here is fetched, wherever it is."""
         core, replica, local = self._core, self.replica, self._local

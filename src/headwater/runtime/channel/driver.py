@@ -36,7 +36,7 @@ SOUND_US: Final = 1_000_000  # a connection that got something done for so long 
 LONG_US: Final = 60_000_000  # and for so long even if it was ended for what was said on it
 
 
-class Attempts:
+class ReconnectBackoff:
     """The connections of one driver, as far as they failed."""
 
     __slots__ = (
@@ -101,7 +101,7 @@ TOGETHER: Final = 4  # acknowledgements that become one: half of what an engine 
 HELD_S: Final = 0.01  # how long one is held back
 
 
-class Acks:
+class AckBatch:
     """The acknowledgements of one driver."""
 
     __slots__ = ("_count", "_last", "_send", "_timer")
@@ -183,7 +183,7 @@ class Driver:
         self.reconnects = 0
         self.turn: int | None = None  # how many go before us after a conflict, if the engine said so
         self._transport = transport
-        self.attempts = Attempts(backoff, clock or RealClock(), f"driver of {session.key}")
+        self.attempts = ReconnectBackoff(backoff, clock or RealClock(), f"driver of {session.key}")
         self._on_error = on_error
         self._complained: HeadwaterError | None = None  # the last that was told
         self._line = 0  # the number of the connection that counts; of others nothing is heard any more
@@ -191,7 +191,7 @@ class Driver:
         self._flushing = False
         self._yielding = False  # verdicts were heard in this turn of the loop, and whoever waited for them goes first
         self._later: deque[FromEngine] = deque()  # what came after them in the same turn
-        self._acks = Acks(self._acknowledge)
+        self._acks = AckBatch(self._acknowledge)
         self._gone: asyncio.Event = asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
         self._expected: set[asyncio.Future[Any]] = set()

@@ -33,7 +33,7 @@ Authenticate = Callable[[str], str]
 """The principal that a token stands for. Raises AccessError for one that is good for nothing."""
 
 
-class Reception:
+class Handshake:
     """One connection's way to its space."""
 
     __slots__ = (

@@ -15,7 +15,7 @@ from headwater.engine.sync.error_codes import problem_code
 from headwater.engine.sync.host import Host
 from headwater.errors import HeadwaterError
 from headwater.protocol.messages import FromEngine, FromReplica, Problem
-from headwater.runtime.channel.handshake import Authenticate, Reception
+from headwater.runtime.channel.handshake import Authenticate, Handshake
 from headwater.runtime.channel.transport import Heard, Lost
 
 
@@ -42,7 +42,7 @@ class Loopback:
 
     async def connect(self, heard: Heard, lost: Lost) -> LoopbackConnection:
         connection = LoopbackConnection(heard, lost, asyncio.get_running_loop())
-        connection.reception = Reception(connection.deliver, self._authenticate, self._host_of, self._limits)
+        connection.reception = Handshake(connection.deliver, self._authenticate, self._host_of, self._limits)
         return connection
 
 
@@ -51,7 +51,7 @@ class LoopbackConnection:
 
     __slots__ = ("_closed", "_heard", "_inbox", "_loop", "_lost", "_scheduled", "reception")
 
-    reception: Reception
+    reception: Handshake
 
     def __init__(self, heard: Heard, lost: Lost, loop: asyncio.AbstractEventLoop) -> None:
         self._heard = heard

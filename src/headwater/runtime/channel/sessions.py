@@ -38,7 +38,7 @@ def beside(own: str, user: str) -> str:
     return f"{BESIDE}{derive('session', own, user)}"
 
 
-class Windows:
+class UserSessions:
     """Which session one runtime is, in each of its spaces and for each of its users."""
 
     __slots__ = ("_origin", "_runtime", "_users")

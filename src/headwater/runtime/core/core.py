@@ -32,12 +32,12 @@ from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
-from headwater.runtime.core.error_channel import Failures
+from headwater.runtime.core.error_channel import ErrorChannel
 from headwater.runtime.core.local_space import Channel, LocalSpace
-from headwater.runtime.core.observers import Observing
-from headwater.runtime.core.time_documents import Timepiece
-from headwater.runtime.writing.plain_writes import Writing
-from headwater.runtime.writing.tracker import Authored, check_computed
+from headwater.runtime.core.observers import Observers
+from headwater.runtime.core.time_documents import TimeDocuments
+from headwater.runtime.writing.plain_writes import PlainWrites
+from headwater.runtime.writing.tracker import TransactionTracker, check_computed
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.graph.edges import writers_above, writers_of
 from headwater.scheduler.limits import SchedulerLimits
@@ -124,16 +124,16 @@ class Core:
         self._beside.append(ref(self, self._beside.remove))
         self._spaces: dict[str, LocalSpace] = {}
         self._of_replica: dict[Replica, LocalSpace] = {}
-        self.failures = Failures()
+        self.failures = ErrorChannel()
         self._after: deque[Callable[[], object]] = deque()
         self._numbered = 0
         self.selector = Selector()
         self.scheduler = Scheduler(clock, self, limits)
         self.current = self.scheduler.current
-        self.time = Timepiece(clock, self.current, self.scheduler.gates.alarm)
+        self.time = TimeDocuments(clock, self.current, self.scheduler.gates.alarm)
         self.scheduler.attach(self.time.replica, is_shared=False)
-        self.observing = Observing(self)
-        self.writing = Writing(self)
+        self.observing = Observers(self)
+        self.writing = PlainWrites(self)
         self.sending: Sending | None = None
         self.on_missed: Callable[[Document], object] = id  # a run needs a document that is not here
         self.check_link: Callable[[Document, Document], None] | None = None  # raises where a run may not be led
@@ -212,7 +212,7 @@ class Core:
     def _check_structural(self) -> None:
         self.check_thread()
         run = self.current.run
-        if run is not None and isinstance(run.tracker, Authored):
+        if run is not None and isinstance(run.tracker, TransactionTracker):
             raise AuthoringError("nodes are registered and removed outside a transaction: it may be called again")
 
     def next_number(self) -> int:

@@ -24,7 +24,7 @@ LISTENER: Final = "a listener of errors"
 _LOG: Final = logging.getLogger("headwater")
 
 
-class Failures:
+class ErrorChannel:
     """Who listens, and what nobody has heard yet."""
 
     __slots__ = ("_listeners", "_unheard")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
 
 
-class Look:
+class Observer:
     """One effect that looks at a handle, and what it saw."""
 
     __slots__ = ("error", "node", "values")
@@ -43,7 +43,7 @@ class Look:
         return "a look" if self.node is None else self.node.id
 
 
-class Sink(Look):
+class Sink(Observer):
     """One that calls a function, outside any run, with the latest value."""
 
     __slots__ = ("_core", "_handle", "_on_closed", "fn", "foreign", "group", "subscription")
@@ -108,7 +108,7 @@ class Sink(Look):
         self._on_closed(self)
 
 
-class Body:
+class WatchStep:
     """What follows on one value of a watch, as far as it goes without waiting for anything: one step of one task."""
 
     __slots__ = ("_loop", "_task", "node")
@@ -122,7 +122,7 @@ class Body:
         return self._task is not None and asyncio.current_task(self._loop) is self._task
 
 
-class Patience:
+class Deadline:
     """How long somebody waits, from the first time that there is something to wait for."""
 
     __slots__ = ("_cancel", "_core", "_is_over", "_window_us")
@@ -148,7 +148,7 @@ class Patience:
             self._cancel()
 
 
-class Observing:
+class Observers:
     """Everybody who looks from outside at one runtime."""
 
     __slots__ = ("_body", "_core", "_count", "_ended", "_followed", "_grouped", "_waiting", "window_us")
@@ -156,7 +156,7 @@ class Observing:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._count = 0
-        self._body: Body | None = None  # the one that goes on now, if it does
+        self._body: WatchStep | None = None  # the one that goes on now, if it does
         self._ended: Exception | None = None
         self._waiting: list[tuple[Callable[[], bool], Callable[[], object]]] = []
         self._grouped: dict[Sink, None] = {}  # sinks with a group
@@ -234,7 +234,7 @@ class Observing:
 
     async def pull(self, handle: Input[Any]) -> Any:
         """Demand it, wait until it is fresh, and let go."""
-        look = Look()
+        look = Observer()
 
         def run() -> None:
             look.values, look.error = [], None
@@ -245,7 +245,7 @@ class Observing:
 
         node = look.node = self._effect("pull", handle, run)
         outcome: list[tuple[Any, Exception | None]] = []
-        patience = Patience(self._core, self.window_us)
+        patience = Deadline(self._core, self.window_us)
 
         def is_fresh() -> bool:
             """What it is worth in the moment it is fresh: something may change before whoever awaits it goes on."""
@@ -371,13 +371,13 @@ class Observing:
                 await self.until(lambda: bool(latest))
                 value = latest[-1]
                 latest.clear()
-                self._body = body = Body(node)
+                self._body = body = WatchStep(node)
                 asyncio.get_running_loop().call_soon(self._passed, body)
                 yield value
         finally:
             sink.subscription.close()
 
-    def _passed(self, body: Body) -> None:
+    def _passed(self, body: WatchStep) -> None:
         """The step that it was is over: whatever its task does next is done at its own pace."""
         if self._body is body:
             self._body = None

@@ -28,7 +28,7 @@ JUMP_US: Final = 10_000
 """How far the two clocks may have come apart until then."""
 
 
-class Timepiece:
+class TimeDocuments:
     """The moments that are read, as documents of a replica that nobody else has."""
 
     __slots__ = (

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from headwater.runtime.events.event import Event
     from headwater.runtime.events.events import Handling
     from headwater.runtime.events.lane import Lane
-    from headwater.runtime.pieces.registry import Pieces
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.pieces.view import ScopedView
 
 __all__ = ["Course", "HandledBefore", "land", "parked", "prefetch"]
 
@@ -67,7 +67,7 @@ RIGHT_FOR: Final = {"reader": Right.READ, "writer": Right.WRITE, "owner": Right.
 """What `allow=` of a handler asks for."""
 
 
-async def check_right(pieces: Pieces, event: Event) -> None:
+async def check_right(pieces: PieceRegistry, event: Event) -> None:
     """AccessError: whoever stored it may not send it to that handler."""
     if not event.principal:
         return
@@ -189,7 +189,7 @@ class Course:
                 await receipts.answered(self._handling.pieces, self._event)
 
 
-async def land(pieces: Pieces, event: Event, attempt: Callable[[Transaction], Value]) -> Value:
+async def land(pieces: PieceRegistry, event: Event, attempt: Callable[[Transaction], Value]) -> Value:
     """Have an attempt made until it is durable, wherever its space is kept."""
     channel = pieces.runtime.channel(event.home.space.name)
     if channel is not None:
@@ -200,7 +200,7 @@ async def land(pieces: Pieces, event: Event, attempt: Callable[[Transaction], Va
     return made
 
 
-async def _land_here(pieces: Pieces, event: Event, attempt: Callable[[Transaction], Value]) -> Value:
+async def _land_here(pieces: PieceRegistry, event: Event, attempt: Callable[[Transaction], Value]) -> Value:
     """In a space that is nowhere but here nobody is faster, and what is committed stays."""
     core, effort, replica = pieces.core, event.effort, event.home.space.replica
     while True:
@@ -224,7 +224,7 @@ async def _land_here(pieces: Pieces, event: Event, attempt: Callable[[Transactio
         return made
 
 
-async def prefetch(pieces: Pieces, event: Event, facet: Facet, held: list[Node]) -> None:
+async def prefetch(pieces: PieceRegistry, event: Event, facet: ScopedView, held: list[Node]) -> None:
     """Have what a handler says it reads arrive and run together, before it is called for the first time."""
     reads: list[Any] = [facet.handle(each) for each in event.member.reads]
     documents = [each.document for each in reads if isinstance(each, Input)]
@@ -240,7 +240,7 @@ async def prefetch(pieces: Pieces, event: Event, facet: Facet, held: list[Node])
         await parked(pieces, event, stale, held)
 
 
-async def parked(pieces: Pieces, event: Event, stale: Sequence[Document], held: list[Node]) -> None:
+async def parked(pieces: PieceRegistry, event: Event, stale: Sequence[Document], held: list[Node]) -> None:
     """Hold the event until what it reads is fresh. The table says what has to run before, and when that may."""
     core, effort = pieces.core, event.effort
     gates, graph = core.scheduler.gates, core.scheduler.graph
@@ -357,7 +357,7 @@ class Attempting:
                 "was handled is not known any more: look, and send a new one"
             )
 
-    async def _land(self, event: Event, facet: Facet, arguments: dict[str, Any], held: list[Node]) -> Value:
+    async def _land(self, event: Event, facet: ScopedView, arguments: dict[str, Any], held: list[Node]) -> Value:
         pieces = self._pieces
         course = event.effort.course = Course(self._handling, self._lane, event)
 
@@ -416,7 +416,7 @@ class Attempting:
         await self._pieces.core.observing.until(is_decided)
         return True
 
-    def _called(self, event: Event, facet: Facet, arguments: dict[str, Any], transaction: Transaction) -> Value:
+    def _called(self, event: Event, facet: ScopedView, arguments: dict[str, Any], transaction: Transaction) -> Value:
         core, replica = self._pieces.core, event.home.space.replica
         tracker = Handled(self._pieces, event, replica, transaction, self._lane.written)
 
@@ -459,7 +459,7 @@ async def _stopped(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-def call(handling: Handling, event: Event, facet: Facet, arguments: dict[str, Any]) -> Value:
+def call(handling: Handling, event: Event, facet: ScopedView, arguments: dict[str, Any]) -> Value:
     """One call of the handler, in the transaction that is open."""
     core = handling.pieces.core
     home = event.home

@@ -23,8 +23,8 @@ from headwater.scheduler.node import CLEAN
 if TYPE_CHECKING:
     from headwater.replica.document import Document
     from headwater.runtime.events.event import Event
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 
 class Gone(Refused):
@@ -68,7 +68,7 @@ def _was_there(record: Document) -> bool:
     return record.confirmed is not ABSENT or record.written > 0 or bool(record.layers)
 
 
-async def is_gone(pieces: Pieces, stream: str) -> bool:
+async def is_gone(pieces: PieceRegistry, stream: str) -> bool:
     """Whether the piece that a stored event is for was there, as far as can be known here, and is not any more."""
     space, _, rest = stream.partition("/")
     id = rest.rpartition(":")[0]
@@ -92,15 +92,15 @@ async def is_gone(pieces: Pieces, stream: str) -> bool:
     return channel.is_durable() and pieces.core.is_settled() and _has_no(home, id)
 
 
-def _is_newer(record: MaybeValue, home: Home) -> bool:
+def _is_newer(record: MaybeValue, home: PieceInstance) -> bool:
     """Whether a newer version of its class had it open: that may keep what is not known here."""
     made = record.get("generation") if isinstance(record, Mapping) else None
     return isinstance(made, int) and made > home.generation
 
 
-def _has_no(root: Home, id: str) -> bool:
+def _has_no(root: PieceInstance, id: str) -> bool:
     """Whether a piece that is open here keeps no such child. One that could not be made is no child that left."""
-    home: Home | None = root
+    home: PieceInstance | None = root
     while home is not None and home.id != id:
         below = [each for each in home.children() if _leads(each.id, id)]
         if not below and not _knows(home, id):
@@ -109,7 +109,7 @@ def _has_no(root: Home, id: str) -> bool:
     return home is None
 
 
-def _knows(home: Home, id: str) -> bool:
+def _knows(home: PieceInstance, id: str) -> bool:
     """Whether who would keep the child that leads to an id is known, ran well, and has no such key."""
     said = unquote(id[len(home.id) + 1 :].partition(SEPARATOR)[0], encoding="latin-1")
     for member, keeper in home.coordinators.items():

@@ -41,7 +41,7 @@ from headwater.runtime.events import event_rows, receipts
 from headwater.runtime.events.event_rows import Unavailable
 from headwater.runtime.events.lineage import Origin, Status
 from headwater.runtime.events.table import STATES, End, IntentRow
-from headwater.runtime.writing.attempt import Effort, Outcome, Stage, classify
+from headwater.runtime.writing.attempt import Outcome, Stage, WriteAttempt, classify
 
 if TYPE_CHECKING:
     from headwater.protocol.commit import SentEvent
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.events.event import Event
     from headwater.runtime.events.outbox import Outbox
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 
 PATIENCE_US: Final = (1_000_000, 60_000_000)
@@ -63,7 +63,7 @@ class Waiting:
 
     __slots__ = ("_cancel", "_is_looking", "_left", "_patience_us", "_pieces")
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
         self._left: dict[str, tuple[str, SentEvent, str]] = {}  # by row, in the order of their sending: space, row, why
         self._cancel: Callable[[], None] | None = None
@@ -146,7 +146,7 @@ class Keeping:
     def __init__(self, core: Core, event: Event) -> None:
         self._core = core
         self._event = event
-        self.effort = Effort(course=self, is_sure=True)
+        self.effort = WriteAttempt(course=self, is_sure=True)
         self.origin = Origin(event.id, event.home.space.name, event.user, event.session)
         self.is_there = False  # it was refused because the row is there already
 
@@ -199,7 +199,7 @@ class Storing:
 
     __slots__ = ("_pieces", "_under_way", "outbox", "waiting")
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
         self._under_way: dict[Event, asyncio.Task[None]] = {}
         self.outbox: Outbox | None = None
@@ -270,7 +270,7 @@ class Storing:
             await self.accepted(event)
             raise asyncio.CancelledError  # It was withdrawn before, or nothing is stored here any more.
 
-    async def commit(self, space: str, write: Any, effort: Effort | None = None) -> None:
+    async def commit(self, space: str, write: Any, effort: WriteAttempt | None = None) -> None:
         """A commit of its own, which reads nothing."""
         channel = self._pieces.runtime.channel(space)
         assert channel is not None

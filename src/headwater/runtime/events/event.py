@@ -16,7 +16,7 @@ from headwater.data.value import Value
 from headwater.errors import AuthoringError
 from headwater.pieces.handles import Intent, Options
 from headwater.runtime.pieces.context import EPOCH
-from headwater.runtime.writing.attempt import Effort, Stage
+from headwater.runtime.writing.attempt import Stage, WriteAttempt
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from headwater.runtime.events.events import Handling
     from headwater.runtime.events.lineage import Origin
     from headwater.runtime.events.table import End
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.view import ScopedView
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -39,7 +39,7 @@ class Event:
     """One event, however often it is handled."""
 
     id: str
-    home: Home
+    home: PieceInstance
     member: HandlerMember
     stream: str  # what messages and traces call its handler
     payload: Value
@@ -47,7 +47,7 @@ class Event:
     session: str
     is_own: bool = False  # nobody named the session: it is the sending runtime's own, and another one after a restart
     minted_us: int
-    effort: Effort
+    effort: WriteAttempt
     stamp: int = 0  # its place among all that was sent here; 0: it was not yet
     due_us: int = 0  # when it is to be handled, if not at once
     period: int | None = None  # of a handler that is due again and again: which time it is
@@ -118,7 +118,7 @@ class Event:
         return self.effort.stage in (Stage.SENT, Stage.BACKING_OFF, Stage.HELD)
 
     @property
-    def launched(self) -> list[tuple[Home, bool]]:
+    def launched(self) -> list[tuple[PieceInstance, bool]]:
         """The pieces that its attempt under way starts."""
         return [] if self.attempt is None else self.attempt.launched
 
@@ -128,7 +128,7 @@ class Sender:
 
     __slots__ = ("_facet", "_handling")
 
-    def __init__(self, handling: Handling, facet: Facet) -> None:
+    def __init__(self, handling: Handling, facet: ScopedView) -> None:
         self._handling = handling
         self._facet = facet
 
@@ -173,7 +173,7 @@ class Sender:
     def place(self, member: HandlerMember) -> str:
         return self._facet.home.place(member)
 
-    def seen_by(self, facet: Facet) -> Sender:
+    def seen_by(self, facet: ScopedView) -> Sender:
         """The same piece, for the user and the session of another view."""
         return Sender(self._handling, facet.seen_in(self._facet.home, "session"))
 

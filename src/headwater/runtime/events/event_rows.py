@@ -16,13 +16,13 @@ from headwater.pieces.declarations import HandlerMember
 from headwater.protocol.commit import SentEvent
 from headwater.runtime.events.event import Event
 from headwater.runtime.pieces.records import class_named
-from headwater.runtime.writing.attempt import Effort
+from headwater.runtime.writing.attempt import WriteAttempt
 
 if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
     from headwater.runtime.events.lineage import Origin
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 
 class Unavailable(HeadwaterError):
@@ -51,7 +51,7 @@ def row(event: Event) -> SentEvent:
     return SentEvent(event.row_id, event.stream, freeze(payload), event.due_us)
 
 
-def store(pieces: Pieces, transaction: Transaction, attempt: Origin) -> None:
+def store(pieces: PieceRegistry, transaction: Transaction, attempt: Origin) -> None:
     """Inside a handler's transaction: what it posted is stored with it, wherever it is to be handled."""
     # fault events.followups_not_stored: if True:
     if pieces.runtime.channel(attempt.space) is None:
@@ -68,7 +68,7 @@ def id_of(row: str, payload: Value) -> str:
     return said if isinstance(said, str) else row
 
 
-def read(pieces: Pieces, row: str, stream: str, payload: Value, due_us: int, stored_in: str) -> Event:
+def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: int, stored_in: str) -> Event:
     """The event of a row. Unavailable: it cannot be handled here now."""
     id = id_of(row, payload)
     space, _, rest = stream.partition("/")
@@ -94,7 +94,7 @@ def read(pieces: Pieces, row: str, stream: str, payload: Value, due_us: int, sto
         is_own=said.get("own") is True,
         is_durable=said.get("durable") is True,
         minted_us=max(at if isinstance(at, int) else minted(id), due_us),
-        effort=Effort(retries if isinstance(retries, int) else None),
+        effort=WriteAttempt(retries if isinstance(retries, int) else None),
         due_us=due_us,
         is_known=True,
         is_taken=True,
@@ -111,7 +111,7 @@ def minted(id: str) -> int:
         return 0
 
 
-def _home(pieces: Pieces, space: str, id: str, cls: str, name: str) -> Home:
+def _home(pieces: PieceRegistry, space: str, id: str, cls: str, name: str) -> PieceInstance:
     known = pieces.known(space, id)
     if known is not None:
         return known

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from headwater.replica.pending import Layer
     from headwater.runtime.events.event import Event
     from headwater.runtime.pieces.context import EventContext
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.pieces.view import ScopedView
 
 
 def follow_up(attempt: Origin, event: Event, lane: Lane, backlog: int) -> None:
@@ -87,7 +87,7 @@ class Handling:
         "takeover",
     )
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: PieceRegistry) -> None:
         self.pieces = pieces
         self.policy = pieces.runtime.policy
         self._lanes: dict[str, Lane] = {}
@@ -104,7 +104,9 @@ class Handling:
 
     # ---- sending -----------------------------------------------------------------------------------
 
-    def event(self, facet: Facet, member: HandlerMember, payload: Value, options: Options, due_us: int = 0) -> Event:
+    def event(
+        self, facet: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int = 0
+    ) -> Event:
         """An event, with an id of its own or the caller's."""
         return ids.event(self.pieces, facet, member, payload, options, due_us)
 
@@ -354,7 +356,7 @@ class Handling:
             if event.task is None:
                 self._end(event, End.CLOSED)
 
-    def _attempt(self, event: Event, facet: Facet, arguments: dict[str, Any]) -> Value:
+    def _attempt(self, event: Event, facet: ScopedView, arguments: dict[str, Any]) -> Value:
         """One call of the handler, in the transaction that is open."""
         trace = self.trace
         if trace is not None:
@@ -363,7 +365,7 @@ class Handling:
 
     # ---- what an attempt launched ------------------------------------------------------------------
 
-    def _keep(self, origin: Origin, home: Home) -> None:
+    def _keep(self, origin: Origin, home: PieceInstance) -> None:
         def keep() -> None:
             if origin.status is not Status.FAILED and not home.is_stopped:
                 self.pieces.keep(home, origin.user, origin.session, is_launch=True)

@@ -16,7 +16,7 @@ from headwater.data.reader_trie import Spot
 from headwater.errors import NotSettlingError
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import is_written, outside_arrays
-from headwater.runtime.writing.tracker import UNDECIDED, Authored, Missing, may_fall
+from headwater.runtime.writing.tracker import UNDECIDED, Missing, TransactionTracker, may_fall
 from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
     from headwater.runtime.core.core import Core
     from headwater.runtime.events.event import Event
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 
 Written = Mapping[DocKey, Sequence[Path]]
@@ -47,13 +47,18 @@ class Stopped(BaseException):
     """The attempt is over: its tracker knows why. Never leaves this package."""
 
 
-class Handled(Authored):
+class Handled(TransactionTracker):
     """The tracker of a handler's attempt: it reads nothing but what is fresh."""
 
     __slots__ = ("_core", "_event", "_pieces", "_read", "_why", "_written")
 
     def __init__(
-        self, pieces: Pieces, event: Event, home: Replica, transaction: Transaction, written: Mapping[int, Written]
+        self,
+        pieces: PieceRegistry,
+        event: Event,
+        home: Replica,
+        transaction: Transaction,
+        written: Mapping[int, Written],
     ) -> None:
         super().__init__(home, transaction, pieces.core.visible)
         self._core = pieces.core
@@ -246,7 +251,9 @@ def _is_unwritten(document: Document, core: Core) -> bool:
     )
 
 
-async def freshen(pieces: Pieces, who: str, documents: Sequence[Document], held: list[Node], window_us: int) -> None:
+async def freshen(
+    pieces: PieceRegistry, who: str, documents: Sequence[Document], held: list[Node], window_us: int
+) -> None:
     """Demand what a handler reads, until it is fresh. It stays demanded, by the nodes that are held."""
     core = pieces.core
     spots = [Spot(each, (), Depth.DEEP) for each in documents]

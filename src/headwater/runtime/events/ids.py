@@ -15,17 +15,19 @@ from headwater.data.value import Value, freeze
 from headwater.errors import AuthoringError
 from headwater.runtime.channel.sessions import called
 from headwater.runtime.events.event import Event
-from headwater.runtime.writing.attempt import Effort
+from headwater.runtime.writing.attempt import WriteAttempt
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
     from headwater.pieces.handles import Options
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.pieces.view import ScopedView
 
 
-def event(pieces: Pieces, facet: Facet, member: HandlerMember, payload: Value, options: Options, due_us: int) -> Event:
+def event(
+    pieces: PieceRegistry, facet: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int
+) -> Event:
     """An event, with an id of its own or the caller's."""
     home, current = facet.home, pieces.handling.current
     stream = home.place(member)
@@ -60,7 +62,7 @@ def event(pieces: Pieces, facet: Facet, member: HandlerMember, payload: Value, o
         session=session,
         is_own=is_own,
         minted_us=minted_us,
-        effort=Effort(member.retries if options.retries is None else options.retries),
+        effort=WriteAttempt(member.retries if options.retries is None else options.retries),
         due_us=due_us,
         is_known=options.id is not None,
         is_durable=current is None and is_kept and (options.durable or due_us > minted_us),
@@ -82,7 +84,7 @@ def stranger_id(principal: str, said: str, stream: str) -> str:
     return event_id(derive("stranger", principal, said), stream, 0, 0)
 
 
-def periodic(home: Home, member: HandlerMember, period: int) -> Event:
+def periodic(home: PieceInstance, member: HandlerMember, period: int) -> Event:
     """The event of one period of a handler that is due again and again. Nobody sent it."""
     assert member.every_ms is not None
     stream = home.place(member)
@@ -96,6 +98,6 @@ def periodic(home: Home, member: HandlerMember, period: int) -> Event:
         user="",
         session="",
         minted_us=home.pieces.core.clock.now_us(),
-        effort=Effort(member.retries),
+        effort=WriteAttempt(member.retries),
         period=period,
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headwater.replica.transaction import Transaction
     from headwater.runtime.events.event import Event
-    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.instance import PieceInstance
 
 __all__ = ["Lineage", "Origin", "Status"]
 
@@ -46,7 +46,7 @@ class Origin:
         self.local_seq = 0  # of its commit, once that is made
         self.minted = 0  # events that were made in it, those included that it does not send
         self.posted: list[Event] = []
-        self.launched: list[tuple[Home, bool]] = []  # and whether that waits until the commit is durable
+        self.launched: list[tuple[PieceInstance, bool]] = []  # and whether that waits until the commit is durable
 
     def condition(self, space: str) -> OriginCommitted | None:
         """What the commit of a follow-up depends on. A commit that has its verdict needs no condition any more."""
@@ -67,8 +67,8 @@ class Lineage:
         *,
         start: Callable[[Event], object],
         drop: Callable[[Event], object],
-        keep: Callable[[Origin, Home], object],
-        stop: Callable[[Home], object],
+        keep: Callable[[Origin, PieceInstance], object],
+        stop: Callable[[PieceInstance], object],
     ) -> None:
         self._start = start  # have an event handled
         self._drop = drop  # it is not to be handled

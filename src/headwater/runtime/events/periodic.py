@@ -21,20 +21,20 @@ from headwater.runtime.events.ids import periodic
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.events.event import Event
-    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.instance import PieceInstance
 
 SKEW_US: Final = 60_000_000
 """How far clocks may be apart. A period that was handled before its time by more than this does not count."""
 
 
-def begin(home: Home) -> list[asyncio.Task[None]]:
+def begin(home: PieceInstance) -> list[asyncio.Task[None]]:
     """Send what is due again and again, as long as the piece is open here."""
     tasks = home.pieces.runtime.tasks
     due = [each for each in home.outline.of(HandlerMember) if each.every_ms is not None]
     return [tasks.keep(_send(home, each), f"periods of {home.place(each)}") for each in due]
 
 
-async def _send(home: Home, member: HandlerMember) -> None:
+async def _send(home: PieceInstance, member: HandlerMember) -> None:
     """One event per period. One that fails is told on the error channel, and the next one is sent all the same."""
     assert member.every_ms is not None
     pieces, every_us = home.pieces, member.every_ms * 1_000

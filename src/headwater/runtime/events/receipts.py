@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
     from headwater.runtime.core.policy import Policy
     from headwater.runtime.events.event import Event
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 
 PREFIX: Final = "$result:"
@@ -91,7 +91,7 @@ def narrowest(scopes: Iterable[str]) -> str | None:
     return "user" if "user" in kinds else "session" if "session" in kinds else None
 
 
-def leave(pieces: Pieces, transaction: Transaction, event: Event, result: Value) -> None:
+def leave(pieces: PieceRegistry, transaction: Transaction, event: Event, result: Value) -> None:
     """Inside the handler's transaction: that it was handled, with whatever it is handled in the place of."""
     attempt = event.attempt
     launched = () if attempt is None else tuple(home.id for home, _ in attempt.launched)
@@ -99,7 +99,7 @@ def leave(pieces: Pieces, transaction: Transaction, event: Event, result: Value)
     _write(pieces, transaction, event, Receipt(at_us=_now(pieces), result=raw, launched=launched))
 
 
-def leave_failure(pieces: Pieces, transaction: Transaction, event: Event, failure: BaseException) -> None:
+def leave_failure(pieces: PieceRegistry, transaction: Transaction, event: Event, failure: BaseException) -> None:
     """In a transaction of its own: that a stored event came to another end, and is not taken up again."""
     said = str(failure)
     if isinstance(failure, Refused):
@@ -110,13 +110,13 @@ def leave_failure(pieces: Pieces, transaction: Transaction, event: Event, failur
     _write(pieces, transaction, event, receipt)
 
 
-def leave_refusal(pieces: Pieces, transaction: Transaction, id: str, refused: Refused) -> None:
+def leave_refusal(pieces: PieceRegistry, transaction: Transaction, id: str, refused: Refused) -> None:
     """The same of an event that is known by its id alone: it cannot be handled any more, by anybody."""
     encoded: Any = codec_for(Receipt).encode(Receipt(at_us=_now(pieces), refused=refused.reason))
     transaction.create(place(id), encoded)
 
 
-def _write(pieces: Pieces, transaction: Transaction, event: Event, receipt: Receipt) -> None:
+def _write(pieces: PieceRegistry, transaction: Transaction, event: Event, receipt: Receipt) -> None:
     is_kept = pieces.runtime.channel(event.home.space.name) is not None
     if not is_kept and not event.is_known:
         return  # The space is nowhere but here: nobody can have the same event, unless its sender gave it an id.
@@ -166,17 +166,17 @@ def _mark(receipt: Receipt, kept: str | None) -> Receipt:
     return Receipt(at_us=receipt.at_us, launched=receipt.launched, refused=refused, failed=failed, kept=kept)
 
 
-def _now(pieces: Pieces) -> int:
+def _now(pieces: PieceRegistry) -> int:
     return pieces.core.clock.now_us()
 
 
-async def check(pieces: Pieces, event: Event) -> None:
+async def check(pieces: PieceRegistry, event: Event) -> None:
     """Raise what came of an event if it was handled before. Only one that may have been is asked for."""
     if event.is_known or event.is_stored:
         await answered(pieces, event, is_certain=False)
 
 
-async def answered(pieces: Pieces, event: Event, *, is_certain: bool = True) -> None:
+async def answered(pieces: PieceRegistry, event: Event, *, is_certain: bool = True) -> None:
     """Raise what came of an event that was handled before."""
     value = await _stored(pieces, event, SPACE_SCOPE)
     if isinstance(value, Absent):
@@ -197,7 +197,7 @@ async def answered(pieces: Pieces, event: Event, *, is_certain: bool = True) -> 
     raise HandledBefore(answer, failure)
 
 
-async def _kept(pieces: Pieces, event: Event, kept: str) -> Receipt:
+async def _kept(pieces: PieceRegistry, event: Event, kept: str) -> Receipt:
     """What came of an event that stood on something which is one user's or one session's alone."""
     try:
         value = await _stored(pieces, event, scope_of(event, kept))
@@ -210,7 +210,7 @@ async def _kept(pieces: Pieces, event: Event, kept: str) -> Receipt:
     return found
 
 
-async def _stored(pieces: Pieces, event: Event, scope: str) -> MaybeValue:
+async def _stored(pieces: PieceRegistry, event: Event, scope: str) -> MaybeValue:
     """The receipt as it is stored now. What is watched here may not show yet what a commit was refused for."""
     doc = place(event.id, scope)
     channel = pieces.runtime.channel(event.home.space.name)
@@ -246,7 +246,7 @@ class Retention:
 
     __slots__ = ("_after", "_behind", "_landed", "_left", "_pieces", "_policy", "_random", "_sweeping")
 
-    def __init__(self, pieces: Pieces, policy: Policy) -> None:
+    def __init__(self, pieces: PieceRegistry, policy: Policy) -> None:
         self._pieces = pieces
         self._policy = policy
         self._random = pieces.core.clock.randomness(f"receipts {pieces.origin}")

@@ -38,20 +38,20 @@ from headwater.runtime.pieces.identity import KEYS
 if TYPE_CHECKING:
     from headwater.cells.handle import Input
     from headwater.runtime.api.runtime import Runtime
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 __all__ = ["changed", "described", "fingerprints", "renew"]
 
 
-class Generations:
+class CodeVersions:
     """Which version of its class each open piece of one runtime is run by."""
 
     __slots__ = ("_numbers", "_pieces")
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
-        self._numbers: dict[Home, Input[int]] = {}  # where the number of an open piece is read
+        self._numbers: dict[PieceInstance, Input[int]] = {}  # where the number of an open piece is read
 
     def members(self, cls: type[Piece]) -> Mapping[str, str]:
         """What the members of a class do, and those of the children it may have, by name."""
@@ -90,7 +90,7 @@ class Generations:
         now = self.members(cls)
         return any(stored.get(name) != digest for name, digest in now.items())
 
-    def check(self, home: Home) -> None:
+    def check(self, home: PieceInstance) -> None:
         """Inside a run that derives something of a piece: refuse it where a newer version runs that piece."""
         if home.generation:
             number = self._numbers.get(home)
@@ -100,10 +100,10 @@ class Generations:
             if now > home.generation:
                 raise self._outdated(home, now)
 
-    def forget(self, home: Home) -> None:
+    def forget(self, home: PieceInstance) -> None:
         self._numbers.pop(home, None)
 
-    def _outdated(self, home: Home, now: int) -> AuthoringError:
+    def _outdated(self, home: PieceInstance, now: int) -> AuthoringError:
         error = AuthoringError(
             f"{home!r} is run by a newer version of its class ({now}, this is {home.generation}): what this program "
             "derives of it is refused. Start it again with the new code."
@@ -217,7 +217,7 @@ def renew(runtime: Runtime, members: frozenset[tuple[str, str]]) -> None:
     runtime.core.request_tick()
 
 
-def _renew(runtime: Runtime, home: Home, member: Declaration) -> None:
+def _renew(runtime: Runtime, home: PieceInstance, member: Declaration) -> None:
     coordinator = home.coordinators.get(member)
     if coordinator is not None:
         for row in coordinator.rows.values():
@@ -238,7 +238,7 @@ def _renew(runtime: Runtime, home: Home, member: Declaration) -> None:
             runtime.core.scheduler.outdate(node)
 
 
-def _renew_keys(runtime: Runtime, home: Home, member: Declaration) -> None:
+def _renew_keys(runtime: Runtime, home: PieceInstance, member: Declaration) -> None:
     coordinator = home.coordinators.get(member)
     if coordinator is not None:
         coordinator.node.fingerprint = home.digest(member, keys=True)

@@ -19,7 +19,7 @@ from headwater.runtime.channel.sessions import called
 
 if TYPE_CHECKING:
     from headwater.runtime.events.event import Event
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.view import ScopedView
 
 PieceT = TypeVar("PieceT", bound=Piece)
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,7 +34,7 @@ class _Context:
 
     __slots__ = ("_facet",)
 
-    def __init__(self, facet: Facet) -> None:
+    def __init__(self, facet: ScopedView) -> None:
         self._facet = facet
 
     @property
@@ -108,7 +108,7 @@ class EventContext(_Context):
 
     __slots__ = ("_event", "_minted", "_random")
 
-    def __init__(self, facet: Facet, event: Event) -> None:
+    def __init__(self, facet: ScopedView, event: Event) -> None:
         super().__init__(facet)
         self._event = event
         self._minted = 0
@@ -158,7 +158,7 @@ class EventContext(_Context):
         return launch(self._facet, self._event, self.new_id(), piece, after_commit)
 
 
-def launch(facet: Facet, event: Event, id: str, piece: PieceT, after_commit: bool) -> PieceT:
+def launch(facet: ScopedView, event: Event, id: str, piece: PieceT, after_commit: bool) -> PieceT:
     """A piece of its own. One that lives here already was launched by another handling of the same event: it stays
     what it is, whatever becomes of this one."""
     pieces = facet.home.pieces

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headwater.data.value import Value
     from headwater.replica.document import Document
     from headwater.runtime.core.local_space import LocalSpace
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 
 class Erasures:
@@ -27,7 +27,7 @@ class Erasures:
 
     __slots__ = ("_pieces", "_under_way")
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
         self._under_way: set[tuple[Document, str | None]] = set()  # where the key is stored, and the key; None: all
 

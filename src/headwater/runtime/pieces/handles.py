@@ -29,14 +29,14 @@ from headwater.pieces.handles import Computed, Effect, Handler, Reaction
 from headwater.pieces.names import document_id
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.nodes import encoder
-from headwater.runtime.pieces.identity import Part, part_of
-from headwater.runtime.pieces.inputs import Narrow
+from headwater.runtime.pieces.identity import NodeIdentity, part_of
+from headwater.runtime.pieces.inputs import OtherScopeHandle
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
-    from headwater.runtime.pieces.children.handles import Child_, Each_
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.children.handles import ChildHandle, EachHandle
+    from headwater.runtime.pieces.view import ScopedView
 
 WHILE_OPEN: Final = " while it is open"
 """In the names of nodes that keep things here for a piece that is open, and do nothing else."""
@@ -44,7 +44,7 @@ _NOWHERE: Final = "\0"
 """A place that is in no value: whoever looks there has the document here, and runs for nothing in it."""
 
 
-def make(facet: Facet, member: Declaration) -> Any:
+def make(facet: ScopedView, member: Declaration) -> Any:
     """The handle of a member for a facet of its own scope."""
     match member:
         case CellMember():
@@ -72,19 +72,19 @@ def make(facet: Facet, member: Declaration) -> Any:
             raise AuthoringError(f"{member!r} has no handle")
 
 
-def _cell(facet: Facet, member: CellMember) -> Cell[Any]:
+def _cell(facet: ScopedView, member: CellMember) -> Cell[Any]:
     codec = facet.home.outline.codec(member)
     return Cell(facet.home.pieces.core, facet.document(member.stored), codec, (), codec.encode(member.default))
 
 
-def _given(facet: Facet, member: GivenMember) -> Any:
+def _given(facet: ScopedView, member: GivenMember) -> Any:
     """What was passed in, as far as it was declared: an Input cannot be written, whatever it is elsewhere."""
     home = facet.home
     given = home.outline.given(member)
     value = home.pieces.input(home, member)
-    if isinstance(value, Narrow):
+    if isinstance(value, OtherScopeHandle):
         value = value.seen_by(facet)
-        if isinstance(value, Narrow):
+        if isinstance(value, OtherScopeHandle):
             return value
     if given.is_handler:
         return value.seen_by(facet)
@@ -95,7 +95,7 @@ def _given(facet: Facet, member: GivenMember) -> Any:
     return value
 
 
-def _computed(facet: Facet, member: ComputedMember | MaterializerMember) -> Computed[Any]:
+def _computed(facet: ScopedView, member: ComputedMember | MaterializerMember) -> Computed[Any]:
     home = facet.home
     document = facet.document(member.stored)
     handle: Computed[Any] = Computed(home.pieces.core, document, home.outline.codec(member))
@@ -124,12 +124,12 @@ def _computed(facet: Facet, member: ComputedMember | MaterializerMember) -> Comp
     return handle
 
 
-def _call(facet: Facet, fn: Callable[[Any], Any]) -> Callable[[], object]:
+def _call(facet: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
     piece = facet.piece
     return lambda: fn(piece)
 
 
-def _derive(facet: Facet, fn: Callable[[Any], Any]) -> Callable[[], object]:
+def _derive(facet: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
     """The same for what is written: not by an older version of the class than the one that runs."""
     piece, check = facet.piece, facet.home.check_generation
 
@@ -140,14 +140,14 @@ def _derive(facet: Facet, fn: Callable[[Any], Any]) -> Callable[[], object]:
     return derive
 
 
-def _written(facet: Facet, member: Declaration, target: Declaration) -> Document:
+def _written(facet: ScopedView, member: Declaration, target: Declaration) -> Document:
     handle = facet.handle(target)
     if not isinstance(handle, Cell) or handle.path:
         raise AuthoringError(f"{member!r} writes {target!r}, which is no whole cell of its scope: declare such a one")
     return handle.document
 
 
-def _envelope(facet: Facet, member: MaterializerMember) -> tuple[tuple[Document, Any], ...]:
+def _envelope(facet: ScopedView, member: MaterializerMember) -> tuple[tuple[Document, Any], ...]:
     handles = [facet.handle(each) for each in member.envelope]
     for each, handle in zip(member.envelope, handles, strict=True):
         if not isinstance(handle, Cell):
@@ -155,7 +155,7 @@ def _envelope(facet: Facet, member: MaterializerMember) -> tuple[tuple[Document,
     return tuple((handle.document, handle.path) for handle in handles)
 
 
-def _named(facet: Facet, member: ComputedMember | MaterializerMember) -> tuple[Document, ...]:
+def _named(facet: ScopedView, member: ComputedMember | MaterializerMember) -> tuple[Document, ...]:
     """What its code names among the computed members of its own scope: they are to run before it, if they do."""
     members = facet.home.outline.members
     found = []
@@ -166,19 +166,19 @@ def _named(facet: Facet, member: ComputedMember | MaterializerMember) -> tuple[D
     return tuple(found)
 
 
-def shown_as(facet: Facet, member: EffectMember) -> str:
+def shown_as(facet: ScopedView, member: EffectMember) -> str:
     """What the node of an effect is called."""
     # One runtime may act for several users, and is one session to all of them.
     whose = f", {facet.user!r}" if facet.user else ""
     return f"{facet.node_id(member.stored)}{whose}"
 
 
-def is_always_shown(facet: Facet, member: EffectMember) -> bool:
+def is_always_shown(facet: ScopedView, member: EffectMember) -> bool:
     """Whether it runs at each start: nobody knows afterwards that this runtime has shown it, or it asks for that."""
     return _shown_by(facet, member) is None
 
 
-def show(facet: Facet, member: EffectMember) -> Node:
+def show(facet: ScopedView, member: EffectMember) -> Node:
     """The node of an effect, for a user and a session."""
     home = facet.home
     return home.register(
@@ -197,15 +197,15 @@ def show(facet: Facet, member: EffectMember) -> Node:
     )
 
 
-def _shown_by(facet: Facet, member: EffectMember) -> Part | None:
+def _shown_by(facet: ScopedView, member: EffectMember) -> NodeIdentity | None:
     """An effect is shown by one runtime, to one user. Which runtime that was is not always known afterwards."""
     identity = facet.home.pieces.resuming.identity
     if identity is None or member.every_start:
         return None
-    return Part(member=member.stored, code=member.stored, scope=f"runtime:{identity}", principal=facet.user)
+    return NodeIdentity(member=member.stored, code=member.stored, scope=f"runtime:{identity}", principal=facet.user)
 
 
-def cells_of(facet: Facet) -> list[Document]:
+def cells_of(facet: ScopedView) -> list[Document]:
     """The documents of a piece's own cells, as far as somebody is there whose they are."""
     home = facet.home
     found = []
@@ -217,7 +217,7 @@ def cells_of(facet: Facet) -> list[Document]:
     return found
 
 
-def keep_cells(facet: Facet) -> Node:
+def keep_cells(facet: ScopedView) -> Node:
     """Have the cells of a piece here as long as it is open. What is in them makes nobody run."""
     home = facet.home
     spots = [Spot(each, (_NOWHERE,), Depth.SHAPE) for each in cells_of(facet)]
@@ -243,9 +243,9 @@ def keep_cells(facet: Facet) -> Node:
     )
 
 
-def keep_children(facet: Facet, member: Declaration) -> Node:
+def keep_children(facet: ScopedView, member: Declaration) -> Node:
     """Demand the children of a member, as long as its piece is open."""
-    handle: Each_[Any, Any] | Child_[Any] = facet.handle(member)
+    handle: EachHandle[Any, Any] | ChildHandle[Any] = facet.handle(member)
     home = facet.home
 
     def look() -> None:

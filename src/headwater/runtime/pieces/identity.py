@@ -21,8 +21,8 @@ from headwater.pieces.fingerprints.change_kinds import SAID, differing
 from headwater.protocol.observations import BETWEEN
 
 if TYPE_CHECKING:
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.view import ScopedView
 
 __all__ = ["changes", "kind_of", "with_kinds"]
 
@@ -61,7 +61,7 @@ Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class NodeIdentity:
     """A node of a piece, by names that a later process knows, too."""
 
     member: str
@@ -75,7 +75,7 @@ class Part:
     started: Callable[[], tuple[str, ...] | None] | None = None
     restore: Callable[[tuple[str, ...]], bool] | None = None
 
-    def key(self, home: Home) -> Key:
+    def key(self, home: PieceInstance) -> Key:
         child = home.id if home.parent is not None else ""
         if self.element:
             child = f"{child}{BETWEEN}{self.element}"
@@ -93,12 +93,12 @@ def named(text: str) -> Key:
     return (member, child, scope, principal)
 
 
-def part_of(facet: Facet, member: Declaration) -> Part | None:
+def part_of(facet: ScopedView, member: Declaration) -> NodeIdentity | None:
     """The node of a member that is computed for everybody or for a user. None: it is one session's."""
     if facet.scope == "session":
         return None
     is_users = facet.scope == "user"
-    return Part(
+    return NodeIdentity(
         member=member.stored,
         code=member.stored,
         scope="user" if is_users else "",

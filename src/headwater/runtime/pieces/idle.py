@@ -25,19 +25,19 @@ from headwater.scheduler.node import Node
 if TYPE_CHECKING:
     from headwater.pieces.declarations import Declaration
     from headwater.runtime.core.core import Core
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.pieces.view import ScopedView
 
 
 class Read(NamedTuple):
     """What others read of a piece."""
 
-    members: list[tuple[Facet, Declaration]]  # what is read by somebody live, and can be made again by itself
+    members: list[tuple[ScopedView, Declaration]]  # what is read by somebody live, and can be made again by itself
     readers: dict[Node, None]  # of everything else
 
 
-def homes_of(home: Home) -> list[Home]:
+def homes_of(home: PieceInstance) -> list[PieceInstance]:
     """A piece, and its children, however far down."""
     found = [home]
     for each in found:
@@ -45,7 +45,7 @@ def homes_of(home: Home) -> list[Home]:
     return found
 
 
-def nodes_of(home: Home) -> list[Node]:
+def nodes_of(home: PieceInstance) -> list[Node]:
     """The nodes of a piece and of its children."""
     return [node for each in homes_of(home) for node in each.nodes]
 
@@ -56,11 +56,11 @@ def readers(nodes: list[Node]) -> dict[Node, None]:
     return {each: None for node in nodes for each in readers_of(node) if each not in own}
 
 
-def read(home: Home) -> Read:
+def read(home: PieceInstance) -> Read:
     """What others read of a piece that runs here."""
     nodes = nodes_of(home)
     own = set(nodes)
-    places: dict[Document, tuple[Facet, Declaration]] = {}
+    places: dict[Document, tuple[ScopedView, Declaration]] = {}
     for facet in home.facets():
         for member, handle in facet.handles.items():
             if isinstance(handle, Input):
@@ -77,14 +77,14 @@ def read(home: Home) -> Read:
     return found
 
 
-def go_on(home: Home, found: Read) -> None:
+def go_on(home: PieceInstance, found: Read) -> None:
     """The piece is stopped: have what is read computed."""
     for facet, member in found.members:
         facet.handle(member)
     look_again(home.pieces, found.readers)
 
 
-def look_again(pieces: Pieces, readers: Iterable[Node]) -> None:
+def look_again(pieces: PieceRegistry, readers: Iterable[Node]) -> None:
     """Nobody computes what these read any more: their next look has it computed."""
     run = pieces.core.current.run
     asking = None if run is None else run.node
@@ -97,21 +97,21 @@ TRIES: Final = 8
 """How many are looked at to find one that can be let go, each time."""
 
 
-class Resting:
+class IdlePieces:
     """The pieces of one runtime that have nodes and are not open."""
 
     __slots__ = ("_core", "_homes", "_is_asked", "_most")
 
     def __init__(self, core: Core, most: int) -> None:
         self._core = core
-        self._homes: OrderedDict[Home, None] = OrderedDict()
+        self._homes: OrderedDict[PieceInstance, None] = OrderedDict()
         self._is_asked = False
         self._most = most
 
     def __len__(self) -> int:
         return len(self._homes)
 
-    def used(self, home: Home) -> None:
+    def used(self, home: PieceInstance) -> None:
         """Nodes of it were made: somebody looks at it, or runs it."""
         while home.parent is not None:
             home = home.parent
@@ -124,7 +124,7 @@ class Resting:
             self._is_asked = True
             self._core.afterwards(self._let_go)
 
-    def forget(self, home: Home) -> None:
+    def forget(self, home: PieceInstance) -> None:
         self._homes.pop(home, None)
 
     def _let_go(self) -> None:
@@ -142,7 +142,7 @@ class Resting:
                 home.stop()
 
 
-def _is_looked_at(home: Home) -> bool:
+def _is_looked_at(home: PieceInstance) -> bool:
     """Whether anything outside the piece demands or reads what it computes."""
     own = set(nodes_of(home))
     return any(node.live or node.suspended or any(each not in own for each in readers_of(node)) for node in own)

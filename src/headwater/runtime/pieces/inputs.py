@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from headwater.pieces.declarations import Declaration
     from headwater.pieces.piece import Piece
     from headwater.runtime.core.core import Core
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.view import ScopedView
 
 
 REFUSED: Final = (
@@ -34,13 +34,13 @@ REFUSED: Final = (
 )
 
 
-class Narrow(NotAValue):
+class OtherScopeHandle(NotAValue):
     """A member of a narrower scope than the run that names it."""
 
     __slots__ = ("_home", "_member", "_way")
     __narrow__ = True
 
-    def __init__(self, home: Home, member: Declaration, way: tuple[tuple[str, Any], ...] = ()) -> None:
+    def __init__(self, home: PieceInstance, member: Declaration, way: tuple[tuple[str, Any], ...] = ()) -> None:
         self._home = home
         self._member = member
         self._way = way
@@ -58,13 +58,13 @@ class Narrow(NotAValue):
         """Where it leads, as text. None: into the member, along a way that has no text."""
         return None if self._way else f"{self._home.id}:{self._member.stored}"
 
-    def key(self, k: Any, /) -> Narrow:
-        return Narrow(self._home, self._member, (*self._way, ("key", k)))
+    def key(self, k: Any, /) -> OtherScopeHandle:
+        return OtherScopeHandle(self._home, self._member, (*self._way, ("key", k)))
 
-    def at(self, path: Callable[[Any], Any], /) -> Narrow:
-        return Narrow(self._home, self._member, (*self._way, ("at", path)))
+    def at(self, path: Callable[[Any], Any], /) -> OtherScopeHandle:
+        return OtherScopeHandle(self._home, self._member, (*self._way, ("at", path)))
 
-    def seen_by(self, facet: Facet) -> Any:
+    def seen_by(self, facet: ScopedView) -> Any:
         """The handle that it is for a user or a session."""
         handle = facet.seen_in(self._home).handle(self._member)
         for step, argument in self._way:
@@ -74,7 +74,7 @@ class Narrow(NotAValue):
     def same(self, other: object) -> bool:
         """Whether it leads to the same place."""
         return (
-            isinstance(other, Narrow)
+            isinstance(other, OtherScopeHandle)
             and self._home is other._home
             and self._member is other._member
             and self._way == other._way
@@ -85,7 +85,7 @@ class Narrow(NotAValue):
 
 
 def _refusing(what: str) -> Callable[..., NoReturn]:
-    def refuse(self: Narrow, *_: object, **__: object) -> NoReturn:
+    def refuse(self: OtherScopeHandle, *_: object, **__: object) -> NoReturn:
         scope = self._member.scope
         raise AuthoringError(
             f"{what}() of {self!r}: this run is for all {scope}s alike. Read it in a @computed(scope={scope!r}), in an "
@@ -96,7 +96,7 @@ def _refusing(what: str) -> Callable[..., NoReturn]:
 
 
 for _what in REFUSED:
-    setattr(Narrow, _what, _refusing(_what))
+    setattr(OtherScopeHandle, _what, _refusing(_what))
 
 
 HANDLER: Final = "handler "
@@ -111,7 +111,7 @@ def same_inputs(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def _same(one: Any, other: Any) -> bool:
     if one is other:
         return True
-    if isinstance(one, Narrow):
+    if isinstance(one, OtherScopeHandle):
         return one.same(other)
     if isinstance(one, Input) and isinstance(other, Input):
         return type(one) is type(other) and one.document is other.document and one.path == other.path
@@ -146,7 +146,7 @@ def _core_of(value: Any) -> object:
         return value._host
     if isinstance(value, Handler):
         return value.sends.core
-    return value.core if isinstance(value, Narrow) else None
+    return value.core if isinstance(value, OtherScopeHandle) else None
 
 
 def place_of(core: Core, handle: Input[Any]) -> str:

@@ -27,19 +27,19 @@ from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.events import periodic
 from headwater.runtime.pieces import idle
 from headwater.runtime.pieces.handles import cells_of, is_always_shown, keep_cells, keep_children, make, show, shown_as
-from headwater.runtime.pieces.view import Facet
+from headwater.runtime.pieces.view import ScopedView
 from headwater.scheduler.freshness import AFRESH
 from headwater.scheduler.node import Node
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
-    from headwater.runtime.pieces.children.coordinator import Coordinator
-    from headwater.runtime.pieces.identity import Part
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.children.coordinator import ChildSet
+    from headwater.runtime.pieces.identity import NodeIdentity
+    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.resume.lookup import Phase
 
 
-class Home:
+class PieceInstance:
     """One piece in one runtime."""
 
     __slots__ = (
@@ -72,14 +72,14 @@ class Home:
 
     def __init__(
         self,
-        pieces: Pieces,
+        pieces: PieceRegistry,
         space: LocalSpace,
         cls: type[Piece],
         id: str,
         name: str,
         *,
         inputs: dict[str, Any] | None = None,
-        parent: Home | None = None,
+        parent: PieceInstance | None = None,
         maker: Node | None = None,
     ) -> None:
         self.pieces = pieces
@@ -92,7 +92,7 @@ class Home:
         self.parent = parent  # whose child it is
         self.maker = maker  # the node that keeps it; its own nodes go with that
         self.nodes: list[Node] = []
-        self.coordinators: dict[Declaration, Coordinator] = {}
+        self.coordinators: dict[Declaration, ChildSet] = {}
         self.generation = 0  # which version of its class runs it here, among those that did; 0: it was not opened here
         self.is_launched = False  # by a handler whose commit has no verdict yet
         self.is_new = False  # it was made just now: nothing of it ever ran
@@ -101,9 +101,9 @@ class Home:
         self.is_stopped = False  # for good: its element left, or the commit that launched it failed
         self.is_let_go = False  # so is a child whose keeper stopped, which may keep it again
         # Those that somebody has: a program, a node, an event under way. A server sees many sessions come and go.
-        self._facets: WeakValueDictionary[tuple[Scope, str, str], Facet] = WeakValueDictionary()
+        self._facets: WeakValueDictionary[tuple[Scope, str, str], ScopedView] = WeakValueDictionary()
         # Of each session the facet of the user whose window it is, as long as somebody has that.
-        self._windows: WeakValueDictionary[str, Facet] | None = None  # There seldom is one.
+        self._windows: WeakValueDictionary[str, ScopedView] | None = None  # There seldom is one.
         self._shown: dict[tuple[str, str], list[Node]] = {}  # effects, by the user and session they are for
         self.held: list[Document] = []  # what is kept here for it without a node
         self._periods: list[asyncio.Task[None]] = []  # who send what is due again and again
@@ -112,22 +112,22 @@ class Home:
     def __repr__(self) -> str:
         return f"<{self.outline.name} {self.name!r} of {self.space.name}>"
 
-    def facet(self, scope: Scope, user: str = "", session: str = "") -> Facet:
+    def facet(self, scope: Scope, user: str = "", session: str = "") -> ScopedView:
         """The piece as a run of that scope sees it."""
         key = (scope, user if scope != "space" else "", session if scope == "session" else "")
         found = self._facets.get(key)
         if found is None:
-            found = Facet(self, *key)
+            found = ScopedView(self, *key)
             if scope == "session" and user:
                 self._claim(found)
             self._facets[key] = found
         return found
 
-    def window(self, session: str) -> Facet | None:
+    def window(self, session: str) -> ScopedView | None:
         """The facet of the user whose window a session is, if it is anybody's."""
         return None if self._windows is None else self._windows.get(session)
 
-    def _claim(self, facet: Facet) -> None:
+    def _claim(self, facet: ScopedView) -> None:
         """A session is one user's. What was computed for it while it was nobody's is computed for that user now."""
         if self._windows is None:
             self._windows = WeakValueDictionary()
@@ -143,7 +143,7 @@ class Home:
                 self.nodes.remove(node)
             idle.look_again(self.pieces, readers)
 
-    def make(self, facet: Facet, member: Declaration) -> Any:
+    def make(self, facet: ScopedView, member: Declaration) -> Any:
         """The handle of a member for a facet."""
         return make(facet, member)
 
@@ -159,7 +159,7 @@ class Home:
         """What a handle calls if nobody computes what it reads: not once the piece is over."""
         return lambda: None if self.is_stopped else make()
 
-    def successor(self) -> Home | None:
+    def successor(self) -> PieceInstance | None:
         """Inside a run: the child that is kept now under the id of this one, which is over. None: there is none."""
         if self.parent is None:
             return None
@@ -170,7 +170,7 @@ class Home:
         return found if found.cls is self.cls and not found.is_stopped else None
 
     @property
-    def root(self) -> Home:
+    def root(self) -> PieceInstance:
         """The piece that it is a part of."""
         home = self
         while home.parent is not None:
@@ -185,7 +185,7 @@ class Home:
         """What the code of a member is, by fingerprint."""
         return self.pieces.generations.digest(self.cls, member, keys=keys)
 
-    def register(self, spec: NodeSpec, part: Part | None = None, *, rooted: bool | None = None) -> Node:
+    def register(self, spec: NodeSpec, part: NodeIdentity | None = None, *, rooted: bool | None = None) -> Node:
         """Enter a node of this piece, whoever asked for it: it is no child of the run that is open.
 
         `part` is what it is called over restarts; None: it is fresh each time.
@@ -257,7 +257,7 @@ class Home:
         if self.is_open and member not in self._kept:
             self._kept[member] = keep_children(self.facet("space"), member)
 
-    def _show(self, facet: Facet, shown: list[Node]) -> None:
+    def _show(self, facet: ScopedView, shown: list[Node]) -> None:
         """Run the effects that are not there yet."""
         there = {node.id for node in self.nodes}
         shown += [show(facet, each) for each in self.outline.of(EffectMember) if shown_as(facet, each) not in there]
@@ -296,7 +296,7 @@ class Home:
                 return True
         return False
 
-    def facets(self) -> list[Facet]:
+    def facets(self) -> list[ScopedView]:
         """Those that somebody has."""
         return list(self._facets.values())
 
@@ -304,7 +304,7 @@ class Home:
         """The users and sessions that it is open for."""
         return tuple(self._shown)
 
-    def children(self) -> list[Home]:
+    def children(self) -> list[PieceInstance]:
         return [child for each in self.coordinators.values() for child in each.homes()]
 
     def close(self, user: str, session: str) -> bool:

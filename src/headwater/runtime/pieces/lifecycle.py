@@ -18,14 +18,14 @@ from headwater.pieces.piece import Piece
 from headwater.protocol.messages import Query
 from headwater.replica.document import NOT_HERE, NotLoaded
 from headwater.runtime.pieces.handles import cells_of
-from headwater.runtime.pieces.instance import Home
+from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import RECORD, NotArrivedError, class_named
 from headwater.runtime.writing.tracker import Missing
 
 if TYPE_CHECKING:
     from headwater.replica.document import Document
     from headwater.runtime.api.space import Space
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.view import ScopedView
 
 PieceT = TypeVar("PieceT", bound=Piece)
 T_co = TypeVar("T_co", covariant=True)
@@ -48,7 +48,7 @@ class Page(Generic[T_co]):
         return f"<page of {len(self.items)}{', and more' if self.next is not None else ''}>"
 
 
-def _home(space: Space, what: Any, name: str) -> Home:
+def _home(space: Space, what: Any, name: str) -> PieceInstance:
     """The home of what is opened: a class, or a piece that was made with its inputs."""
     pieces = space.pieces
     if isinstance(what, Piece):
@@ -109,7 +109,7 @@ async def open_piece(space: Space, what: Any, name: str, setup: Callable[[Any], 
     return made
 
 
-async def _given(home: Home) -> None:
+async def _given(home: PieceInstance) -> None:
     """What it was given is known here, so that it can be looked at."""
     pieces = home.pieces
     for member in home.outline.of(GivenMember):
@@ -124,7 +124,7 @@ async def _given(home: Home) -> None:
                 break
 
 
-async def _arrived(space: Space, facet: Facet) -> None:
+async def _arrived(space: Space, facet: ScopedView) -> None:
     """Its own cells are here, so that they can be looked at."""
     core = space.pieces.core
     waiting = cells_of(facet)
@@ -158,9 +158,9 @@ async def delete(space: Space, what: Piece) -> None:
     home.is_made = False  # Whoever sends to it makes another one.
 
 
-def _own(space: Space, what: Piece) -> Home:
+def _own(space: Space, what: Piece) -> PieceInstance:
     bound = what.__bound__ if isinstance(what, Piece) else None
-    home: Home | None = getattr(bound, "home", None)
+    home: PieceInstance | None = getattr(bound, "home", None)
     if home is None or home.pieces is not space.pieces or home.space is not space.local:
         raise AuthoringError(f"{what!r} is no piece of {space!r}")
     return home

@@ -34,23 +34,23 @@ from headwater.runtime.events.attempt import RIGHT_FOR
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.pieces.view import ScopedView
 
 
-def descendant(pieces: Pieces, space: LocalSpace, id: str) -> Home | None:
+def descendant(pieces: PieceRegistry, space: LocalSpace, id: str) -> PieceInstance | None:
     """Inside a run: the child with that id. None: nobody keeps one."""
     root = id.partition(SEPARATOR)[0]
-    home: Home | None = pieces.known(space.name, root) or pieces.records.found(space, root)
+    home: PieceInstance | None = pieces.known(space.name, root) or pieces.records.found(space, root)
     while home is not None and home.id != id:
         home = None if home.is_stopped else _below(home, id)
     return home
 
 
-async def pulled(pieces: Pieces, root: Home, id: str) -> Home:
+async def pulled(pieces: PieceRegistry, root: PieceInstance, id: str) -> PieceInstance:
     """Outside a run: the child with that id. Whoever keeps it is brought up to date, which may take a while."""
-    home: Home | None = root
+    home: PieceInstance | None = root
     while home is not None and home.id != id:
         at = None if home.is_stopped else _keeper(home, id)
         home = None if at is None else await pieces.coordinator(home, at[0]).pulled(at[1])
@@ -59,13 +59,13 @@ async def pulled(pieces: Pieces, root: Home, id: str) -> Home:
     return home
 
 
-def _below(home: Home, id: str) -> Home | None:
+def _below(home: PieceInstance, id: str) -> PieceInstance | None:
     """The child of a piece that another id leads through."""
     at = _keeper(home, id)
     return None if at is None else home.pieces.coordinator(home, at[0]).child(at[1])
 
 
-def _keeper(home: Home, id: str) -> tuple[EachMember | ChildMember, str] | None:
+def _keeper(home: PieceInstance, id: str) -> tuple[EachMember | ChildMember, str] | None:
     """The member, and the element of it, that an id leads through. One that is too long to be read leads nowhere."""
     if not id.startswith(home.id + SEPARATOR):
         return None
@@ -79,12 +79,12 @@ def _keeper(home: Home, id: str) -> tuple[EachMember | ChildMember, str] | None:
     return None
 
 
-class Following:
+class LinkAccess:
     """Answers for the runs of one runtime."""
 
     __slots__ = ("_known", "_pieces")
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
         # By two spaces and a right: what their access documents said, and whether all writers of the first have that
         # right in the second.
@@ -137,7 +137,7 @@ class Following:
 
     # ---- records -----------------------------------------------------------------------------------
 
-    def given(self, facet: Facet, handle: Any) -> None:
+    def given(self, facet: ScopedView, handle: Any) -> None:
         """A piece uses what its record says it was given. AccessError: that is not for this run."""
         run, home = self._pieces.core.current.run, facet.home
         if run is None or (self._pieces.handling.current is None and not isinstance(run.node, Node)):
@@ -161,7 +161,7 @@ class Following:
                 )
             self.cross(home.space, self._pieces.core.space_of(handle.document), what)
 
-    def is_asked_about(self, home: Home, handle: Any) -> bool:
+    def is_asked_about(self, home: PieceInstance, handle: Any) -> bool:
         """Whether something that a piece has by its record may not be for every run of it."""
         if home.inputs is not None:
             return False

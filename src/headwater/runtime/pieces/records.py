@@ -20,10 +20,10 @@ from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces.inputs import written
-from headwater.runtime.pieces.instance import Home
+from headwater.runtime.pieces.instance import PieceInstance
 
 if TYPE_CHECKING:
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 RECORD = "@"
 
@@ -51,7 +51,7 @@ class Records:
 
     __slots__ = ("_codec", "_pieces")
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
         self._codec: Any = None
 
@@ -60,7 +60,7 @@ class Records:
             self._codec = codec_for(Record)
         return Cell(self._pieces.core, space.document(document_id(id, RECORD)), self._codec)
 
-    def read(self, home: Home) -> Record:
+    def read(self, home: PieceInstance) -> Record:
         """The record of a piece that is known here by its name. Resolving a binding is no read of a run's."""
         return self._stored(home.space, home.id, home.name)
 
@@ -78,12 +78,12 @@ class Records:
             raise AbsentError(f"{space.name} has no piece {name!r}: open or create it first")
         return cell.memo().decode(value)  # type: ignore[no-any-return]
 
-    def found(self, space: LocalSpace, id: str) -> Home:
+    def found(self, space: LocalSpace, id: str) -> PieceInstance:
         """The home of a piece that is known by its id alone."""
         record = self._stored(space, id, id)
         return self._pieces.home(space, class_named(record.cls), record.name)
 
-    def write(self, home: Home) -> None:
+    def write(self, home: PieceInstance) -> None:
         """Inside a transaction: make the piece, unless it is there. Another class under its name is refused."""
         cell = self.cell(home.space, home.id)
         outline = home.outline
@@ -107,17 +107,17 @@ class Records:
             cell.at(lambda record: record.generation).set(home.generation)
             cell.at(lambda record: record.members).set(generations.members(home.cls))
 
-    def generation(self, home: Home) -> Input[int]:
+    def generation(self, home: PieceInstance) -> Input[int]:
         """Where the number of a piece's generation is."""
         return self.cell(home.space, home.id).at(lambda record: record.generation)
 
-    def _another(self, home: Home, there: Record) -> AuthoringError:
+    def _another(self, home: PieceInstance, there: Record) -> AuthoringError:
         return AuthoringError(
             f"{home.name!r} of {home.space.name} is a {there.cls}, not a {home.outline.name}: choose another name, or, "
             f"if it was renamed, write class {home.cls.__name__}(Piece, was={there.cls!r})"
         )
 
-    async def check(self, home: Home) -> None:
+    async def check(self, home: PieceInstance) -> None:
         """Before the first event of a piece: see to it that its record is no other class's."""
         if home.is_made or home.parent is not None:
             return
@@ -131,12 +131,12 @@ class Records:
                 raise self._another(home, there)
             home.is_made = True
 
-    def keep(self, home: Home) -> None:
+    def keep(self, home: PieceInstance) -> None:
         """Inside a handler: a piece that nobody opened yet, or that was deleted, is made with what is sent to it."""
         if home.parent is None and not self.exists(home):
             self.write(home)
 
-    def exists(self, home: Home) -> bool:
+    def exists(self, home: PieceInstance) -> bool:
         """Inside a transaction: whether the piece was made."""
         return self.cell(home.space, home.id).exists()
 

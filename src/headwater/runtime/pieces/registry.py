@@ -17,25 +17,25 @@ from headwater.pieces.declarations import ChildMember, EachMember, GivenMember, 
 from headwater.pieces.names import SEPARATOR, piece_id
 from headwater.pieces.piece import Piece
 from headwater.protocol.commit import TopicRecord
-from headwater.runtime.channel.sessions import Windows
+from headwater.runtime.channel.sessions import UserSessions
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.events.event import Event, Sender
 from headwater.runtime.events.events import Handling
-from headwater.runtime.pieces.children.coordinator import Coordinator
-from headwater.runtime.pieces.children.prefetch import Ahead
-from headwater.runtime.pieces.code_versions import Generations
+from headwater.runtime.pieces.children.coordinator import ChildSet
+from headwater.runtime.pieces.children.prefetch import Prefetch
+from headwater.runtime.pieces.code_versions import CodeVersions
 from headwater.runtime.pieces.context import EventContext, NodeContext
 from headwater.runtime.pieces.erasures import Erasures
 from headwater.runtime.pieces.fold.fold import fold
-from headwater.runtime.pieces.fold.history import Past
-from headwater.runtime.pieces.idle import Resting
+from headwater.runtime.pieces.fold.history import DocumentHistory
+from headwater.runtime.pieces.idle import IdlePieces
 from headwater.runtime.pieces.inputs import HANDLER
-from headwater.runtime.pieces.instance import Home
-from headwater.runtime.pieces.links import Following, descendant
+from headwater.runtime.pieces.instance import PieceInstance
+from headwater.runtime.pieces.links import LinkAccess, descendant
 from headwater.runtime.pieces.records import Records
 from headwater.runtime.pieces.resource import Resources, Worker
 from headwater.runtime.reactions.bound import topic_name
-from headwater.runtime.reactions.serve import Reacting
+from headwater.runtime.reactions.serve import ServedReactions
 from headwater.runtime.resume.clean_pieces import leave
 from headwater.runtime.resume.resume import Resuming
 from headwater.scheduler.node import Node
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     from headwater.runtime.api.runtime import Runtime
     from headwater.runtime.api.space import Space
     from headwater.runtime.core.core import Core
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.view import ScopedView
 
 T = TypeVar("T")
 PieceT = TypeVar("PieceT", bound=Piece)
 
 
-class Pieces:
+class PieceRegistry:
     """The pieces of one runtime."""
 
     __slots__ = (
@@ -84,28 +84,30 @@ class Pieces:
         self.core: Core = runtime.core
         self.origin = self.core.clock.new_token()  # whose sends have ids of their own
         self.worker = Worker(runtime.attachment, self.origin)
-        self.windows = Windows(runtime, self.origin)
+        self.windows = UserSessions(runtime, self.origin)
         # Homes that somebody refers to: a program, a node, an event, its parent. Those that run here are kept.
-        self._homes: WeakValueDictionary[tuple[str, str], Home] = WeakValueDictionary()
-        self._kept: dict[Home, None] = {}
-        self._pasts: dict[str, Past] = {}  # by space, once somebody goes on from there
+        self._homes: WeakValueDictionary[tuple[str, str], PieceInstance] = WeakValueDictionary()
+        self._kept: dict[PieceInstance, None] = {}
+        self._pasts: dict[str, DocumentHistory] = {}  # by space, once somebody goes on from there
         self.handling = Handling(self)
-        self.reacting = Reacting(self)
+        self.reacting = ServedReactions(self)
         self.records = Records(self)
-        self.resting = Resting(self.core, runtime.policy.named_pieces)
+        self.resting = IdlePieces(self.core, runtime.policy.named_pieces)
         self.resuming = Resuming(self, identity)
-        self.generations = Generations(self)
+        self.generations = CodeVersions(self)
         self.erasures = Erasures(self)
         self._resources = Resources(self)
         self.core.sending = self.handling
-        self.following = Following(self)
+        self.following = LinkAccess(self)
         self.core.check_link = self.following.check
-        self.ahead = Ahead(self)
+        self.ahead = Prefetch(self)
         self.core.on_missed = self.ahead.missed
 
     # ---- homes -------------------------------------------------------------------------------------
 
-    def home(self, space: LocalSpace, cls: type[PieceT], name: str, inputs: dict[str, Any] | None = None) -> Home:
+    def home(
+        self, space: LocalSpace, cls: type[PieceT], name: str, inputs: dict[str, Any] | None = None
+    ) -> PieceInstance:
         """The home of a piece that a space names."""
         if not (isinstance(cls, type) and issubclass(cls, Piece)):
             raise AuthoringError(f"{cls!r} is no class of pieces: write space.piece(Cart, 'ann')")
@@ -118,25 +120,34 @@ class Pieces:
                 )
             return found
         cls.__schema__.check()
-        made = self._homes[space.name, id] = Home(self, space, cls, id, name, inputs=inputs)
+        made = self._homes[space.name, id] = PieceInstance(self, space, cls, id, name, inputs=inputs)
         return made
 
     def adopt(
-        self, parent: Home, piece: Piece, id: str, maker: Node | None, *, is_back: bool = False, is_new: bool = False
-    ) -> Home:
+        self,
+        parent: PieceInstance,
+        piece: Piece,
+        id: str,
+        maker: Node | None,
+        *,
+        is_back: bool = False,
+        is_new: bool = False,
+    ) -> PieceInstance:
         """A child: it lives with whoever made it. `is_back`: by what is known of that one, which did not run."""
         old = self._homes.get((parent.space.name, id))
         if old is not None:
             old.stop()
         type(piece).__schema__.check()
-        child = Home(self, parent.space, type(piece), id, id, inputs=dict(piece.__inputs__), parent=parent, maker=maker)
+        child = PieceInstance(
+            self, parent.space, type(piece), id, id, inputs=dict(piece.__inputs__), parent=parent, maker=maker
+        )
         self._homes[parent.space.name, id] = child
         child.is_new = is_new
         for user, session in parent.opened_for():
             child.open(user, session, is_back=is_back)
         return child
 
-    def let_go(self, home: Home) -> None:
+    def let_go(self, home: PieceInstance) -> None:
         """It does not run here any more. Its name leads to it as long as somebody has it, unless it is over."""
         self._kept.pop(home, None)
         self.resting.forget(home)
@@ -145,11 +156,11 @@ class Pieces:
         if home.is_stopped and self._homes.get((home.space.name, home.id)) is home:
             del self._homes[home.space.name, home.id]
 
-    def known(self, space: str, id: str) -> Home | None:
+    def known(self, space: str, id: str) -> PieceInstance | None:
         """The home of a piece that is here, by its id."""
         return self._homes.get((space, id))
 
-    def home_of(self, space: LocalSpace, id: str) -> Home:
+    def home_of(self, space: LocalSpace, id: str) -> PieceInstance:
         """The home of a piece that is known by its id alone, here or by what its space knows."""
         found = self._homes.get((space.name, id))
         if found is None and SEPARATOR in id and self.core.current.run is not None:
@@ -158,7 +169,7 @@ class Pieces:
                 raise AbsentError(f"{space.name} has no piece {id!r} any more: what kept it is gone")
         return found or self.records.found(space, id)
 
-    def homes(self) -> tuple[Home, ...]:
+    def homes(self) -> tuple[PieceInstance, ...]:
         """All that are here."""
         return tuple(self._homes.values())
 
@@ -186,41 +197,41 @@ class Pieces:
 
     # ---- members -----------------------------------------------------------------------------------
 
-    def coordinator(self, home: Home, member: EachMember | ChildMember) -> Coordinator:
+    def coordinator(self, home: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
         found = home.coordinators.get(member)
         if found is None:
             with self.resuming.together():
-                found = home.coordinators[member] = Coordinator(home, member)
+                found = home.coordinators[member] = ChildSet(home, member)
             if self.resuming.sleeping.has(home.root):
                 self.core.afterwards(lambda: home.keep(member))  # Of a piece that does not sleep they are kept.
         elif found.is_sparse:
             self.resuming.sleeping.fully(home.root)  # Whoever wants it may want all of its rows.
         return found
 
-    def sparse(self, home: Home, member: EachMember | ChildMember) -> Coordinator:
+    def sparse(self, home: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
         """The coordinator of a sleeping piece, with those of its rows that somebody needs."""
         found = home.coordinators.get(member)
         if found is None:
-            found = home.coordinators[member] = Coordinator(home, member, is_sparse=True)
+            found = home.coordinators[member] = ChildSet(home, member, is_sparse=True)
         return found
 
-    def fold(self, facet: Facet, member: FoldMember) -> Computed[Any]:
+    def fold(self, facet: ScopedView, member: FoldMember) -> Computed[Any]:
         return fold(facet, member)
 
-    def past(self, space: str) -> Past:
+    def past(self, space: str) -> DocumentHistory:
         """What a space was at a seq."""
         found = self._pasts.get(space)
         if found is None:
-            found = self._pasts[space] = Past(self.runtime, space)
+            found = self._pasts[space] = DocumentHistory(self.runtime, space)
         return found
 
-    def resource(self, facet: Facet, member: ResourceMember) -> Resource[Any]:
+    def resource(self, facet: ScopedView, member: ResourceMember) -> Resource[Any]:
         return self._resources.handle(facet, member)
 
-    def sender(self, facet: Facet) -> Sender:
+    def sender(self, facet: ScopedView) -> Sender:
         return Sender(self.handling, facet)
 
-    def input(self, home: Home, member: GivenMember) -> Any:
+    def input(self, home: PieceInstance, member: GivenMember) -> Any:
         """What a piece was given under a name, by its maker or by its record."""
         if home.inputs is not None:
             return home.inputs[member.name]
@@ -274,7 +285,7 @@ class Pieces:
 
     # ---- runs --------------------------------------------------------------------------------------
 
-    def context(self, facet: Facet) -> EventContext | NodeContext:
+    def context(self, facet: ScopedView) -> EventContext | NodeContext:
         """What `ctx` is now."""
         current = self.handling.current
         if current is None:
@@ -300,7 +311,7 @@ class Pieces:
                 f"{topic!r} is not of {event.home.space.name}, where this is handled: a record is part of the commit. "
                 "Post to a handler there, and emit in that one."
             )
-        owner = topic.owner if isinstance(topic.owner, Home) else event.home
+        owner = topic.owner if isinstance(topic.owner, PieceInstance) else event.home
         declared = owner.outline.get(topic.document.key.id.rpartition(":")[2]) if owner is topic.owner else None
         name, key = doc_text(topic.document.key), owner.id
         if isinstance(declared, TopicMember):
@@ -316,7 +327,7 @@ class Pieces:
     def space(self, name: str, user: str, session: str) -> Space:
         return self.runtime.acting(name, user, session)
 
-    def keep(self, home: Home, user: str, session: str, *, is_launch: bool = False) -> None:
+    def keep(self, home: PieceInstance, user: str, session: str, *, is_launch: bool = False) -> None:
         """Run a piece here, until it is stopped. Whoever opens it has it, whatever becomes of a handler's launch."""
         home.is_launched = home.is_launched and is_launch
         self._kept[home] = None
@@ -325,7 +336,7 @@ class Pieces:
         self.handling.takeover.opened(home.space.name)
         self.core.request_tick()
 
-    def launch(self, facet: Facet, event: Event, id: str, piece: PieceT, after_commit: bool) -> PieceT:
+    def launch(self, facet: ScopedView, event: Event, id: str, piece: PieceT, after_commit: bool) -> PieceT:
         """A piece of its own that lives from this handler's commit on."""
         if not isinstance(piece, Piece) or piece.__bound__ is not None:
             raise AuthoringError(f"ctx.launch({piece!r}): make the piece in the call, as in ctx.launch(Job(...))")
@@ -336,7 +347,7 @@ class Pieces:
             home = known  # An attempt before this one launched it, or a program names it: they have the same piece.
             is_opened = known in self._kept and not known.is_launched
         else:
-            home = self._homes[space.name, name] = Home(
+            home = self._homes[space.name, name] = PieceInstance(
                 self, space, type(piece), name, id, inputs=dict(piece.__inputs__)
             )
             is_opened = False
@@ -348,7 +359,7 @@ class Pieces:
         event.launched.append((home, after_commit))
         return home.facet("session", event.user, event.session).piece  # type: ignore[return-value]
 
-    def unlaunch(self, home: Home) -> None:
+    def unlaunch(self, home: PieceInstance) -> None:
         """The attempt that launched it failed. I10: it does not run here for that; what somebody opened goes on."""
         if home.is_launched:
             # What it was given is known by the record of whoever launches it, as its name is.
@@ -356,7 +367,7 @@ class Pieces:
             home.stop()
             home.is_launched = True
 
-    def follow(self, facet: Facet, link: Link) -> Any:
+    def follow(self, facet: ScopedView, link: Link) -> Any:
         """The handle or the piece that a link points at."""
         space = facet.home.space if link.space is None else self.core.space(link.space)
         id, colon, stored = link.id.rpartition(":")

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from headwater.cells.codec_base import TypeCodec
     from headwater.pieces.declarations import ResourceMember
     from headwater.runtime.api.space import Space
-    from headwater.runtime.channel.backend import Attachment
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.channel.backend import Backend
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.pieces.view import ScopedView
 
 
 CLAIM_US: Final = 30_000_000
@@ -58,7 +58,7 @@ class Worker:
 
     __slots__ = ("_is_only", "_life", "name")
 
-    def __init__(self, attachment: Attachment, origin: str) -> None:
+    def __init__(self, attachment: Backend, origin: str) -> None:
         # An attachment need not know: then its runtime is one of any number, here and elsewhere.
         self._life: str = getattr(attachment, "life", "")
         self._is_only: bool = getattr(attachment, "is_only", False)
@@ -93,12 +93,12 @@ class Result(Model):
     has_value: bool = False
 
 
-class Resource_(Resource[T_co], Generic[T_co]):
+class ResourceHandle(Resource[T_co], Generic[T_co]):
     """The handle of a resource for one facet."""
 
     __slots__ = ("_fetching",)
 
-    def __init__(self, fetching: Fetching) -> None:
+    def __init__(self, fetching: Fetch) -> None:
         core = fetching.pieces.core
         super().__init__(core, fetching.wanted.document, codec_for(str))
         self._fetching = fetching
@@ -127,7 +127,7 @@ class Resource_(Resource[T_co], Generic[T_co]):
         self._fetching.renew()
 
 
-class Fetching:
+class Fetch:
     """One resource of one facet: what is wanted, what is stored, and the work that is under way."""
 
     __slots__ = (
@@ -144,7 +144,7 @@ class Fetching:
         "wanted",
     )
 
-    def __init__(self, pieces: Pieces, facet: Facet, member: ResourceMember) -> None:
+    def __init__(self, pieces: PieceRegistry, facet: ScopedView, member: ResourceMember) -> None:
         self.pieces = pieces
         self._facet = facet
         self._member = member
@@ -172,12 +172,12 @@ class Fetching:
         )
 
     @property
-    def home(self) -> Home:
+    def home(self) -> PieceInstance:
         return self._facet.home
 
-    def made_anew(self) -> Fetching:
+    def made_anew(self) -> Fetch:
         """The one that the facet has now."""
-        handle: Resource_[Any] = self._facet.handle(self._member)
+        handle: ResourceHandle[Any] = self._facet.handle(self._member)
         return handle._fetching
 
     @property
@@ -398,8 +398,8 @@ class Resources:
 
     __slots__ = ("_pieces",)
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
 
-    def handle(self, facet: Facet, member: ResourceMember) -> Resource[Any]:
-        return Resource_(Fetching(self._pieces, facet, member))
+    def handle(self, facet: ScopedView, member: ResourceMember) -> Resource[Any]:
+        return ResourceHandle(Fetch(self._pieces, facet, member))

@@ -27,11 +27,11 @@ from headwater.pieces.handles import Computed
 from headwater.pieces.names import document_id
 from headwater.replica.document import Document
 from headwater.runtime.channel.sessions import called
-from headwater.runtime.pieces.inputs import Narrow
+from headwater.runtime.pieces.inputs import OtherScopeHandle
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Context, Piece
-    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.instance import PieceInstance
 
 _OWN = (GivenMember, HandlerMember, EachMember, ChildMember)
 """Members whose handle depends on who looks, whatever their scope."""
@@ -41,12 +41,12 @@ _COMPUTED = (ComputedMember, FoldMember, ResourceMember)
 """Members whose value is made by a node, and may be one for each session."""
 
 
-class Facet:
+class ScopedView:
     """What a piece's members are for one run."""
 
     __slots__ = ("__weakref__", "_recorded", "handles", "home", "piece", "scope", "session", "user")
 
-    def __init__(self, home: Home, scope: Scope, user: str, session: str) -> None:
+    def __init__(self, home: PieceInstance, scope: Scope, user: str, session: str) -> None:
         self.home = home
         self.scope = scope
         self.user = user
@@ -98,7 +98,7 @@ class Facet:
         if isinstance(member, _OWN) or member.scope == self.scope:
             return home.make(self, member)
         if SCOPES.index(member.scope) > SCOPES.index(self.scope):
-            return Narrow(home, member)
+            return OtherScopeHandle(home, member)
         return home.facet(member.scope, self.user, self.session).handle(member)
 
     def _again(self, member: Declaration) -> Computed[Any]:
@@ -122,12 +122,12 @@ class Facet:
         home = self.home.successor()
         return None if home is None else home.facet(self.scope, self.user, self.session).handle(member)
 
-    def kept_now(self) -> Facet:
+    def kept_now(self) -> ScopedView:
         """Inside a run: the child that is kept now in the place of one that is over, or this piece."""
         home = self.home.successor() if self.home.is_stopped else None
         return self if home is None else home.facet(self.scope, self.user, self.session)
 
-    def seen_in(self, home: Home, scope: Scope | None = None) -> Facet:
+    def seen_in(self, home: PieceInstance, scope: Scope | None = None) -> ScopedView:
         """Another piece, for the same user and window."""
         pieces, here = self.home.pieces, self.home.space.name
         session = pieces.windows.there(here, home.space.name, self.user, self.session)

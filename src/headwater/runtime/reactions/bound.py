@@ -34,13 +34,13 @@ from headwater.reactions.retry_rules import Rules
 from headwater.runtime.events.event import Event
 from headwater.runtime.pieces.context import EPOCH
 from headwater.runtime.pieces.links import pulled
-from headwater.runtime.writing.attempt import Effort
+from headwater.runtime.writing.attempt import WriteAttempt
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Piece
     from headwater.runtime.core.local_space import LocalSpace
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 AGAIN: Final = Backoff.exponential(base_ms=100, max_ms=5_000, jitter=0.5)
 """After a handler's conflicts, or while too many events wait for it."""
@@ -81,7 +81,12 @@ class BoundReaction:
     )
 
     def __init__(
-        self, pieces: Pieces, space: LocalSpace, cls: type[Piece], member: ReactionMember, threads: Executor | None
+        self,
+        pieces: PieceRegistry,
+        space: LocalSpace,
+        cls: type[Piece],
+        member: ReactionMember,
+        threads: Executor | None,
     ) -> None:
         self._pieces = pieces
         self._space = space
@@ -163,7 +168,7 @@ class BoundReaction:
             "delivery", self._space.name, self.name, record.seq, record.ordinal, record.source, record.emitted_us
         )
 
-    async def _home(self, id: str) -> Home:
+    async def _home(self, id: str) -> PieceInstance:
         """The piece that emitted a record; a child by whoever keeps it."""
         known = self._pieces.known(self._space.name, id)
         if known is not None and not known.is_stopped:
@@ -198,7 +203,7 @@ class BoundReaction:
             else:
                 return
 
-    def _event(self, home: Home, batch: Batch, result: Any, number: int) -> Event:
+    def _event(self, home: PieceInstance, batch: Batch, result: Any, number: int) -> Event:
         member, last = self._member.then, batch.records[-1]
         assert isinstance(member, HandlerMember)
         stream = home.place(member)
@@ -213,7 +218,7 @@ class BoundReaction:
             user="",
             session="",
             minted_us=self._pieces.core.clock.now_us(),
-            effort=Effort(member.retries),
+            effort=WriteAttempt(member.retries),
             delivers=(
                 batch.hold,
                 Delivered(batch.hold.reaction, batch.hold.key, last.seq, last.ordinal, not batch.is_last),

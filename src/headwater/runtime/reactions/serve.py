@@ -18,7 +18,7 @@ from headwater.protocol.reactions import Reactions as ReactionStates
 from headwater.reactions.drain import Drain, Pace, subscribe
 from headwater.reactions.port import ASK_BACKOFF, DEFAULT_LANE, declaration, is_refusal
 from headwater.reactions.traces import Attempt, OnTrace, Trace, Unheard
-from headwater.runtime.channel.backend import Remote
+from headwater.runtime.channel.backend import RemoteServer
 from headwater.runtime.pieces.records import classes
 from headwater.runtime.reactions.bound import BoundReaction, reaction_name, reactions_of
 from headwater.runtime.reactions.threads import Threads
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from headwater.pieces.piece import Piece
     from headwater.protocol.commit import Commit
     from headwater.replica.transaction import Transaction
-    from headwater.runtime.channel.channel import Attached
+    from headwater.runtime.channel.channel import EngineChannel
     from headwater.runtime.core.local_space import LocalSpace
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 
 ACCESS: Final = "access"
@@ -44,7 +44,7 @@ class SpaceDesk:
 
     __slots__ = ("_channel",)
 
-    def __init__(self, channel: Attached) -> None:
+    def __init__(self, channel: EngineChannel) -> None:
         self._channel = channel
 
     async def ask(self, question: Delivers) -> Delivering:
@@ -65,12 +65,12 @@ class SpaceDesk:
         return answer
 
 
-class Reacting:
+class ServedReactions:
     """The reactions of one runtime."""
 
     __slots__ = ("_declared", "_hears", "_known", "_pace", "_pieces", "_serving", "_threads", "is_on")
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
         self._serving: dict[str, Serving] = {}
         self._declared: set[tuple[str, type[Piece]]] = set()  # by session: another one may be of an older state
@@ -91,7 +91,7 @@ class Reacting:
         for serving in self._serving.values():
             serving.drain.is_terse = False
 
-    def attend(self, channel: Attached, space: LocalSpace) -> None:
+    def attend(self, channel: EngineChannel, space: LocalSpace) -> None:
         """A space is opened."""
         if self.is_on and space.name not in self._serving:
             serving = Serving(self, self._pieces, space, channel, self._pace, self._heard)
@@ -102,7 +102,7 @@ class Reacting:
         serving = self._serving.get(space)
         return None if serving is None else serving.drain
 
-    async def declare(self, home: Home) -> None:
+    async def declare(self, home: PieceInstance) -> None:
         """Before a handler of a class is called: its reactions hear of what it emits."""
         channel = self._pieces.runtime.channel(home.space.name)
         if channel is None:
@@ -127,7 +127,7 @@ class Reacting:
                 serving.drain.serve(reaction)
         self._declared.add((session, home.cls))
 
-    async def _is_heard(self, channel: Attached, reaction: BoundReaction) -> bool:
+    async def _is_heard(self, channel: EngineChannel, reaction: BoundReaction) -> bool:
         """Declare one, however often the disk fails. False: there is no connection. LoadError: it is refused."""
         failures = 0
         while channel.is_up():
@@ -142,7 +142,7 @@ class Reacting:
             failures += 1
         return False
 
-    def emits(self, home: Home, topic: str, transaction: Transaction) -> None:
+    def emits(self, home: PieceInstance, topic: str, transaction: Transaction) -> None:
         """A commit emits to a piece's topic, by whoever. If the space may not know who hears of that, it says so.
 
         C7: the record and that are on the disk together, or neither is.
@@ -156,7 +156,7 @@ class Reacting:
                 if reaction.topic == topic:
                     transaction.declared[reaction.name] = declaration(reaction)
 
-    def declared(self, home: Home, commit: Commit) -> None:
+    def declared(self, home: PieceInstance, commit: Commit) -> None:
         """A commit has landed, with what it declares: what is emitted next need not say it again."""
         channel = self._pieces.runtime.channel(home.space.name)
         if channel is not None:
@@ -214,10 +214,10 @@ class Serving:
 
     def __init__(
         self,
-        reacting: Reacting,
-        pieces: Pieces,
+        reacting: ServedReactions,
+        pieces: PieceRegistry,
         space: LocalSpace,
-        channel: Attached,
+        channel: EngineChannel,
         pace: Pace,
         hears: OnTrace,
     ) -> None:
@@ -232,7 +232,7 @@ class Serving:
         worker = f"{pieces.origin[:8]}"
         # What a commit gives away costs an attempt. Whoever stands still or is cut off is given nothing: that is known
         # of one that is in the engine's own process. All others claim.
-        is_near = not isinstance(pieces.runtime.attachment, Remote)
+        is_near = not isinstance(pieces.runtime.attachment, RemoteServer)
         self.drain = Drain(
             self._desk, (), clock=pieces.core.clock, worker=worker, pace=pace, on_trace=hears, leaves_open=is_near
         )

@@ -39,13 +39,13 @@ from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.persistence import Account
 
 if TYPE_CHECKING:
-    from headwater.replica.observation_queue import Runs
-    from headwater.runtime.pieces.instance import Home
+    from headwater.replica.observation_queue import ObservationQueue
+    from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.resume.resume import Resuming
 
 
 def decides(
-    codes: Codes, home: Home, users: tuple[str, ...], identity: str | None, generation: int | None = None
+    codes: Codes, home: PieceInstance, users: tuple[str, ...], identity: str | None, generation: int | None = None
 ) -> str:
     """A fingerprint of all that decides what runs of a piece besides what it reads. Empty: it cannot be known."""
     # fault+ fingerprint.clean_piece_ignores_code: return "whole"
@@ -89,7 +89,7 @@ def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
     return derive("code", *said)
 
 
-def awake(root: Home) -> tuple[str, ...] | None:
+def awake(root: PieceInstance) -> tuple[str, ...] | None:
     """If everything of a piece that anybody here demands is clean, and told as such: what has to be here nevertheless.
 
     That is what others have to find, since it writes more than its result; what waits for something outside; and what
@@ -117,7 +117,7 @@ def _writes_beside(node: Node) -> bool:
     return any("/" not in each.key.id.rpartition(":")[2] for each in node.outputs[1:])
 
 
-def _fetching(home: Home) -> Iterator[Key]:
+def _fetching(home: PieceInstance) -> Iterator[Key]:
     """The resources of a piece that somebody demands."""
     child = home.id if home.parent is not None else ""
     for facet in home.facets():
@@ -129,7 +129,7 @@ def _fetching(home: Home) -> Iterator[Key]:
                     yield (member.stored, child, "user" if is_users else "", facet.user if is_users else "")
 
 
-def _is_own(root: Home, node: Node, given: set[str], own: set[Node]) -> bool:
+def _is_own(root: PieceInstance, node: Node, given: set[str], own: set[Node]) -> bool:
     """Whether all that it read is the piece's own, or was given to it: its class and its inputs say what that is."""
     for spot in node.reads:
         if spot is not None:
@@ -149,7 +149,7 @@ def _is_told(node: Node, account: Account) -> bool:
     return bool(account.is_told if node.runs else node.as_of)
 
 
-def say(runs: Runs, root: Home, fingerprint: str, seq: int, awake: tuple[str, ...]) -> None:
+def say(runs: ObservationQueue, root: PieceInstance, fingerprint: str, seq: int, awake: tuple[str, ...]) -> None:
     """Tell the engine that a piece is clean as of a seq. No fingerprint: it is not, whatever was said before."""
     node = NodeKey(root.id, root.generation, WHOLE)
     runs.noted(encode_part(About(node, "", fingerprint)), encode_part(Footprint((), awake)), seq)
@@ -159,7 +159,7 @@ FAR: Final = 100
 """Commits after which it is said anew that a piece is clean, so that nobody has to look through more of them."""
 
 
-async def leave(resuming: Resuming, homes: list[Home]) -> None:
+async def leave(resuming: Resuming, homes: list[PieceInstance]) -> None:
     """Say which of some pieces are clean."""
     sleeping = resuming.sleeping
     spoken = {home.space.name: home for home in homes}.values()
@@ -190,7 +190,7 @@ async def leave(resuming: Resuming, homes: list[Home]) -> None:
         say(channel.driver.session.runs, home, fingerprint, seq, nodes or ())
 
 
-def _speaks(resuming: Resuming, home: Home) -> bool:
+def _speaks(resuming: Resuming, home: PieceInstance) -> bool:
     """Whether an engine can be told of a piece now."""
     channel = resuming.pieces.runtime.channel(home.space.name)
     return channel is not None and channel.is_up() and channel.driver.session.runs.is_on

@@ -40,7 +40,7 @@ from headwater.replica.feed import Kind, Notification
 from headwater.replica.replica import Replica
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.pieces.identity import Key, Part
+from headwater.runtime.pieces.identity import Key, NodeIdentity
 from headwater.runtime.pieces.records import RECORD, Record, class_named
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import Codes, about, owner_of
@@ -50,8 +50,8 @@ from headwater.scheduler.persistence import standing_on
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 
 Read = Callable[[str, DocKey], MaybeValue]
@@ -99,9 +99,9 @@ _DERIVED: Final = (ComputedMember, MaterializerMember, EachMember, ChildMember, 
 class Stood:
     """A node that something is known of, as the program has it today."""
 
-    home: Home
+    home: PieceInstance
     node: Node
-    part: Part
+    part: NodeIdentity
     said: About  # which one it is, and what its code does
     observed: Observed
     is_kept: bool  # whether what it keeps, such as its rows or its child, comes back without a run
@@ -112,12 +112,12 @@ class Standing(Resuming):
 
     __slots__ = ("_is_making", "_named", "_never", "_tables", "_to_restore", "codes", "keepers", "missing", "stood")
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: PieceRegistry) -> None:
         super().__init__(pieces, None)
         self.codes = Codes()
         self._to_restore: deque[Stood] = deque()
         self._is_making = False
-        self._named: dict[Home, None] = {}  # pieces of which nothing is known but what others read of them
+        self._named: dict[PieceInstance, None] = {}  # pieces of which nothing is known but what others read of them
         self._never = Document(DocKey(SPACE_SCOPE, "nothing runs here"), Replica())
         self._tables: dict[tuple[str, str], dict[Key, Observed]] = {}  # by space and piece
         self.stood: dict[tuple[str, str, Key], Stood] = {}
@@ -129,7 +129,7 @@ class Standing(Resuming):
     def is_quiet(self) -> bool:
         return True
 
-    def entered(self, home: Home, node: Node, spec: NodeSpec, part: Part | None) -> None:
+    def entered(self, home: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity | None) -> None:
         """A node was registered: it is held for good. If something is known of it, so is what it keeps."""
         self._pieces.core.scheduler.hold(node, self._never)
         if part is None:
@@ -187,7 +187,7 @@ class Standing(Resuming):
         finally:
             self._is_making = False
 
-    def left(self, home: Home, member: str, here: Container[str]) -> None:
+    def left(self, home: PieceInstance, member: str, here: Container[str]) -> None:
         """Nobody asks what is not there any more."""
 
     def has_makers(self, stood: Stood) -> bool:
@@ -220,7 +220,7 @@ class Standing(Resuming):
             if (space.name, piece, key) not in self.stood:
                 self.missing.setdefault((space.name, piece, key), why or "nothing in this program is it any more")
 
-    def _put_up_from(self, root: Home, table: Mapping[Key, Observed]) -> None:
+    def _put_up_from(self, root: PieceInstance, table: Mapping[Key, Observed]) -> None:
         by_child: dict[str, list[Key]] = {}
         for key in table:
             by_child.setdefault(key[1].partition(BETWEEN)[0], []).append(key)
@@ -231,7 +231,7 @@ class Standing(Resuming):
                 self._make(home, key)
             waiting += home.children()
 
-    def _make(self, home: Home, key: Key) -> None:
+    def _make(self, home: PieceInstance, key: Key) -> None:
         """Have the node of a member here, as whoever first uses its handle has it."""
         stored, _, scope, principal = key
         member = self._member(home, stored)
@@ -243,11 +243,11 @@ class Standing(Resuming):
         except HeadwaterError as error:
             self.missing[home.space.name, home.root.id, key] = str(error)
 
-    def _member(self, home: Home, stored: str) -> Declaration | None:
+    def _member(self, home: PieceInstance, stored: str) -> Declaration | None:
         """The member that a node is of: itself, its rows or its elements."""
         return home.outline.get(stored) or home.outline.get(stored.removesuffix(" row").removesuffix("/elements"))
 
-    def _show(self, home: Home, member: EffectMember, identity: str, user: str) -> None:
+    def _show(self, home: PieceInstance, member: EffectMember, identity: str, user: str) -> None:
         """The node of an effect, for whom it ran. It is put up here because one that is shown would be wanted."""
         facet = home.facet("session", user, "")
         home.register(
@@ -261,7 +261,7 @@ class Standing(Resuming):
                 debounce_ms=member.debounce_ms,
                 throttle_ms=member.throttle_ms,
             ),
-            Part(member=member.stored, code=member.stored, scope=f"{RUNTIME}{identity}", principal=user),
+            NodeIdentity(member=member.stored, code=member.stored, scope=f"{RUNTIME}{identity}", principal=user),
         )
 
 

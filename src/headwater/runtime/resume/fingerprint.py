@@ -30,15 +30,15 @@ from headwater.pieces.piece import Piece
 from headwater.protocol.observations import About, NodeKey
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.pieces.code_versions import described, with_children
-from headwater.runtime.pieces.identity import KEYS, Part, row_of, with_kinds
-from headwater.runtime.pieces.inputs import HANDLER, Narrow, written
+from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of, with_kinds
+from headwater.runtime.pieces.inputs import HANDLER, OtherScopeHandle, written
 from headwater.runtime.pieces.records import RECORD, class_named
 from headwater.runtime.resume.writers import DERIVED
 
 if TYPE_CHECKING:
     from headwater.runtime.core.local_space import LocalSpace
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.scheduler.node import Node
     from headwater.scheduler.registry import NodeSpec
 
@@ -64,7 +64,7 @@ class Defaults:
         self._members.clear()
         self._maker = Fingerprinter()
 
-    def of_reads(self, pieces: Pieces, reads: Iterable[tuple[str, DocKey]]) -> str | None:
+    def of_reads(self, pieces: PieceRegistry, reads: Iterable[tuple[str, DocKey]]) -> str | None:
         """How some documents are declared, each named with its space. None: that is not known here."""
         # fault+ fingerprint.declarations_ignored: return ""
         found: list[str] = []
@@ -76,7 +76,7 @@ class Defaults:
                 found.append(f"{space}/{doc_text(doc)} {said}")
         return derive("defaults", *sorted(found)) if found else ""
 
-    def _of_document(self, pieces: Pieces, space: LocalSpace, doc: DocKey) -> str | None:
+    def _of_document(self, pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> str | None:
         id, stored = owner_of(doc)
         if not id:
             return ""
@@ -114,7 +114,7 @@ class Defaults:
         codec: Any = outline.codec(member)
         return f"{member.kind} {types} {_default(codec.encode(member.default), codec.expected)}"
 
-    def _class(self, pieces: Pieces, space: LocalSpace, id: str) -> tuple[bool, type[Piece] | None]:
+    def _class(self, pieces: PieceRegistry, space: LocalSpace, id: str) -> tuple[bool, type[Piece] | None]:
         """Whether it is known here of which class a piece is, and which that is. None: of none that is imported."""
         home = pieces.known(space.name, id)
         if home is not None:
@@ -133,7 +133,7 @@ class Defaults:
             self._classes[space.name, id] = cls
         return True, cls
 
-    async def arrived(self, home: Home, docs: Iterable[DocKey], late_us: int) -> None:
+    async def arrived(self, home: PieceInstance, docs: Iterable[DocKey], late_us: int) -> None:
         """Have it known here of which classes the pieces are that have some documents of its space."""
         pieces, space = home.pieces, home.space
         ids = dict.fromkeys([owner_of(doc)[0].partition(SEPARATOR)[0] for doc in docs])
@@ -148,7 +148,7 @@ class Defaults:
             space.let_be(record)
 
 
-async def _have_here(home: Home, records: list[Document], late_us: int) -> None:
+async def _have_here(home: PieceInstance, records: list[Document], late_us: int) -> None:
     """Wait until records of the space of a piece are here, or will not come, or it is too late."""
     core = home.pieces.core
     for record in records:
@@ -164,7 +164,7 @@ def owner_of(doc: DocKey) -> tuple[str, str]:
     return (id, stored) if colon and stored != RECORD else ("", "")
 
 
-def _record(pieces: Pieces, space: LocalSpace, id: str) -> Document:
+def _record(pieces: PieceRegistry, space: LocalSpace, id: str) -> Document:
     return space.document(document_id(id, RECORD))
 
 
@@ -179,13 +179,13 @@ def _default(value: MaybeValue, expected: str) -> str:
 # ---- inputs ----------------------------------------------------------------------------------------------
 
 
-def given_to(home: Home) -> str | None:
+def given_to(home: PieceInstance) -> str | None:
     """What a piece was given, as text. None: that is not known here."""
     if not home.outline.of(GivenMember):
         return ""
     pieces = home.pieces
     if home.inputs is not None:
-        narrow = [each.place() for each in home.inputs.values() if isinstance(each, Narrow)]
+        narrow = [each.place() for each in home.inputs.values() if isinstance(each, OtherScopeHandle)]
         if None in narrow:
             return None
         # What is no member of a piece has its default from whoever made the handle.
@@ -205,7 +205,7 @@ def given_to(home: Home) -> str | None:
     return f"{digest(value.get('inputs', {}))} "
 
 
-async def have_given(home: Home, late_us: int) -> None:
+async def have_given(home: PieceInstance, late_us: int) -> None:
     """Have the record of a piece here if nothing else says what the piece was given: it was not opened, only named."""
     if home.inputs is None and home.outline.of(GivenMember):
         record = _record(home.pieces, home.space, home.id)
@@ -213,14 +213,14 @@ async def have_given(home: Home, late_us: int) -> None:
         home.space.let_be(record)
 
 
-def inputs_of(home: Home) -> Iterator[tuple[str, DocKey]]:
+def inputs_of(home: PieceInstance) -> Iterator[tuple[str, DocKey]]:
     """The documents that a piece was given, each with its space."""
     pieces = home.pieces
     if home.inputs is not None:
         for each in home.inputs.values():
             if isinstance(each, Input):
                 yield pieces.core.space_of(each.document).name, each.document.key
-            elif isinstance(each, Narrow) and (place := each.place()) is not None:
+            elif isinstance(each, OtherScopeHandle) and (place := each.place()) is not None:
                 yield home.space.name, DocKey("space", place)  # Whoever reads it: it is the same member.
         return
     value: Any = pieces.records.cell(home.space, home.id).document.value
@@ -303,7 +303,7 @@ class Codes:
         self.defaults.forget()
 
 
-def about(codes: Codes, home: Home, node: Node, spec: NodeSpec, part: Part, generation: int) -> About:
+def about(codes: Codes, home: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity, generation: int) -> About:
     """What is the same in every run of a node."""
     member, child, scope, principal = part.key(home)
     root = home.root
@@ -321,7 +321,7 @@ def about(codes: Codes, home: Home, node: Node, spec: NodeSpec, part: Part, gene
     return About(key, kind, fingerprint, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}")
 
 
-def _place(home: Home, part: Part, key: DocKey, path: Path = ()) -> str:
+def _place(home: PieceInstance, part: NodeIdentity, key: DocKey, path: Path = ()) -> str:
     """Where a result goes, seen from its node: the same for all rows of an `each`, and in all pieces of a class.
 
     What the node is called says the rest, so that nothing is lost. What is said of ten thousand rows is stored once.

@@ -36,10 +36,10 @@ from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.persistence import Held
 
 if TYPE_CHECKING:
-    from headwater.runtime.channel.channel import Attached
+    from headwater.runtime.channel.channel import EngineChannel
     from headwater.runtime.core.local_space import LocalSpace
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.resume.lookup import Phase
 
 
@@ -55,17 +55,19 @@ class Mirroring:
 
     __slots__ = ("_is_sure", "_pieces", "_to_tell", "_under_way")
 
-    def __init__(self, pieces: Pieces, is_sure: Callable[[], bool]) -> None:
+    def __init__(self, pieces: PieceRegistry, is_sure: Callable[[], bool]) -> None:
         self._pieces = pieces
         self._is_sure = is_sure  # nothing waits to be told again of what nodes read elsewhere
-        self._to_tell: dict[Home, None] = {}  # pieces that read other documents elsewhere than their mirrors say
-        self._under_way: list[Attached] = []  # of those that are telling it, each once
+        self._to_tell: dict[
+            PieceInstance, None
+        ] = {}  # pieces that read other documents elsewhere than their mirrors say
+        self._under_way: list[EngineChannel] = []  # of those that are telling it, each once
 
     def is_done(self) -> bool:
         """No mirror is due, unless the network holds it up."""
         return not any(channel.is_up() for channel in self._under_way)
 
-    def changed(self, root: Home) -> None:
+    def changed(self, root: PieceInstance) -> None:
         """A node of a piece reads other documents of other spaces than before."""
         if root in self._to_tell or self._pieces.runtime.tasks.is_closed:
             return
@@ -76,7 +78,7 @@ class Mirroring:
         self._under_way.append(channel)
         self._pieces.runtime.tasks.begin(self._tell(root, channel), f"mirrors of {root!r}")
 
-    async def _tell(self, root: Home, channel: Attached) -> None:
+    async def _tell(self, root: PieceInstance, channel: EngineChannel) -> None:
         try:
             runtime = self._pieces.runtime
             await runtime.tasks.until(self._is_due, round(runtime.policy.answer_ms * 1_000))
@@ -96,12 +98,12 @@ class Mirroring:
             and all(channel.is_durable() or not channel.is_up() for channel in self.channels())
         )
 
-    def channels(self) -> list[Attached]:
+    def channels(self) -> list[EngineChannel]:
         """Those of all spaces that are open here."""
         found = [self._pieces.runtime.channel(space.name) for space in self._pieces.core.spaces()]
         return [channel for channel in found if channel is not None]
 
-    async def say(self, root: Home, channel: Attached, spaces: Iterable[str]) -> set[str]:
+    async def say(self, root: PieceInstance, channel: EngineChannel, spaces: Iterable[str]) -> set[str]:
         """Say in these spaces what the nodes of a piece read there. Answers where that is noted."""
         found = await self._read_elsewhere(root.id, channel)
         if found is None:
@@ -121,7 +123,9 @@ class Mirroring:
         answers = await asyncio.gather(*[noted(name) for name in names])
         return {name for name, is_noted in zip(names, answers, strict=True) if is_noted}
 
-    async def _read_elsewhere(self, piece: str, channel: Attached) -> tuple[dict[tuple[str, str], Docs], int] | None:
+    async def _read_elsewhere(
+        self, piece: str, channel: EngineChannel
+    ) -> tuple[dict[tuple[str, str], Docs], int] | None:
         """What the nodes of a piece read, by space and branch, and as of which seq that is all. None: not known."""
         docs: dict[tuple[str, str], Docs] = {}
         at, after = None, None
@@ -139,7 +143,7 @@ class Mirroring:
         return None
 
 
-async def up(pieces: Pieces, name: str) -> Attached | None:
+async def up(pieces: PieceRegistry, name: str) -> EngineChannel | None:
     """Who speaks for a space, once there is a connection. None: there is none in time."""
     try:
         space = pieces.core.space(name)
@@ -153,7 +157,7 @@ async def up(pieces: Pieces, name: str) -> Attached | None:
     return channel if channel.is_up() else None
 
 
-async def answered(pieces: Pieces, channel: Attached, question: Looks) -> object:
+async def answered(pieces: PieceRegistry, channel: EngineChannel, question: Looks) -> object:
     """What a space says, once what it speaks of is here. None: it does not say it, or not in time."""
     told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
@@ -193,7 +197,9 @@ class Known:
     held: dict[ForeignRead, int] = field(default_factory=dict)  # those that hold, each as of a seq of its space
     written: set[ForeignRead] = field(default_factory=set)  # those that do not
     documents: list[Document] = field(default_factory=list)  # what was read, until those who read it are back
-    homes: list[Home] = field(default_factory=list)  # who has the documents; kept until the nodes that read them are
+    homes: list[PieceInstance] = field(
+        default_factory=list
+    )  # who has the documents; kept until the nodes that read them are
 
     def add(self, more: Known) -> None:
         """Some spaces were asked again."""
@@ -208,7 +214,7 @@ class Elsewhere:
 
     __slots__ = ("_pieces", "_unsure", "mirroring")
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
         self._unsure: dict[Node, None] = {}  # what they read elsewhere had no verdict yet when they ran
         self.mirroring = Mirroring(pieces, lambda: not self._unsure)
@@ -250,7 +256,7 @@ class Elsewhere:
 
     # ---- coming back ---------------------------------------------------------------------------------
 
-    async def ask(self, root: Home, channel: Attached, observed: Iterable[Observed]) -> Known:
+    async def ask(self, root: PieceInstance, channel: EngineChannel, observed: Iterable[Observed]) -> Known:
         """Whether what nodes of a piece read elsewhere would be admitted there now. The mirrors are seen to first."""
         known = Known()
         reads: dict[str, dict[ForeignRead, None]] = {}

@@ -69,7 +69,7 @@ from headwater.protocol.observations import (
     whose_record,
 )
 from headwater.replica.document import NOT_HERE, Document
-from headwater.runtime.channel.backend import Embedded
+from headwater.runtime.channel.backend import LocalDirectory
 from headwater.runtime.pieces.code_versions import with_children
 from headwater.runtime.pieces.handles import show, shown_as
 from headwater.runtime.pieces.identity import Key, named, row_of
@@ -79,10 +79,10 @@ from headwater.scheduler.introspection.causes import ASLEEP, Explanation
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 
 if TYPE_CHECKING:
-    from headwater.runtime.channel.channel import Attached
+    from headwater.runtime.channel.channel import EngineChannel
     from headwater.runtime.core.local_space import LocalSpace
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.resume.lookup import Phase
     from headwater.runtime.resume.resume import Resuming
 
@@ -116,7 +116,7 @@ class AtOnce:
 
     # ---- falling asleep ------------------------------------------------------------------------------
 
-    async def opened(self, home: Home, user: str) -> bool:
+    async def opened(self, home: PieceInstance, user: str) -> bool:
         """Have a piece asleep that is about to be opened. False: its record has to be looked at."""
         sleeping = self._sleeping
         if not self._may_be(home) or (followed := await sleeping.known(home)) is None:
@@ -130,7 +130,7 @@ class AtOnce:
         sleeping.falls_asleep(followed, home, known)
         return True
 
-    def _may_be(self, home: Home) -> bool:
+    def _may_be(self, home: PieceInstance) -> bool:
         """Whether nothing of it is here, and its class says all that decides what it is."""
         if home.phase is not None or home.is_new or home.is_open or home.generation or home.inputs is not None:
             return False
@@ -139,7 +139,7 @@ class AtOnce:
         record = home.space.replica.documents.get(generation_of(home.id)[0])
         return record is None or (record.value is NOT_HERE and not record.layers)
 
-    def _known(self, followed: Followed, home: Home, user: str) -> WholePiece | None:
+    def _known(self, followed: Followed, home: PieceInstance, user: str) -> WholePiece | None:
         known = (followed.wholes or {}).get(home.id)
         if known is None or not known.generation:
             return None  # Its record was written since.
@@ -155,7 +155,7 @@ class AtOnce:
         """Wait until everything that is written by now was looked at. False: nobody does, or can be asked."""
         resuming = self._sleeping.resuming
         attachment = resuming.pieces.runtime.attachment
-        newest = attachment.newest(followed.local.name) if isinstance(attachment, Embedded) else None
+        newest = attachment.newest(followed.local.name) if isinstance(attachment, LocalDirectory) else None
         if newest is None:
             newest = await self._newest(followed)
         if newest is None or not followed.channel.is_up():
@@ -191,7 +191,7 @@ class AtOnce:
 
     # ---- cells ---------------------------------------------------------------------------------------
 
-    async def here(self, home: Home) -> None:
+    async def here(self, home: PieceInstance) -> None:
         """The cells that are kept here for it have arrived, or will not."""
         missing = [document for document in home.held if document.value is NOT_HERE]
         followed = self._sleeping.of(home)
@@ -205,7 +205,7 @@ class AtOnce:
         loads.docs.update(dict.fromkeys(missing))
         await asyncio.shield(loads.over)
 
-    def _load(self, followed: Followed, loads: Loads, first: Home) -> None:
+    def _load(self, followed: Followed, loads: Loads, first: PieceInstance) -> None:
         followed.loads = None
         local, core = followed.local, self._sleeping.resuming.pieces.core
         self._look_ahead(followed, loads, first)
@@ -222,7 +222,7 @@ class AtOnce:
         waiting = asyncio.get_running_loop().create_task(core.observing.until(are_here))
         waiting.add_done_callback(lambda task: _over(followed, loads, task))
 
-    def _look_ahead(self, followed: Followed, loads: Loads, first: Home) -> None:
+    def _look_ahead(self, followed: Followed, loads: Loads, first: PieceInstance) -> None:
         """Those of pieces like it that come next, twice as many each time."""
         places, wholes = followed.places, followed.wholes or {}
         if followed.ahead < 0 or not first.held:
@@ -259,11 +259,11 @@ class Followed:
     """One space: which of its pieces sleep here, and how far the log was looked through for them."""
 
     local: LocalSpace
-    channel: Attached
+    channel: EngineChannel
     through: int = 0
     newest: int = 0  # a commit that wrote what nodes read
     wholes: dict[str, WholePiece] | None = None  # those that were not opened here yet
-    homes: dict[str, Home] = field(default_factory=dict)
+    homes: dict[str, PieceInstance] = field(default_factory=dict)
     waking: int = 0  # how much of what was written is being looked at
     is_looking: bool = False
     task: asyncio.Task[None] | None = None  # what looks through it
@@ -289,21 +289,21 @@ class Followed:
         return self.through >= self.last and not self.local.replica.pending.waiting()
 
 
-async def have_awake(resuming: Resuming, root: Home, names: tuple[str, ...]) -> list[Node] | None:
+async def have_awake(resuming: Resuming, root: PieceInstance, names: tuple[str, ...]) -> list[Node] | None:
     """The nodes of a sleeping piece that what is known of all of it does not speak for. None: they cannot be had."""
     found = [named(name) for name in names]
     # Those that keep rows come first, with all of them.
     return await _registered(resuming, root, dict.fromkeys(sorted(found, key=lambda key: key[0].endswith(row_of("")))))
 
 
-async def brought(resuming: Resuming, root: Home, found: dict[Key, Observed], seq: int) -> list[Node] | None:
+async def brought(resuming: Resuming, root: PieceInstance, found: dict[Key, Observed], seq: int) -> list[Node] | None:
     """These nodes of a piece, registered; each then comes back, or runs. None: not all can be had by themselves."""
     await resuming.have_classes(root, found.values())
     return await _registered(resuming, root, {key: (observed, seq) for key, observed in found.items()})
 
 
 async def _registered(
-    resuming: Resuming, root: Home, found: Mapping[Key, tuple[Observed, int] | None]
+    resuming: Resuming, root: PieceInstance, found: Mapping[Key, tuple[Observed, int] | None]
 ) -> list[Node] | None:
     phase = root.phase
     assert phase is not None
@@ -321,7 +321,7 @@ async def _registered(
 
 
 async def _nodes(
-    resuming: Resuming, root: Home, phase: Phase, found: Mapping[Key, tuple[Observed, int] | None]
+    resuming: Resuming, root: PieceInstance, phase: Phase, found: Mapping[Key, tuple[Observed, int] | None]
 ) -> list[Node] | None:
     rows: dict[Key, None] = {}
     for member, child, _, _ in found:
@@ -353,13 +353,13 @@ async def _nodes(
     return nodes
 
 
-def _of_row(root: Home, home_id: str, stored: str, text: str) -> list[Key]:
+def _of_row(root: PieceInstance, home_id: str, stored: str, text: str) -> list[Key]:
     """The coordinator of a row, and the row itself."""
     child = "" if home_id in ("", root.id) else home_id
     return [(stored, child, "", ""), (row_of(stored), f"{child}{BETWEEN}{text}" if text else child, "", "")]
 
 
-def _above(root: Home, id: str) -> list[tuple[str, str, str]] | None:
+def _above(root: PieceInstance, id: str) -> list[tuple[str, str, str]] | None:
     """The rows that lead to a child: for each the piece that keeps it, the member and the key. None: it is too long."""
     found: list[tuple[str, str, str]] = []
     parent = root.id
@@ -377,11 +377,11 @@ def _above(root: Home, id: str) -> list[tuple[str, str, str]] | None:
     return found
 
 
-def _node(root: Home, key: Key) -> Node | None:
+def _node(root: PieceInstance, key: Key) -> Node | None:
     """The node with a name, whatever leads to it included. None: it is not to be had by itself."""
     stored, child, scope, principal = key
     home_id, _, text = child.partition(BETWEEN)
-    home: Home | None = root
+    home: PieceInstance | None = root
     for parent, name, at in (_above(root, home_id) or []) if home_id else []:
         keeper = root if parent == root.id else root.pieces.known(root.space.name, parent)
         row = None if keeper is None else _row(keeper, name, at)
@@ -409,7 +409,7 @@ def _node(root: Home, key: Key) -> Node | None:
     return next((each for each in document.writers if isinstance(each, Node) and each.outputs[0] is document), None)
 
 
-def _row(home: Home, stored: str, text: str) -> tuple[Home | None, Node | None] | None:
+def _row(home: PieceInstance, stored: str, text: str) -> tuple[PieceInstance | None, Node | None] | None:
     """The child of a row, and its node."""
     member = home.outline.get(stored)
     if not isinstance(member, (EachMember, ChildMember)):
@@ -418,7 +418,7 @@ def _row(home: Home, stored: str, text: str) -> tuple[Home | None, Node | None] 
     return None if row is None else (row.child, row.node)
 
 
-def _effect(home: Home, member: EffectMember, user: str) -> Node | None:
+def _effect(home: PieceInstance, member: EffectMember, user: str) -> Node | None:
     """The effect of the one whom the piece is open for."""
     for whose, session in home.opened_for():
         if whose == user:
@@ -450,7 +450,7 @@ class Sleeping:
     def resuming(self) -> Resuming:
         return self._resuming
 
-    def of(self, home: Home) -> Followed | None:
+    def of(self, home: PieceInstance) -> Followed | None:
         """What is followed for a piece."""
         return self._spaces.get(home.space.name)
 
@@ -459,7 +459,7 @@ class Sleeping:
 
     # ---- falling asleep ------------------------------------------------------------------------------
 
-    async def opening(self, home: Home, user: str) -> None:
+    async def opening(self, home: PieceInstance, user: str) -> None:
         """A piece is about to be opened. If all of it is known to be clean, it is opened asleep."""
         resuming = self._resuming
         if home.phase is not None or home.is_new or home.is_open or not home.generation:
@@ -477,7 +477,7 @@ class Sleeping:
         if resuming.pieces.records.cell(home.space, home.id).document.written <= known.as_of:
             self.falls_asleep(followed, home, known)
 
-    async def known(self, home: Home) -> Followed | None:
+    async def known(self, home: PieceInstance) -> Followed | None:
         """Have it known which pieces of its space were clean. None: that cannot be, or is nothing to this one."""
         resuming = self._resuming
         channel = resuming.pieces.runtime.channel(home.space.name)
@@ -495,7 +495,7 @@ class Sleeping:
             await resuming.pieces.core.observing.until(lambda: not followed.is_looking)
         return followed if channel.is_up() else None
 
-    def falls_asleep(self, followed: Followed, home: Home, known: WholePiece) -> None:
+    def falls_asleep(self, followed: Followed, home: PieceInstance, known: WholePiece) -> None:
         """A piece that is about to be opened was clean, and nothing that decides what runs of it differs since."""
         resuming = self._resuming
         if followed.wholes is not None:
@@ -620,7 +620,7 @@ class Sleeping:
                 else:  # All of them were too many: each is asked for by itself.
                     await self._wake(followed, home, since, made[id])
 
-    async def _woken(self, followed: Followed, home: Home, known: WholePiece) -> None:
+    async def _woken(self, followed: Followed, home: PieceInstance, known: WholePiece) -> None:
         try:
             if known.awake:
                 await self._bring(followed, home, await have_awake(self._resuming, home, known.awake))
@@ -630,13 +630,18 @@ class Sleeping:
             followed.waking -= 1
             self._resuming.pieces.core.observing.look()
 
-    def _made(self, home: Home, docs: list[DocKey]) -> tuple[DocKey, ...]:
+    def _made(self, home: PieceInstance, docs: list[DocKey]) -> tuple[DocKey, ...]:
         """Those of some documents that are made by nodes which are here."""
         found = [home.space.replica.documents.get(doc) for doc in docs]
         return tuple([each.key for each in found if each is not None and any(map(_is_result_of(each), each.writers))])
 
     async def _wake(
-        self, followed: Followed, home: Home, since: int, made: tuple[DocKey, ...] = (), met: Seen | None = None
+        self,
+        followed: Followed,
+        home: PieceInstance,
+        since: int,
+        made: tuple[DocKey, ...] = (),
+        met: Seen | None = None,
     ) -> None:
         """Bring back the nodes of a piece that were met, and whoever stands on them."""
         # fault+ resume.closed_piece_not_opened: return
@@ -645,7 +650,7 @@ class Sleeping:
         seen: set[Key] = set()
         await self._bring(followed, home, await self._found(home, met, seen), seen)
 
-    async def _found(self, home: Home, met: Seen | None, seen: set[Key]) -> list[Node] | None:
+    async def _found(self, home: PieceInstance, met: Seen | None, seen: set[Key]) -> list[Node] | None:
         """The nodes that an answer speaks of, as far as they were not seen. None: they cannot be had by themselves."""
         if not isinstance(met, Met) or not met.all:
             return None
@@ -656,7 +661,7 @@ class Sleeping:
         return await brought(self._resuming, home, found, met.seq) if len(seen) <= MOST_BROUGHT else None
 
     async def _bring(
-        self, followed: Followed, home: Home, nodes: list[Node] | None, seen: set[Key] | None = None
+        self, followed: Followed, home: PieceInstance, nodes: list[Node] | None, seen: set[Key] | None = None
     ) -> None:
         """Nodes of a sleeping piece are here: so is whoever stands on them, and wants them, before any of them runs."""
         scheduler, until = self._resuming.pieces.core.scheduler, self._resuming.waits_for(home)
@@ -682,7 +687,7 @@ class Sleeping:
 
     # ---- waking up -----------------------------------------------------------------------------------
 
-    async def roused(self, home: Home) -> None:
+    async def roused(self, home: PieceInstance) -> None:
         """Something is sent to a piece: its effects are here before it is handled, to show what comes of it."""
         root = home.root
         followed = self._spaces.get(root.space.name)
@@ -707,7 +712,7 @@ class Sleeping:
             found = self._showing[cls] = any(each.__schema__.of(EffectMember) for each in with_children(cls))
         return found
 
-    def fully(self, home: Home) -> None:
+    def fully(self, home: PieceInstance) -> None:
         """Have all of a piece here: it resumes node by node."""
         followed = self._spaces.get(home.space.name)
         if followed is None or followed.homes.pop(home.id, None) is None:
@@ -731,25 +736,25 @@ class Sleeping:
         for followed in self._spaces.values():
             self._all(followed)
 
-    def forget(self, home: Home) -> None:
+    def forget(self, home: PieceInstance) -> None:
         """It is not open here any more."""
         followed = self._spaces.get(home.space.name)
         if followed is not None and followed.homes.get(home.id) is home:
             del followed.homes[home.id]
             followed.roused.pop(home.id, None)
 
-    def has(self, home: Home) -> bool:
+    def has(self, home: PieceInstance) -> bool:
         followed = self._spaces.get(home.space.name)
         return followed is not None and followed.homes.get(home.id) is home
 
 
-def _is_here(root: Home) -> bool:
+def _is_here(root: PieceInstance) -> bool:
     """Whether nothing that is shown of a piece, or of its children, waits for anything."""
     is_known = root.phase is None or not (root.phase.asked or root.phase in root.pieces.resuming.under_way)
     return is_known and not any(each.waits() for each in homes_of(root))
 
 
-def _needed(root: Home) -> Iterator[Document]:
+def _needed(root: PieceInstance) -> Iterator[Document]:
     """What live nodes that came back would be held up for if they had to run, and what may still arrive of it."""
     why_not = root.pieces.core.why_not
     for node in nodes_of(root):
@@ -789,7 +794,7 @@ KINDS = {
 }
 
 
-def explained(pieces: Pieces, node: str) -> Explanation | None:
+def explained(pieces: PieceRegistry, node: str) -> Explanation | None:
     """What can be told of a node that is not here, by its id. None: it is of no piece that sleeps."""
     space, _, place = node.partition("/")
     id, _, stored = place.partition(" ")[0].rpartition(":")

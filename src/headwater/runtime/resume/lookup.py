@@ -18,13 +18,13 @@ from headwater.errors import HeadwaterError, LoadError
 from headwater.protocol.messages import Looks, Seen
 from headwater.protocol.observations import NodeKey, Observations, Observed, QueryNodes
 from headwater.replica.document import Document
-from headwater.runtime.pieces.identity import Key, Part
+from headwater.runtime.pieces.identity import Key, NodeIdentity
 from headwater.runtime.resume.foreign_reads import Known
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
-    from headwater.runtime.channel.channel import Attached
-    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.channel.channel import EngineChannel
+    from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.resume.resume import Resuming
 
 
@@ -55,9 +55,9 @@ class Batch:
 class Entered:
     """A node of a piece that was registered here."""
 
-    home: Home
+    home: PieceInstance
     node: Node
-    part: Part
+    part: NodeIdentity
     tries: int = 0  # how often it was asked again what it did
 
 
@@ -65,7 +65,7 @@ def key_of(node: NodeKey) -> Key:
     return (node.member, node.child, node.scope, node.principal)
 
 
-async def answered(channel: Attached, question: Looks) -> Seen | None:
+async def answered(channel: EngineChannel, question: Looks) -> Seen | None:
     """One answer. None: it cannot be had."""
     told: asyncio.Future[Seen | LoadError] = asyncio.get_running_loop().create_future()
     channel.driver.session.queries.look(question, lambda answer: None if told.done() else told.set_result(answer))
@@ -92,11 +92,11 @@ class Asking:
     def __init__(self, resuming: Resuming) -> None:
         self._resuming = resuming
 
-    def asleep(self, root: Home, as_of: int) -> Phase:
+    def asleep(self, root: PieceInstance, as_of: int) -> Phase:
         """The phase of a piece all of which was clean at a seq: it is over, and nothing was asked for."""
         return Phase(self._resuming.waits_for(root), generation=root.generation, is_over=True, as_of=as_of)
 
-    def ask_for(self, root: Home, phase: Phase, channel: Attached, entered: Entered) -> None:
+    def ask_for(self, root: PieceInstance, phase: Phase, channel: EngineChannel, entered: Entered) -> None:
         """It waits until it is known what it last did. What is registered at the same time is asked for together."""
         batch = phase.batch
         if batch is None:
@@ -107,7 +107,7 @@ class Asking:
         batch.held.append(entered)
         self._resuming.pieces.core.scheduler.hold(entered.node, batch.document)
 
-    async def _ask_batch(self, root: Home, phase: Phase, batch: Batch) -> None:
+    async def _ask_batch(self, root: PieceInstance, phase: Phase, batch: Batch) -> None:
         core = self._resuming.pieces.core
         try:
             phase.batch = None
@@ -127,7 +127,7 @@ class Asking:
         core.scheduler.let_on(batch.document)
         core.request_tick()
 
-    async def known(self, root: Home, phase: Phase, keys: list[Key]) -> bool:
+    async def known(self, root: PieceInstance, phase: Phase, keys: list[Key]) -> bool:
         """Have what is known of some nodes at hand. False: it could not be asked."""
         channel = self._resuming.pieces.runtime.channel(root.space.name)
         wanted = [key for key in dict.fromkeys(keys) if key not in phase.table]
@@ -143,14 +143,14 @@ class Asking:
             await self.compare_elsewhere(root, phase, page.observed)
         return True
 
-    async def compare_elsewhere(self, root: Home, phase: Phase, observed: Iterable[Observed]) -> None:
+    async def compare_elsewhere(self, root: PieceInstance, phase: Phase, observed: Iterable[Observed]) -> None:
         """Ask other spaces whether the reads that these nodes made there still hold."""
         channel = self._resuming.pieces.runtime.channel(root.space.name)
         readers = [each for each in observed if each.foreign]
         if readers and channel is not None:
             phase.elsewhere.add(await self._resuming.elsewhere.ask(root, channel, readers))
 
-    async def answered(self, channel: Attached, question: Looks) -> Seen | None:
+    async def answered(self, channel: EngineChannel, question: Looks) -> Seen | None:
         """One answer, once the replica has reached what it speaks of. None: it cannot be had, or not in time."""
         try:
             runtime = self._resuming.pieces.runtime

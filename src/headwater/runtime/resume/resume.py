@@ -32,7 +32,7 @@ from headwater.protocol.observations import (
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
 from headwater.runtime.pieces.code_versions import with_children
-from headwater.runtime.pieces.identity import Part, row_of
+from headwater.runtime.pieces.identity import NodeIdentity, row_of
 from headwater.runtime.pieces.idle import nodes_of
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import Codes, about, have_given
@@ -43,13 +43,13 @@ from headwater.scheduler.node import Node, Remembered
 from headwater.scheduler.persistence import Account, standing_on
 
 if TYPE_CHECKING:
-    from headwater.runtime.channel.channel import Attached
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.channel.channel import EngineChannel
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.scheduler.registry import NodeSpec
 
 
-def members(root: Home, phase: Phase, channel: Attached) -> None:
+def members(root: PieceInstance, phase: Phase, channel: EngineChannel) -> None:
     """What is known of members that its class, or those of its children, have no more is to be forgotten."""
     for key, (observed, _) in [*phase.table.items()]:
         stored = key[0].removesuffix(row_of("")).partition("/")[0]
@@ -60,7 +60,7 @@ def members(root: Home, phase: Phase, channel: Attached) -> None:
             _gone(channel, root, observed.node)
 
 
-def left(home: Home, member: str, here: Container[str]) -> None:
+def left(home: PieceInstance, member: str, here: Container[str]) -> None:
     """An `each` found out which elements there are: what is known of others does not come back with their keys."""
     phase, channel = home.root.phase, home.pieces.runtime.channel(home.space.name)
     if phase is None or not phase.table:
@@ -77,12 +77,12 @@ def left(home: Home, member: str, here: Container[str]) -> None:
             _gone(channel, home, observed.node)
 
 
-def is_asleep(home: Home) -> bool:
+def is_asleep(home: PieceInstance) -> bool:
     """Whether nodes of its children may be known, and not be here to say that they are gone."""
     return home.root.phase is not None and bool(home.root.phase.as_of)
 
 
-def dropped(home: Home, child: str) -> None:
+def dropped(home: PieceInstance, child: str) -> None:
     """A child of a piece is gone: the next one of that name is another."""
     root, channel = home.root, home.pieces.runtime.channel(home.space.name)
     if root.phase is not None:
@@ -92,7 +92,7 @@ def dropped(home: Home, child: str) -> None:
         _gone(channel, home, NodeKey(root.id, root.generation, "", child))
 
 
-def _gone(channel: Attached, home: Home, node: NodeKey) -> None:
+def _gone(channel: EngineChannel, home: PieceInstance, node: NodeKey) -> None:
     channel.driver.session.runs.gone(encode_part(About(node)), home.space.replica.confirmed.seq)
 
 
@@ -127,7 +127,7 @@ class Resuming:
         "under_way",
     )
 
-    def __init__(self, pieces: Pieces, identity: str | None) -> None:
+    def __init__(self, pieces: PieceRegistry, identity: str | None) -> None:
         self._pieces = pieces
         self.identity = identity  # which of several runtimes this is, over restarts; None: nobody knows
         self._codes = Codes()
@@ -136,9 +136,9 @@ class Resuming:
         self._todo: deque[Entered] = deque()
         self._is_bringing = False
         self._near: list[
-            Home | None
+            PieceInstance | None
         ] = []  # pieces of which nothing is open, while it is looked who makes what they have
-        self.under_way: dict[Phase | Batch, Attached] = {}
+        self.under_way: dict[Phase | Batch, EngineChannel] = {}
         self.asking = Asking(self)
         self.sleeping = Sleeping(self)
         self.elsewhere = Elsewhere(pieces)
@@ -158,7 +158,7 @@ class Resuming:
         return is_waiting and channel is not None and channel.is_up()
 
     @property
-    def pieces(self) -> Pieces:
+    def pieces(self) -> PieceRegistry:
         return self._pieces
 
     @property
@@ -172,7 +172,7 @@ class Resuming:
 
     # ---- nodes -------------------------------------------------------------------------------------
 
-    def entered(self, home: Home, node: Node, spec: NodeSpec, part: Part | None) -> None:
+    def entered(self, home: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity | None) -> None:
         """A node of a piece was registered. It comes back, waits until that is known, or is to run."""
         channel = self._pieces.runtime.channel(home.space.name)
         if channel is None or not channel.driver.session.runs.is_on:
@@ -230,7 +230,7 @@ class Resuming:
             self._is_bringing = False
             self._bring_back()
 
-    def begin(self, root: Home, channel: Attached) -> Phase:
+    def begin(self, root: PieceInstance, channel: EngineChannel) -> Phase:
         phase = Phase(self.waits_for(root))
         if root.is_new or self._pieces.runtime.tasks.is_closed:
             phase.is_over = True  # Nothing of it ever ran.
@@ -239,13 +239,13 @@ class Resuming:
             self._pieces.runtime.tasks.begin(self._through(root, phase, channel), f"resuming {root!r}")
         return phase
 
-    def waits_for(self, root: Home) -> Document:
+    def waits_for(self, root: PieceInstance) -> Document:
         """What is waited for by whoever waits for what is known of a piece."""
         return Document(DocKey(SPACE_SCOPE, f"what is known of {root.id}"), self._waited_for)
 
     # ---- the phase ---------------------------------------------------------------------------------
 
-    async def _through(self, root: Home, phase: Phase, channel: Attached) -> None:
+    async def _through(self, root: PieceInstance, phase: Phase, channel: EngineChannel) -> None:
         core = self._pieces.core
         try:
             if not root.space.replica.confirmed.seq:  # Nothing was ever here: it is waited for, as everything is.
@@ -267,7 +267,7 @@ class Resuming:
         core.scheduler.let_on(phase.document)
         core.request_tick()
 
-    async def _ask(self, root: Home, phase: Phase, channel: Attached) -> None:
+    async def _ask(self, root: PieceInstance, phase: Phase, channel: EngineChannel) -> None:
         """Everything that is known of its nodes, page by page. If not all of it can be had, nothing is known."""
         after = None
         for _ in range(MOST_PAGES):
@@ -436,7 +436,7 @@ class Resuming:
         reads = [(space, read.doc) for read in observed.reads] + [(read.space, read.doc) for read in observed.foreign]
         return self._codes.defaults.of_reads(self._pieces, reads)
 
-    async def have_classes(self, root: Home, observed: Iterable[Observed]) -> None:
+    async def have_classes(self, root: PieceInstance, observed: Iterable[Observed]) -> None:
         """Have it known here of which classes the pieces are whose documents some nodes read."""
         docs = dict.fromkeys([read.doc for each in observed for read in each.reads])
         await self._codes.defaults.arrived(root, docs, round(self._pieces.runtime.policy.answer_ms * 1_000))

@@ -23,14 +23,14 @@ from headwater.replica.document import Document
 
 if TYPE_CHECKING:
     from headwater.runtime.core.local_space import LocalSpace
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 DERIVED: Final = (ComputedMember, MaterializerMember, EachMember, ChildMember, FoldMember, ResourceMember)
 """Members that a node makes."""
 
 
-def have_made(pieces: Pieces, space: LocalSpace, doc: DocKey) -> None:
+def have_made(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> None:
     """Have the node here that makes a document, if it is a member of a piece that is here."""
     # fault+ resume.makers_ignored: return
     if is_made(space, doc):
@@ -48,7 +48,7 @@ def have_made(pieces: Pieces, space: LocalSpace, doc: DocKey) -> None:
         return  # It cannot be had without a run: whoever reads it runs, and is told why.
 
 
-def is_told(pieces: Pieces, space: LocalSpace, doc: DocKey) -> bool:
+def is_told(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> bool:
     """Whether a change of what makes a document comes to whoever reads it."""
     # fault+ resume.makers_ignored: return True
     if is_made(space, doc):
@@ -70,13 +70,13 @@ def is_made(space: LocalSpace, doc: DocKey) -> bool:
     return document is not None and bool(document.writers)
 
 
-def owner_of(pieces: Pieces, space: LocalSpace, doc: DocKey) -> tuple[Home | None, str]:
+def owner_of(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> tuple[PieceInstance | None, str]:
     """Whose document it is, and which of its members'. No text: nobody's."""
     id, colon, stored = doc.id.rpartition(":")
     return (pieces.known(space.name, id), stored) if colon else (None, "")
 
 
-def record_of(pieces: Pieces, space: LocalSpace, doc: DocKey) -> Document | None:
+def record_of(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> Document | None:
     """The record that says what a piece is that has a document. None: the piece is here, or it needs none."""
     owner, stored = owner_of(pieces, space, doc)
     id = doc.id.rpartition(":")[0]
@@ -85,7 +85,7 @@ def record_of(pieces: Pieces, space: LocalSpace, doc: DocKey) -> Document | None
     return pieces.records.cell(space, id).document
 
 
-def named(pieces: Pieces, space: LocalSpace, doc: DocKey) -> Home | None:
+def named(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> PieceInstance | None:
     """The home of the piece that has a document, by its record, once that is here."""
     id, colon, stored = doc.id.rpartition(":")
     if not colon or stored == "@":

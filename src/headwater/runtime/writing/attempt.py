@@ -2,7 +2,7 @@
 
 `classify` is the one place that says what a verdict means for whoever wrote. An effort is told of every attempt and of
 every verdict the moment it is heard, before anything else happens; whoever has something to do then gives it a
-`Course`. It never waits and never tries anything by itself.
+`WriteHooks`. It never waits and never tries anything by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
 
-__all__ = ["Course", "Effort", "Outcome", "Stage", "classify"]
+__all__ = ["Outcome", "Stage", "WriteAttempt", "WriteHooks", "classify"]
 
 SESSION_GONE: Final = "session_gone"
 
@@ -60,7 +60,7 @@ class Stage(Enum):
     ENDED = "ended"
 
 
-class Course(Protocol):
+class WriteHooks(Protocol):
     """Whoever has something to do with every attempt of an effort."""
 
     async def turn(self) -> None:
@@ -73,7 +73,7 @@ class Course(Protocol):
         """Its verdict, in the moment it is heard."""
 
 
-class Effort:
+class WriteAttempt:
     """One write on its way."""
 
     __slots__ = (
@@ -89,7 +89,7 @@ class Effort:
         "stage",
     )
 
-    def __init__(self, retries: int | None = None, course: Course | None = None, *, is_sure: bool = False) -> None:
+    def __init__(self, retries: int | None = None, course: WriteHooks | None = None, *, is_sure: bool = False) -> None:
         self.retries = retries  # how often it is tried again at most; None: as long as there is time
         self.course = course
         self.is_sure = is_sure  # it reads nothing: nobody can be faster

@@ -28,7 +28,7 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer, Settled
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
-from headwater.runtime.writing.tracker import Authored, Elsewhere, Missing, call_in, falling, refuse_computed
+from headwater.runtime.writing.tracker import Elsewhere, Missing, TransactionTracker, call_in, falling, refuse_computed
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Hold:
         self.turns: list[Turn] = []  # in the order in which they were first made
 
 
-class Standing:
+class WriteOrder:
     """All holds of one runtime. A document is in one at most."""
 
     __slots__ = ("_holds",)
@@ -134,7 +134,7 @@ class Write:
         self.began_us = 0  # when its first conflict was heard of; 0: none was
 
 
-class Writing:
+class PlainWrites:
     """All writes outside any run of one runtime."""
 
     __slots__ = ("_core", "_is_catching_up", "_made", "_serial", "_standing", "_unsent")
@@ -144,7 +144,7 @@ class Writing:
         self._made = 0  # the serial of what is made now, if it was taken on before; 0: whatever is made is new
         self._is_catching_up = False  # what is made again is a write like any other, and does not wait for itself
         self._serial = 0  # rises with every write
-        self._standing = Standing()  # what waits for an earlier write to the same document
+        self._standing = WriteOrder()  # what waits for an earlier write to the same document
         self._unsent: list[Turn] = []  # taken back before they left, or had to wait: made again, in order
 
     def __bool__(self) -> bool:
@@ -278,7 +278,7 @@ class Writing:
         home = write.home or write.cell.document.home
         transaction = home.begin(group=self._group(write.group))
         transaction.reads_back = False  # A plain `set` merges by field with what its caller saw.
-        tracker = Authored(home, transaction, core.visible)
+        tracker = TransactionTracker(home, transaction, core.visible)
         try:
             call_in(core.current, home, transaction, core.visible, write.act, tracker)
         except Missing as missing:

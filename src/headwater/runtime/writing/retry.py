@@ -28,7 +28,7 @@ from headwater.replica.confirmed import NotHere
 from headwater.replica.pending import Layer
 from headwater.replica.transaction import Transaction
 from headwater.runtime.channel.driver import Driver
-from headwater.runtime.writing.attempt import Effort, Outcome, Stage, classify
+from headwater.runtime.writing.attempt import Outcome, Stage, WriteAttempt, classify
 
 __all__ = ["Pace"]
 
@@ -43,21 +43,21 @@ class Pace:
         self._window = float(most)
         self._flying = 0  # attempts without a verdict
         self._has_turn = False  # what was rejected before was sent again, and nothing was heard since
-        self._taken_along: set[Effort] = set()  # that they land says nothing of those without a turn
+        self._taken_along: set[WriteAttempt] = set()  # that they land says nothing of those without a turn
 
-    def admits(self, effort: Effort) -> bool:
+    def admits(self, effort: WriteAttempt) -> bool:
         """Whether it may be tried now. What has its turn may, and whatever waits right behind it."""
         is_plain = effort.course is None or effort.is_sure
         return is_plain or effort.attempts > 0 or self._has_turn or self._flying < max(1, int(self._window))
 
-    def sent(self, effort: Effort) -> None:
+    def sent(self, effort: WriteAttempt) -> None:
         """An attempt is on its way. Its effort counts it already."""
         self._flying += 1
         self._has_turn = self._has_turn or effort.attempts > 1
         if self._has_turn:
             self._taken_along.add(effort)
 
-    def heard(self, effort: Effort, outcome: Outcome) -> None:
+    def heard(self, effort: WriteAttempt, outcome: Outcome) -> None:
         """Its verdict is here."""
         self._has_turn = False
         if outcome is Outcome.STALE:
@@ -128,7 +128,7 @@ class Writer:
         *,
         node: str = "",
         retries: int | None = None,
-        effort: Effort | None = None,
+        effort: WriteAttempt | None = None,
     ) -> T:
         """Run a function in a transaction, again if its view was stale; its result once the commit is durable.
 
@@ -136,7 +136,7 @@ class Writer:
         each attempt, and goes on with it if the function raises and is passed again.
         """
         driver, replica = self._driver, self._driver.session.replica
-        effort = effort or Effort(retries)
+        effort = effort or WriteAttempt(retries)
         while True:
             await self._admitted(effort)
             transaction = replica.begin(node=node)
@@ -167,7 +167,7 @@ class Writer:
             self.conflicts += 1
             await self._again(effort, rejection, own)
 
-    async def _admitted(self, effort: Effort) -> None:
+    async def _admitted(self, effort: WriteAttempt) -> None:
         """It has its turn, and there is room for one more commit: both at once."""
         replica = self._driver.session.replica
 
@@ -180,7 +180,7 @@ class Writer:
             await self._driver.until(has_room)
             await effort.turn()
 
-    async def _again(self, effort: Effort, rejection: Conflict, own: int) -> None:
+    async def _again(self, effort: WriteAttempt, rejection: Conflict, own: int) -> None:
         """Wait until trying again is useful. Raises what it failed with, if it is not to be tried again."""
         policy = self._policy
         # fault retry.fixed_budget: if effort.conflicts > 5:
@@ -204,7 +204,7 @@ class Writer:
             elapsed_ms=elapsed_ms,
         ) from as_error(Rejected(own, rejection))
 
-    async def _fate(self, transaction: Transaction, effort: Effort) -> tuple[Rejection | None, int]:
+    async def _fate(self, transaction: Transaction, effort: WriteAttempt) -> tuple[Rejection | None, int]:
         """Commit, send, and wait for the end of it."""
         settled: asyncio.Future[Rejection | None] = self._driver.expected()
         layers: list[int] = []
@@ -231,7 +231,7 @@ class Writer:
         self._round_trip_us += (self._clock.monotonic_us() - began_us - self._round_trip_us) / 8
         return rejection, layers[0]
 
-    async def _held(self, conflict: Conflict, left_us: int, effort: Effort) -> bool:
+    async def _held(self, conflict: Conflict, left_us: int, effort: WriteAttempt) -> bool:
         """Keep a rejected write back until trying again is useful, with everything that was rejected with it.
 
         False: the time that it has was over before.
@@ -265,7 +265,7 @@ class Writer:
         finally:
             timer.cancel()
 
-    async def _until_useful(self, left_us: int, effort: Effort) -> bool:
+    async def _until_useful(self, left_us: int, effort: WriteAttempt) -> bool:
         driver, policy = self._driver, self._policy
         if not await driver.until(self._is_ready, within_us=left_us):
             return False
@@ -285,7 +285,7 @@ class Writer:
         """Everything that won against us is here."""
         return all(self._driver.session.ready(conflict) for conflict in self._against)
 
-    async def _on_our_own(self, effort: Effort, failures: int) -> None:
+    async def _on_our_own(self, effort: WriteAttempt, failures: int) -> None:
         """Nobody gives us a turn: those who lost together come back spread over some time."""
         driver, policy = self._driver, self._policy
         delay_us = policy.backoff.delay_us(failures, self._random)

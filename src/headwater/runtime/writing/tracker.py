@@ -53,7 +53,7 @@ def check_computed(document: Document) -> bool:
     return not document.writers or any(isinstance(each, Node) and each.is_known for each in document.writers)
 
 
-class Authored:
+class TransactionTracker:
     """The tracker of one transaction."""
 
     __slots__ = ("_home", "_seen", "_transaction", "_visible", "elsewhere", "wrote")
@@ -179,12 +179,12 @@ def call_in(
     transaction: Transaction,
     visible: Callable[[Document], object],
     fn: Callable[[], T],
-    tracker: Authored | None = None,
+    tracker: TransactionTracker | None = None,
 ) -> T:
     """Call a function whose handles read and write through a transaction."""
     if current.run is not None:
         raise AuthoringError("a transaction cannot begin inside a run: it is one already")
-    tracker = tracker or Authored(home, transaction, visible)
+    tracker = tracker or TransactionTracker(home, transaction, visible)
     run = Run(tracker)
     run.number = current.number_apart()  # No spot was looked at in it.
     run.transaction = transaction

@@ -28,7 +28,7 @@ from headwater.scheduler.failures import INTERRUPTS
 from headwater.scheduler.freshness import upstream_failed
 from headwater.scheduler.graph.edges import writers_of
 from headwater.scheduler.graph.graph import Graph
-from headwater.scheduler.introspection.listeners import Taps
+from headwater.scheduler.introspection.listeners import Listeners
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.suspension import Suspend
 
@@ -60,7 +60,7 @@ class Idempotency:
 
     __slots__ = ("_current", "_entries", "_expected", "_graph", "_run", "_taps", "_undecided", "checked", "found")
 
-    def __init__(self, current: Current, graph: Graph, taps: Taps, entries: int) -> None:
+    def __init__(self, current: Current, graph: Graph, taps: Listeners, entries: int) -> None:
         self._current = current
         self._graph = graph
         self._taps = taps

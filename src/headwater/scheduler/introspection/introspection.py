@@ -35,7 +35,7 @@ from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.introspection.causes import Explanation, why
 from headwater.scheduler.introspection.idempotency import Idempotency
-from headwater.scheduler.introspection.listeners import Taps
+from headwater.scheduler.introspection.listeners import Listeners
 from headwater.scheduler.introspection.non_settling import NonSettling, NonSettlingReport
 from headwater.scheduler.introspection.snapshot import GraphSnapshot, NodeRecord, take
 from headwater.scheduler.introspection.stats import NodeStats, RunStats, Stats, totals
@@ -56,7 +56,7 @@ class Traces:
 
     __slots__ = ("_kinds", "_recorder", "_taps")
 
-    def __init__(self, taps: Taps, entries: int) -> None:
+    def __init__(self, taps: Listeners, entries: int) -> None:
         self._taps = taps
         self._recorder = Recorder(entries)
         self._kinds: frozenset[type[TraceEvent]] = frozenset()
@@ -183,7 +183,7 @@ class Breakpoints:
 
     __slots__ = ("_numbers", "_points", "_registry", "_taps")
 
-    def __init__(self, taps: Taps, registry: Registry) -> None:
+    def __init__(self, taps: Listeners, registry: Registry) -> None:
         self._taps = taps
         self._registry = registry
         self._points: dict[int, _Breakpoint] = {}
@@ -255,7 +255,7 @@ class Introspection:
         self._gates = gates
         self._settle = settle
         self._limits = limits
-        self._taps = taps = Taps(runner, settle, set_trace, on_error)
+        self._taps = taps = Listeners(runner, settle, set_trace, on_error)
         self.traces = Traces(taps, limits.trace_entries)
         self.run_stats = RunStats(taps, gates)
         self.breakpoints = Breakpoints(taps, registry)

@@ -16,14 +16,14 @@ from headwater.scheduler.node import Node
 from headwater.scheduler.pass_ import Settle
 from headwater.scheduler.runner import Runner
 
-__all__ = ["Taps"]
+__all__ = ["Listeners"]
 
 OnEvent = Callable[[TraceEvent], object]
 OnRan = Callable[[Node, "Layer | None"], object]
 Listener = TypeVar("Listener")
 
 
-class Taps:
+class Listeners:
     """Listeners, in the order in which they came. Each is there once."""
 
     __slots__ = ("_on_error", "_on_event", "_on_ran", "_runner", "_set_trace", "_settle")

@@ -13,7 +13,7 @@ from typing import Final
 from headwater.data.trace import Failed, Parked, Ran, Rejected, Removed, RunStarted, Suspended, TraceEvent
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
-from headwater.scheduler.introspection.listeners import Taps
+from headwater.scheduler.introspection.listeners import Listeners
 from headwater.scheduler.node import STATUS, Node, NodeKind
 from headwater.scheduler.pass_ import Settle
 from headwater.scheduler.registry import Registry
@@ -107,7 +107,7 @@ class RunStats:
 
     __slots__ = ("_gates", "_is_on", "_open", "_tallies", "_taps")
 
-    def __init__(self, taps: Taps, gates: Gates) -> None:
+    def __init__(self, taps: Listeners, gates: Gates) -> None:
         self._taps = taps
         self._gates = gates  # the one clock of the scheduler is theirs
         self._tallies: dict[str, Tally] = {}

@@ -33,7 +33,7 @@ from headwater.protocol.reactions import Delivering, QueryReactions, Reactions, 
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.api.entry_points import takes_part, taking_part
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.channel.backend import Attachment
+from headwater.runtime.channel.backend import Backend
 from headwater.runtime.channel.loopback import Loopback, LoopbackConnection
 from headwater.runtime.channel.transport import Heard, Lost, Transport
 from headwater.runtime.pieces.records import classes
@@ -213,7 +213,7 @@ class ReactionSpaces:
         "_worker",
     )
 
-    def __init__(self, service: Service, attachment: Attachment, runtime: Runtime) -> None:
+    def __init__(self, service: Service, attachment: Backend, runtime: Runtime) -> None:
         """`runtime` is the application's; it delivers in its own spaces, and errors are reported to it."""
         self._service = service
         self._attachment = attachment

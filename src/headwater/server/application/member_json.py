@@ -26,8 +26,8 @@ from headwater.pieces.handles import Failed, Handler, Pending, Ready
 from headwater.pieces.piece import Piece
 from headwater.replica.document import Document
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.pieces.children.handles import Child_, Each_
-from headwater.runtime.pieces.resource import Resource_
+from headwater.runtime.pieces.children.handles import ChildHandle, EachHandle
+from headwater.runtime.pieces.resource import ResourceHandle
 
 __all__ = [
     "RIGHT_FOR",
@@ -151,19 +151,19 @@ def select_part(handle: Any, path: Path, name: str) -> Any:
     """Return the handle of a part of a member. Members that are no single value have no parts."""
     if not path:
         return handle
-    if not isinstance(handle, Input) or isinstance(handle, (Each_, Child_, Resource_)):
+    if not isinstance(handle, Input) or isinstance(handle, (EachHandle, ChildHandle, ResourceHandle)):
         raise AuthoringError(f"{name!r} has no parts: name it without a path")
     return handle.below(path)
 
 
 def member_form(handle: Input[Any], value: Any) -> JsonForm:
     """Return the JSON of a member's value; of children their classes and ids, of a resource its state."""
-    if isinstance(handle, Each_):
+    if isinstance(handle, EachHandle):
         return [{"key": _key_form(key), **_child_form(handle.values, each)} for key, each in value.items()]
-    if isinstance(handle, Child_):
+    if isinstance(handle, ChildHandle):
         made = _child_form(handle.values, value)
         return made["value"] if handle.values is not None else made
-    if isinstance(handle, Resource_):
+    if isinstance(handle, ResourceHandle):
         return _resource_form(handle, value)
     return json_form(handle.encoded(value))
 
@@ -180,7 +180,7 @@ def _child_form(values: TypeCodec[Any] | None, made: Any) -> dict[str, JsonForm]
     return {"cls": type(made).__schema__.name, "id": bound.home.id}
 
 
-def _resource_form(handle: Resource_[Any], state: Pending[Any] | Ready[Any] | Failed[Any]) -> JsonForm:
+def _resource_form(handle: ResourceHandle[Any], state: Pending[Any] | Ready[Any] | Failed[Any]) -> JsonForm:
     last = state.value if isinstance(state, Ready) else state.last
     shown: dict[str, JsonForm] = {"state": type(state).__name__.lower()}
     if last is not None or isinstance(state, Ready):

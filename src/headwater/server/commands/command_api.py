@@ -36,9 +36,9 @@ from headwater.protocol.commit import MAIN
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.api.entry_points import taking_part
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.pieces.children.handles import Each_
+from headwater.runtime.pieces.children.handles import EachHandle
 from headwater.runtime.pieces.handles import WHILE_OPEN
-from headwater.runtime.pieces.instance import Home
+from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import class_named, classes
 from headwater.scheduler.node import Node
 from headwater.server.application.member_json import (
@@ -209,7 +209,7 @@ class CommandApi:
         found = await handle.pull()
         check_link_target(handle, user, self._runtime.pieces.windows.asked(space, user))
         value: Any = member_form(handle, found)
-        if isinstance(handle, Each_):
+        if isinstance(handle, EachHandle):
             value = {str(each["key"]): {name: of for name, of in each.items() if name != "key"} for each in value}
         for step in parse_path(pointer):
             inside = isinstance(value, Mapping) and step in value
@@ -291,7 +291,7 @@ class CommandApi:
         key = handle.document.key
         return AddressParts(None, key.scope, key.id, handle.path)
 
-    async def _member(self, asked: CommandQuestion, user: str, place: str = "") -> tuple[Home, Any]:
+    async def _member(self, asked: CommandQuestion, user: str, place: str = "") -> tuple[PieceInstance, Any]:
         cls, piece, name, pointer = split_place(place or asked.place)
         home = await self._home(asked.space, cls, piece)
         member = home.outline.members.get(name)
@@ -325,7 +325,7 @@ class CommandApi:
         looking = self._runtime.introspection
         return {**looking.snapshot(is_shown).as_json(), "dot": looking.dot(is_shown)}
 
-    async def _home(self, space: str, cls: str, name: str) -> Home:
+    async def _home(self, space: str, cls: str, name: str) -> PieceInstance:
         pieces, core = self._runtime.pieces, self._runtime.core
         local = core.space(space)
         known = pieces.known(space, name)

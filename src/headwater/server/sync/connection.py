@@ -29,7 +29,7 @@ from headwater.protocol.messages import (
     Verdicts,
     decode_from_replica,
 )
-from headwater.runtime.channel.handshake import Reception
+from headwater.runtime.channel.handshake import Handshake
 from headwater.server.operation.limits import RateLimit
 from headwater.server.operation.service import Service
 from headwater.server.operation.spaces import SendBuffer
@@ -81,7 +81,7 @@ class Connection:
         self._is_text = encoding == "json"
         self._wire = wire
         self._loop = asyncio.get_running_loop()
-        self._reception = Reception(
+        self._reception = Handshake(
             self._on_engine_message,
             self._authenticate,
             service.spaces.host_of,

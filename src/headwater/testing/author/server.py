@@ -16,7 +16,7 @@ from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import HeadwaterError, InvariantViolation, StorageError
 from headwater.protocol.messages import FromEngine, FromReplica, Problem, decode_from_replica, encode
-from headwater.runtime import Reception
+from headwater.runtime import Handshake
 from headwater.testing.author.trace import Trace
 from headwater.testing.disk.faulty_disk import FaultyDisk
 from headwater.testing.disk.model import Loss
@@ -91,7 +91,7 @@ class SimulatedServer:
         self._trace = trace
         self._hosts: dict[str, SpaceHost] = {}
         self._names: dict[str, None] = {}  # of all spaces that there are
-        self._receptions: dict[Connection, Reception] = {}
+        self._receptions: dict[Connection, Handshake] = {}
         self._inbox: list[tuple[Connection, bytes]] = []
         self._outbox: list[tuple[Connection, FromEngine]] = []
         self._is_ticking = False
@@ -156,7 +156,7 @@ class SimulatedServer:
             if not self.disk.is_off:  # What is made after the power failed never leaves the machine.
                 self._outbox.append((connection, message))
 
-        self._receptions[connection] = Reception(say, _trusted, self._host, DEFAULT_LIMITS)
+        self._receptions[connection] = Handshake(say, _trusted, self._host, DEFAULT_LIMITS)
 
     def take(self, connection: Connection, data: bytes) -> None:
         if connection in self._receptions:
@@ -202,7 +202,7 @@ class SimulatedServer:
     def _take_in(self) -> None:
         """All that has arrived goes in together; then those who were refused are gone."""
         inbox, self._inbox = self._inbox, []
-        refused: list[Reception] = []
+        refused: list[Handshake] = []
         for connection, data in inbox:
             reception = self._receptions.get(connection)
             if reception is None or reception.peer.is_closed() or reception in refused:

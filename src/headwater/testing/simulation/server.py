@@ -35,7 +35,7 @@ from headwater.protocol.messages import (
     encode,
 )
 from headwater.protocol.verdict import Accepted, Verdict
-from headwater.runtime import Reception
+from headwater.runtime import Handshake
 from headwater.testing.disk.faulty_disk import FaultyDisk
 from headwater.testing.disk.model import Loss
 from headwater.testing.network import Connection, Network
@@ -210,7 +210,7 @@ class ServerProcess:
         self.tick_us = 2_000  # messages that arrive within it are taken together
         self.disk = FaultyDisk(LABEL)
         self.disk.load(founded_disk())
-        self._receptions: dict[Connection, Reception] = {}
+        self._receptions: dict[Connection, Handshake] = {}
         self._tokens: dict[Connection, str] = {}  # by which each of them is there
         self._batch: list[tuple[Peer, FromReplica]] = []
         self._inbox: list[tuple[Connection, bytes]] = []
@@ -320,7 +320,7 @@ class ServerProcess:
         def say(message: FromEngine) -> None:
             self._say(connection, message)
 
-        self._receptions[connection] = Reception(say, authenticate, lambda space: self, self._limits)
+        self._receptions[connection] = Handshake(say, authenticate, lambda space: self, self._limits)
 
     def take(self, connection: Connection, data: bytes) -> None:
         if connection in self._receptions:

@@ -29,10 +29,10 @@ from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.nodes import encoder
 from headwater.runtime.events.freshness import Handled
 from headwater.runtime.pieces.children.elements import keys_of
-from headwater.runtime.pieces.children.handles import ONLY, Child_, Each_
+from headwater.runtime.pieces.children.handles import ONLY, ChildHandle, EachHandle
 from headwater.runtime.pieces.children.prefetch import Listing
 from headwater.runtime.pieces.children.restore import kept_by, remade
-from headwater.runtime.pieces.identity import KEYS, Part, row_of
+from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of
 from headwater.runtime.pieces.idle import nodes_of
 from headwater.runtime.pieces.inputs import described, same_inputs
 from headwater.runtime.resume import resume
@@ -43,11 +43,11 @@ from headwater.scheduler.runner import Runner
 if TYPE_CHECKING:
     from headwater.cells.codec_base import TypeCodec
     from headwater.runtime.pieces.children.elements import Source
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.view import ScopedView
 
 
-class Row:
+class ChildRow:
     """One element, what its method made of it, and the child that it keeps."""
 
     __slots__ = ("child", "is_new", "key", "node", "result", "text")
@@ -58,10 +58,10 @@ class Row:
         self.is_new = False  # its element came while its coordinator was here
         self.node: Node | None = None
         self.result: Computed[Any] | None = None
-        self.child: Home | None = None
+        self.child: PieceInstance | None = None
 
 
-class Coordinator:
+class ChildSet:
     """The rows of one member of one piece."""
 
     __slots__ = (
@@ -78,12 +78,12 @@ class Coordinator:
         "rows",
     )
 
-    def __init__(self, home: Home, member: EachMember | ChildMember, *, is_sparse: bool = False) -> None:
+    def __init__(self, home: PieceInstance, member: EachMember | ChildMember, *, is_sparse: bool = False) -> None:
         self._home = home
         self.member = member
         self._unmade: dict[str, None] | None = {} if is_sparse else None  # rows, as listed, if some were not made
         self._elements = home.outline.elements(member)
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, ChildRow] = {}
         self.listing = Listing()
         facet = home.facet("space")
         core = home.pieces.core
@@ -108,7 +108,7 @@ class Coordinator:
                 parent=home.maker,
                 fingerprint=home.digest(member, keys=True),
             ),
-            Part(
+            NodeIdentity(
                 member=member.stored,
                 code=KEYS + member.stored if isinstance(member, EachMember) else "",
                 is_keeper=not is_sparse,
@@ -119,14 +119,14 @@ class Coordinator:
         if self._due is not None:
             home.pieces.erasures.when_known(self._due.document, self._erase)  # A runtime before may have stored some.
 
-    def handle(self, facet: Facet) -> Any:
+    def handle(self, facet: ScopedView) -> Any:
         """What the member is for a facet."""
-        kind = Each_ if isinstance(self.member, EachMember) else Child_
-        made: Each_[Any, Any] | Child_[Any] = kind(self, facet, self._order)
+        kind = EachHandle if isinstance(self.member, EachMember) else ChildHandle
+        made: EachHandle[Any, Any] | ChildHandle[Any] = kind(self, facet, self._order)
         made.set_maker(self._home.maker_of(lambda: made.now))
         return made
 
-    def now(self) -> Coordinator:
+    def now(self) -> ChildSet:
         """The one that the piece has now: this one may have been let go. Of a piece that is over it is this one."""
         home = self._home
         return self if home.is_stopped else home.pieces.coordinator(home, self.member)
@@ -136,17 +136,17 @@ class Coordinator:
         """How the values are stored that it makes. None: it makes pieces."""
         return self._elements.value
 
-    def homes(self) -> list[Home]:
+    def homes(self) -> list[PieceInstance]:
         return [row.child for row in self.rows.values() if row.child is not None]
 
-    def child(self, text: str) -> Home | None:
+    def child(self, text: str) -> PieceInstance | None:
         """Inside a run: the child of one element, once it is known whether there is one."""
         self._order.get(())
         self.shown((text,), self._home.facet("space"))
         row = self.rows.get(text)
         return None if row is None else row.child
 
-    async def pulled(self, text: str) -> Home | None:
+    async def pulled(self, text: str) -> PieceInstance | None:
         """Outside a run: the child of one element, brought up to date for that. None: there is none."""
         core = self._home.pieces.core
         await core.pull(self._order)
@@ -207,9 +207,9 @@ class Coordinator:
         self._gone.pop(text, None)
         return self._source.has(text)
 
-    def _row(self, key: Any, text: str, *, is_new: bool = False) -> Row:
+    def _row(self, key: Any, text: str, *, is_new: bool = False) -> ChildRow:
         home, member = self._home, self.member
-        row = Row(key, text)
+        row = ChildRow(key, text)
         row.is_new = is_new
         facet = home.facet("space")
         stored = member.stored if self._source is None else f"{member.stored}/{text}"
@@ -228,7 +228,7 @@ class Coordinator:
                 parent=self.node,
                 fingerprint=home.digest(member),
             ),
-            Part(
+            NodeIdentity(
                 member=row_of(member.stored),
                 code=member.stored,
                 element=text,
@@ -239,7 +239,7 @@ class Coordinator:
         )
         return row
 
-    def _call(self, row: Row, facet: Facet) -> Callable[[], object]:
+    def _call(self, row: ChildRow, facet: ScopedView) -> Callable[[], object]:
         fn, piece, check = self.member.fn, facet.piece, self._home.check_generation
         elements = () if self._source is None else (self._source.element(row.key),)
 
@@ -270,7 +270,7 @@ class Coordinator:
         """Some of its rows are known, and were not made: none of them has to run."""
         return self._unmade is not None
 
-    def row(self, text: str) -> Row | None:
+    def row(self, text: str) -> ChildRow | None:
         """One of its rows, which runs as long as the piece does. None: it has no such row."""
         listed = next((each for each in (f"s{text}", f"i{text}") if self._unmade and each in self._unmade), None)
         if listed is not None and text not in self.rows:
@@ -304,10 +304,10 @@ class Coordinator:
             return ONLY
         return self._source.restored(listed[1:], is_number=listed[:1] == "i")
 
-    def _element(self, row: Row) -> Input[Any] | None:
+    def _element(self, row: ChildRow) -> Input[Any] | None:
         return None if self._source is None else self._source.element(row.key)
 
-    def _restore_row(self, row: Row, said: tuple[str, ...]) -> bool:
+    def _restore_row(self, row: ChildRow, said: tuple[str, ...]) -> bool:
         """Have the child back that a row kept, if it kept one."""
         if self._elements.value is not None or not said:
             return True
@@ -321,7 +321,7 @@ class Coordinator:
         row.child = self._home.pieces.adopt(self._home, made, id, row.node, is_back=True)
         return True
 
-    def _made(self, row: Row, made: Any) -> Any:
+    def _made(self, row: ChildRow, made: Any) -> Any:
         """Keep what the author's method made of an element."""
         if self._elements.value is not None:
             return made
@@ -344,7 +344,7 @@ class Coordinator:
             row.child = self._home.pieces.adopt(self._home, made, id, row.node, is_new=row.is_new)
         return described(self._home.pieces.core, made)
 
-    def _drop(self, row: Row) -> None:
+    def _drop(self, row: ChildRow) -> None:
         """Its element is gone."""
         for each in [*([] if row.child is None else nodes_of(row.child)), *filter(None, [row.node])]:
             if each.account is not None:
@@ -357,14 +357,14 @@ class Coordinator:
             node = row.node
             self._home.pieces.outside(lambda: self._home.pieces.core.remove(node))
 
-    def _let_go(self, row: Row) -> None:
+    def _let_go(self, row: ChildRow) -> None:
         child, row.child = row.child, None
         if child is not None:
             child.stop()
 
     # ---- for readers -------------------------------------------------------------------------------
 
-    def shown(self, texts: tuple[str, ...], facet: Facet) -> dict[Any, Any]:
+    def shown(self, texts: tuple[str, ...], facet: ScopedView) -> dict[Any, Any]:
         """What the rows are, for a facet, in order."""
         found: dict[Any, Any] = {}
         run = self._home.pieces.core.current.run
@@ -403,7 +403,7 @@ class Coordinator:
             self._fetch(rows)
             run.tracker.need(run, [row.result.document for row in rows if row.result is not None])
 
-    def _fetch(self, rows: list[Row]) -> None:
+    def _fetch(self, rows: list[ChildRow]) -> None:
         """What rows made that came back without a run is not here: all of it is asked for at once."""
         for row in rows:
             if row.result is not None and row.result.document.value is NOT_HERE and row.node and row.node.as_of:

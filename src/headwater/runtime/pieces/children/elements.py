@@ -23,14 +23,14 @@ from headwater.data.value import ABSENT, MaybeValue, equal, freeze
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.handles import Computed
 from headwater.replica.document import Document
-from headwater.runtime.pieces.identity import KEYS, Part
+from headwater.runtime.pieces.identity import KEYS, NodeIdentity
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import EachMember
     from headwater.pieces.types import Elements
-    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.instance import PieceInstance
 
 
 class Source(Protocol):
@@ -49,7 +49,7 @@ class Source(Protocol):
         """The key that a text stands for."""
 
 
-def keys_of(home: Home, member: EachMember, elements: Elements) -> Source:
+def keys_of(home: PieceInstance, member: EachMember, elements: Elements) -> Source:
     """What a member goes over."""
     if isinstance(elements.source, MappingCodec):
         return Entries(home, member, elements.source)
@@ -58,7 +58,7 @@ def keys_of(home: Home, member: EachMember, elements: Elements) -> Source:
     return Projection(home, member, elements.source, member.key)
 
 
-def source_of(home: Home, member: EachMember) -> Input[Any]:
+def source_of(home: PieceInstance, member: EachMember) -> Input[Any]:
     """Its source, found in a run: what was given to a piece may have to arrive before anybody knows what it is."""
     found: Input[Any] = home.facet("space").handle(member.source)
     return found
@@ -69,7 +69,7 @@ class Entries:
 
     __slots__ = ("_codec", "_home", "_member")
 
-    def __init__(self, home: Home, member: EachMember, codec: MappingCodec) -> None:
+    def __init__(self, home: PieceInstance, member: EachMember, codec: MappingCodec) -> None:
         self._home = home
         self._member = member
         self._codec = codec
@@ -104,7 +104,9 @@ class Projection:
 
     __slots__ = ("_codec", "_document", "_home", "_key", "_member", "_order")
 
-    def __init__(self, home: Home, member: EachMember, codec: TypeCodec[Any], key: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, home: PieceInstance, member: EachMember, codec: TypeCodec[Any], key: Callable[[Any], Any]
+    ) -> None:
         self._home = home
         self._member = member
         self._codec = codec
@@ -126,7 +128,7 @@ class Projection:
                 parent=home.maker,
                 fingerprint=home.digest(member, keys=True),
             ),
-            Part(member=stored, code=KEYS + member.stored),
+            NodeIdentity(member=stored, code=KEYS + member.stored),
         )
 
     @property

@@ -13,8 +13,8 @@ from headwater.pieces.handles import Child, Each
 
 if TYPE_CHECKING:
     from headwater.cells.codec_base import TypeCodec
-    from headwater.runtime.pieces.children.coordinator import Coordinator
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.children.coordinator import ChildSet
+    from headwater.runtime.pieces.view import ScopedView
 
 K = TypeVar("K")
 C_co = TypeVar("C_co", covariant=True)
@@ -25,12 +25,12 @@ ONLY: Final = ""
 _NOT_GIVEN: Final = object()
 
 
-class Each_(Each[K, C_co]):
+class EachHandle(Each[K, C_co]):
     """The handle of an `each` for one facet."""
 
     __slots__ = ("_coordinator", "_facet")
 
-    def __init__(self, coordinator: Coordinator, facet: Facet, order: Input[Any]) -> None:
+    def __init__(self, coordinator: ChildSet, facet: ScopedView, order: Input[Any]) -> None:
         super().__init__(facet.home.pieces.core, order.document, codec_for(tuple[str, ...]))
         self._coordinator = coordinator
         self._facet = facet
@@ -50,7 +50,7 @@ class Each_(Each[K, C_co]):
         return MappingProxyType(self.now.shown(texts, self._facet))
 
     @property
-    def now(self) -> Coordinator:
+    def now(self) -> ChildSet:
         self._coordinator = self._coordinator.now()
         return self._coordinator
 
@@ -70,12 +70,12 @@ class Each_(Each[K, C_co]):
         raise AuthoringError(f"at() of {self!r}: write .get()[key], which is the child")
 
 
-class Child_(Child[C_co]):
+class ChildHandle(Child[C_co]):
     """The handle of a `child` for one facet."""
 
     __slots__ = ("_coordinator", "_facet")
 
-    def __init__(self, coordinator: Coordinator, facet: Facet, order: Input[Any]) -> None:
+    def __init__(self, coordinator: ChildSet, facet: ScopedView, order: Input[Any]) -> None:
         super().__init__(facet.home.pieces.core, order.document, codec_for(tuple[str, ...]))
         self._coordinator = coordinator
         self._facet = facet
@@ -95,7 +95,7 @@ class Child_(Child[C_co]):
         return default
 
     @property
-    def now(self) -> Coordinator:
+    def now(self) -> ChildSet:
         self._coordinator = self._coordinator.now()
         return self._coordinator
 

@@ -18,9 +18,9 @@ from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import ChildMember, EachMember
-    from headwater.runtime.pieces.children.coordinator import Coordinator
-    from headwater.runtime.pieces.instance import Home
-    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.children.coordinator import ChildSet
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 FIRST: Final = 64
 """Documents that are asked for with the first one that a reader misses."""
@@ -55,12 +55,12 @@ class Listing:
         return most
 
 
-class Ahead:
+class Prefetch:
     """What was asked for ahead, by whom it is to be read."""
 
     __slots__ = ("_brought", "_pieces")
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
         self._brought: dict[Node, dict[Document, None]] = {}
 
@@ -123,14 +123,14 @@ class Ahead:
             at = at.parent
 
 
-def _kept_by(home: Home) -> Coordinator | None:
+def _kept_by(home: PieceInstance) -> ChildSet | None:
     """The coordinator whose row keeps a child."""
     assert home.parent is not None
     keeper = None if home.maker is None else home.maker.parent
     return next((each for each in home.parent.coordinators.values() if each.node is keeper), None)
 
 
-def _others(coordinator: Coordinator, home: Home) -> list[Home]:
+def _others(coordinator: ChildSet, home: PieceInstance) -> list[PieceInstance]:
     """The children that were shown together with one, those after it first."""
     rows = coordinator.rows
     homes = [rows[text].child for text in coordinator.listing.texts if text in rows]
@@ -139,7 +139,7 @@ def _others(coordinator: Coordinator, home: Home) -> list[Home]:
     return [*found[place + 1 :], *found[:place]]
 
 
-def _down(home: Home, way: list[EachMember | ChildMember]) -> Iterator[Home]:
+def _down(home: PieceInstance, way: list[EachMember | ChildMember]) -> Iterator[PieceInstance]:
     """The children of its children that the same members lead to, of those that are here."""
     if not way:
         yield home

@@ -14,17 +14,19 @@ from headwater.cells.handle import Input
 from headwater.pieces.declarations import Declaration, GivenMember
 from headwater.pieces.handles import Handler
 from headwater.pieces.piece import Piece
-from headwater.runtime.pieces.inputs import Narrow, same_inputs
+from headwater.runtime.pieces.inputs import OtherScopeHandle, same_inputs
 
 if TYPE_CHECKING:
-    from headwater.runtime.pieces.children.coordinator import Row
-    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.children.coordinator import ChildRow
+    from headwater.runtime.pieces.instance import PieceInstance
 
 ELEMENT: Final = "element"
 MEMBER: Final = "member "
 
 
-def kept_by(home: Home, row: Row, element_of: Callable[[Row], Input[Any] | None]) -> tuple[str, ...] | None:
+def kept_by(
+    home: PieceInstance, row: ChildRow, element_of: Callable[[ChildRow], Input[Any] | None]
+) -> tuple[str, ...] | None:
     """What a row keeps, as texts. Empty: no child. None: a child that cannot be named."""
     child = row.child
     if child is None:
@@ -40,7 +42,7 @@ def kept_by(home: Home, row: Row, element_of: Callable[[Row], Input[Any] | None]
 
 
 def remade(
-    home: Home, classes: tuple[type[Piece], ...], element: Input[Any] | None, said: tuple[str, ...]
+    home: PieceInstance, classes: tuple[type[Piece], ...], element: Input[Any] | None, said: tuple[str, ...]
 ) -> Piece | None:
     """The piece that was named like this. None: nobody knows it here."""
     cls = next((each for each in classes if each.__schema__.name == said[0]), None)
@@ -56,7 +58,7 @@ def remade(
     return cls(**inputs)
 
 
-def _origin(home: Home, element: Input[Any] | None, value: Any) -> str | None:
+def _origin(home: PieceInstance, element: Input[Any] | None, value: Any) -> str | None:
     if element is not None and _same(value, element):
         return ELEMENT
     for member in (_member(home, value), *home.outline.of(GivenMember)):
@@ -65,16 +67,16 @@ def _origin(home: Home, element: Input[Any] | None, value: Any) -> str | None:
     return None
 
 
-def _member(home: Home, value: Any) -> Declaration | None:
+def _member(home: PieceInstance, value: Any) -> Declaration | None:
     """The member of the piece that a handle may be the handle of."""
-    if isinstance(value, (Handler, Narrow)):
-        declared = value.declaration() if isinstance(value, Narrow) else value.member
+    if isinstance(value, (Handler, OtherScopeHandle)):
+        declared = value.declaration() if isinstance(value, OtherScopeHandle) else value.member
         return declared if home.outline.get(declared.stored) is declared else None
     id, _, stored = value.document.key.id.rpartition(":") if isinstance(value, Input) else ("", "", "")
     return home.outline.get(stored) if id == home.id else None
 
 
-def _from(home: Home, element: Input[Any] | None, origin: str) -> Any:
+def _from(home: PieceInstance, element: Input[Any] | None, origin: str) -> Any:
     if origin == ELEMENT:
         return element
     member = home.outline.get(origin.removeprefix(MEMBER))

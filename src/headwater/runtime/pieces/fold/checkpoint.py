@@ -31,7 +31,7 @@ from headwater.replica.document import NOT_HERE, Document
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import FoldMember
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.view import ScopedView
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class _Found:
     past: Document | None  # None: what is confirmed here is as old as that
 
 
-class Folded:
+class FoldCheckpoint:
     """The stored side of one fold."""
 
     __slots__ = ("_code", "_facet", "_found", "_is_known", "_member", "_note", "_output", "_value")
 
-    def __init__(self, member: FoldMember, value: Computed[Any], facet: Facet) -> None:
+    def __init__(self, member: FoldMember, value: Computed[Any], facet: ScopedView) -> None:
         self._member = member
         self._value = value
         self._facet = facet

@@ -23,7 +23,7 @@ from headwater.pieces.declarations import GivenMember
 from headwater.pieces.handles import Computed
 from headwater.pieces.types import instead
 from headwater.runtime.core.nodes import encoder
-from headwater.runtime.pieces.fold.checkpoint import Folded, same
+from headwater.runtime.pieces.fold.checkpoint import FoldCheckpoint, same
 from headwater.runtime.pieces.identity import part_of
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -31,7 +31,7 @@ from headwater.scheduler.registry import NodeSpec
 if TYPE_CHECKING:
     from headwater.cells.codec_base import TypeCodec
     from headwater.pieces.declarations import FoldMember
-    from headwater.runtime.pieces.view import Facet
+    from headwater.runtime.pieces.view import ScopedView
 
 
 class Folding:
@@ -49,7 +49,7 @@ class Folding:
         "sizes",
     )
 
-    def __init__(self, member: FoldMember, facet: Facet, folded: Folded, codec: TypeCodec[Any]) -> None:
+    def __init__(self, member: FoldMember, facet: ScopedView, folded: FoldCheckpoint, codec: TypeCodec[Any]) -> None:
         self._member = member
         self._facet = facet  # whose it is, and who lives as long
         self._folded = folded
@@ -179,7 +179,7 @@ def _elements(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[list[Any],
     return away, left
 
 
-def fold(facet: Facet, member: FoldMember) -> Computed[Any]:
+def fold(facet: ScopedView, member: FoldMember) -> Computed[Any]:
     """The handle of a fold, and its node."""
     home = facet.home
     outline = home.outline
@@ -187,7 +187,7 @@ def fold(facet: Facet, member: FoldMember) -> Computed[Any]:
     document = facet.document(member.stored)
     handle: Computed[Any] = Computed(home.pieces.core, document, outline.codec(member))
     assert elements.source is not None
-    folded = Folded(member, handle, facet)
+    folded = FoldCheckpoint(member, handle, facet)
     folding = Folding(member, facet, folded, elements.source)
     declared = () if isinstance(member.source, GivenMember) else (facet.handle(member.source).document,)
     id = facet.node_id(member.stored)

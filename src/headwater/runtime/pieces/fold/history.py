@@ -27,7 +27,7 @@ TRIES: Final = 5
 """How often a question is asked again whose answer was lost with its connection."""
 
 
-class Past:
+class DocumentHistory:
     """The past of one space, as far as somebody waits for it. The channel of its own replica."""
 
     __slots__ = ("_asked", "_runtime", "_space", "replica")
