@@ -1,11 +1,11 @@
-"""Handles that can be written. What is written says as little as it can: a field, an intent, a whole value.
+"""Handles that can be written. A write is as narrow as possible: a field, an intent, a whole value.
 
-Inside a run a write belongs to the run's transaction; outside, each is a transaction of its own. A write through a
-link that redirects lands where the link leads. Writes of one program to one document land in the order in which they
-were made, unless such a link is not here yet, so that nobody knows where it leads. There is no write by index.
+Inside a run a write belongs to the run's transaction; outside, each is a transaction of its own. A write through a link
+that redirects lands at the target of the link. Writes of one program to one document land in the order in which they
+were made, unless the target of such a link is not known yet. There is no write by index.
 
-A write reads nothing, with two exceptions, which are reads of a shape: the links on its way, and that something is
-absent which it makes because its type implies it. Without the second, two writers who both make a Mapping for their
+A write reads nothing, with two exceptions, which are reads of a shape: the links on its way, and the absence of a value
+that the write creates because its type implies it. Without the second, two writers who both create a Mapping for their
 first key would overwrite each other.
 """
 
@@ -49,13 +49,13 @@ class Cell(Input[T]):
         return super().at(path)  # type: ignore[return-value]
 
     def as_input(self) -> Input[T]:
-        """The same place, for whoever may only read it."""
+        """Return a handle on the same place that can only be read."""
         return Input(self._host, self._document, self._codec, self._path, self._default, self._root_)
 
     # ---- whole values ------------------------------------------------------------------------------
 
     def set(self, value: T, /, *, group: object | None = None) -> None:
-        """Replace the value. What this program's version of a Model does not know is kept."""
+        """Replace the value. Stored fields that this program's version of a Model does not know are kept."""
         if self._current.run is not None:
             self._set(value)
             return
@@ -66,11 +66,11 @@ class Cell(Input[T]):
             raw = self.memo().merge(old, value)
             if self._host.put(document, raw, lambda: self.set(value, group=group), group):
                 return
-        self._codec.encode(value, self._path)  # What does not fit is refused here, not when its turn comes.
+        self._codec.encode(value, self._path)  # A misfit is refused here, not when its turn comes.
         self._host.write(self, lambda: self._set(value), group)
 
     def update(self, fn: Callable[[T], T], /, *, group: object | None = None) -> None:
-        """Read, change and replace. Outside a run it is done again if somebody else was faster."""
+        """Read, change and replace. Outside a run it is repeated if another write came first."""
         self._run_or_write(lambda: self._set(fn(self.get())), group)
 
     def delete(self, *, group: object | None = None) -> None:
@@ -80,7 +80,7 @@ class Cell(Input[T]):
     # ---- intents -----------------------------------------------------------------------------------
 
     def push(self: Cell[tuple[E, ...]], *items: E, keep: int | None = None, group: object | None = None) -> None:
-        """Append, and keep the last `keep` only. Merges with what others append; reads nothing."""
+        """Append, and keep the last `keep` only. Merges with appends of others; reads nothing."""
         if keep is not None and (type(keep) is not int or keep < 0):
             raise AuthoringError(f"push to {self!r} with keep={keep!r}: write how many elements stay, 0 or more")
         element = self._element("push", TupleCodec)
@@ -93,7 +93,7 @@ class Cell(Input[T]):
     @overload
     def add(self: Cell[tuple[E, ...]], item: E, /, *, group: object | None = None) -> None: ...
     def add(self: Cell[Any], item: Any, /, *, group: object | None = None) -> None:
-        """Append what is not there yet, in whatever form it was stored. Merges with what others add."""
+        """Append an element that is not there yet, in any stored form. Merges with additions of others."""
         element = self._element("add", TupleCodec, FrozensetCodec)
         raw = element.encode(item, self._path)
         self._run_or_write(lambda: self._apply_intent("add_unique", self._stored_forms(element, raw)[-1], ()), group)
@@ -103,7 +103,7 @@ class Cell(Input[T]):
     @overload
     def discard(self: Cell[tuple[E, ...]], item: E, /, *, group: object | None = None) -> None: ...
     def discard(self: Cell[Any], item: Any, /, *, group: object | None = None) -> None:
-        """Take out every element that is equal, in whatever form it was stored. Merges with what others discard."""
+        """Take out every equal element, in any stored form. Merges with removals of others."""
         element = self._element("discard", TupleCodec, FrozensetCodec)
         raw = element.encode(item, self._path)
         self._run_or_write(lambda: self._discard(element, raw), group)
@@ -113,7 +113,7 @@ class Cell(Input[T]):
     @overload
     def increment(self: Cell[float], by: float = 1, /, *, group: object | None = None) -> None: ...
     def increment(self: Cell[Any], by: Any = 1, /, *, group: object | None = None) -> None:
-        """Add to a number. Merges with what others add; something absent starts from 0."""
+        """Add to a number. Merges with increments of others; an absent number starts from 0."""
         if isinstance(self._codec, ConstrainedCodec):
             raise AuthoringError(f"increment of {self!r} would not look at the bounds of its type: use update(fn)")
         if not isinstance(self._codec, (IntCodec, FloatCodec)):
@@ -129,11 +129,11 @@ class Cell(Input[T]):
         return codec.element
 
     def decoded(self, kind: str, raw: Value, /) -> Any:
-        """What `set` or an intent takes, from how it is stored: for whoever gets it as JSON."""
+        """Decode the argument of `set` or of an intent from its stored form, for callers that have it as JSON."""
         codec = self._element(kind, TupleCodec, FrozensetCodec) if kind in ("push", "add", "discard") else self._codec
         return codec.decode(raw, self._path)
 
-    # ---- what is done inside a transaction ---------------------------------------------------------
+    # ---- inside a transaction -----------------------------------------------------------------------
 
     def _run_or_write(self, act: Callable[[], None], group: object | None) -> None:
         """In the open run, or in a transaction of its own."""
@@ -157,9 +157,10 @@ class Cell(Input[T]):
             self._read_unwritten_fields(site, raw)
 
     def _read_unwritten_fields(self, site: Site, raw: Value) -> None:
-        """Stand on the fields of a structured value that was set, as far as it is told without them.
+        """Depend on the fields of a structured value that the commit leaves out.
 
-        It is told as a difference by field: a field that is left out has to be, where it lands, what it is here.
+        The commit carries a difference by field: a field that is left out must have the same value where the commit
+        lands.
         """
         run = self._current.run
         transaction = run.transaction if run is not None else None
@@ -169,9 +170,10 @@ class Cell(Input[T]):
                 transaction.saw(site.document.key, path, depth)
 
     def replace_link(self, *value: T) -> bool:
-        """Inside a run: put a value, or nothing, in the place of a link that stands right here. False: none does.
+        """Inside a run: put a value, or nothing, in the place of a link that stands right here. False: there is no
+        link.
 
-        A link that cannot be followed is a value like any other: whoever may write here can replace it.
+        A link that cannot be followed is a value like any other: a writer of this place can replace it.
         """
         document, path = self._document, self._path
         if lookup(self._root(document), path).__class__ is not Link:
@@ -209,7 +211,7 @@ class Cell(Input[T]):
         self._write(site.document, Patch("remove", site.path, None))
 
     def _apply_intent(self, kind: Kind, arg: Value, start: Value) -> None:
-        """An intent stands on what a reader would see. What it would start from anyway need not be put there."""
+        """Write an intent over the value that a reader would see. Its own start value need not be stored first."""
         site = self._find(None)
         self._fill(site, is_whole=False, start=start)
         if kind == "remove_value" and lookup(self._root(site.document), site.path) is ABSENT:
@@ -244,7 +246,7 @@ class Cell(Input[T]):
         return forms
 
     def _fill(self, site: Site, *, is_whole: bool, start: MaybeValue = ABSENT) -> None:
-        """Put what the type implies on the way to a place, and at it if what is there is to be changed."""
+        """Store the implied values on the way to a place, and at it if that value is to be changed."""
         if site.value is not ABSENT or (is_whole and not site.path):
             return
         if site.cell is None:
@@ -256,7 +258,7 @@ class Cell(Input[T]):
         for path, value in filled.puts:
             if len(path) == len(below) and (is_whole or equal(value, start)):
                 continue
-            self._record_read(site.document, anchor + path, Depth.SHAPE)  # Whoever makes it first wins.
+            self._record_read(site.document, anchor + path, Depth.SHAPE)  # The first writer wins.
             self._write(site.document, Patch("add", anchor + path, value))
         if filled.reached < len(below):
             raise self._nothing_above(site, len(anchor) + filled.reached)

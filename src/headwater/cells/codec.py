@@ -5,16 +5,16 @@ value: the codecs in `scalars`, `containers`, `records` and `unions` do.
 
 The interface, for handles:
 
-    codec = codec_for(tuple[Line, ...])     # AuthoringError: what is wrong with the type, what to write instead
-    raw   = codec.encode(value, at)         # InvalidValueError: the path of the culprit and what was expected;
+    codec = codec_for(tuple[Line, ...])     # AuthoringError: the mistake in the type, and a replacement
+    raw   = codec.encode(value, at)         # InvalidValueError: the path of the culprit and the expected type;
                                             #   `at`, the path of the handle, is in messages and counts as depth
     value = codec.decode(raw, at)           # InvalidValueError when something else is stored. Never pass ABSENT
-    raw   = codec.merge(old, value, at)     # what `set` writes: encode, but keeps unknown fields of `old` (a raw
+    raw   = codec.merge(old, value, at)     # for `set`: encode, but keeps unknown fields of `old` (a raw
                                             #   value or ABSENT) and returns `old` itself where nothing changed
     codec.plain                             # True: the stored form is the value; return it without decoding
     memo  = codec.memo()                    # one per place: memo.decode(raw, at) is free for the same raw object
                                             #   and decodes only new elements of a new version;
-                                            #   memo.merge(old, value, at) does not encode what came out of it
+                                            #   memo.merge(old, value, at) does not encode values that came out of it
     Selector().select(codec, fn)            # -> Selection(path, codec) for `at(fn)`; one Selector per runtime
     selector.step(codec, key)               # -> Selection for `key(k)` of a Mapping
     view.open_view(codec, raw, path, touch) # the lazy view
@@ -118,7 +118,7 @@ def refuse_key(type_: Any, key: Any) -> NoReturn:
 
 
 def refuse_container(type_: Any, cls: Any) -> None:
-    """Refuse the types that are almost right, each with what to write instead of it."""
+    """Refuse the types that are almost right, each with its replacement."""
     arguments = [type_text(argument) for argument in typing.get_args(type_)]
     if cls in _MUTABLE_SEQUENCES:
         refuse_mutable(type_, f"tuple[{', '.join(arguments) or 'str'}, ...]")
@@ -143,7 +143,7 @@ def refuse_container(type_: Any, cls: Any) -> None:
 
 
 def cannot_resolve(cls: type[Any], error: Exception) -> AuthoringError:
-    """The error for annotations that name what cannot be found."""
+    """Make the error for annotations with names that cannot be found."""
     name = getattr(error, "name", None)
     culprits = [field for field, text in vars(cls).get("__annotations__", {}).items() if name and name in str(text)]
     where = f"{cls.__name__}.{culprits[0]}" if culprits else cls.__name__
@@ -351,7 +351,7 @@ class _Builder:
             )
             for name, info in cls.model_fields.items()
         ]
-        # Its validators may change what they are given, so that parts of one instance are no input for another.
+        # Its validators may change their input, so that parts of one instance are no input for another.
         record.complete(tuple(fields), native_type=None, reuses=False)
         return record
 
@@ -380,7 +380,7 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
 
 
 def _filled_in(hint: Any, given: dict[Any, Any]) -> Any:
-    """The type of a field of `Box[int]`: what stands for another type is replaced by that."""
+    """Return the type of a field of `Box[int]`: type variables are replaced by their arguments."""
     if isinstance(hint, typing.TypeVar):
         return given.get(hint, hint)
     parameters = getattr(hint, "__parameters__", ()) if given else ()

@@ -1,14 +1,13 @@
-"""What every codec of a type is, and why a value does not fit one.
+"""The base of all codecs, and the mismatch of a value and a type.
 
-Owns `TypeCodec`, the base of them all; `Mismatch`, which travels from the culprit outwards and becomes the
-author's error once, with the whole path; and `Memo`, the last version of one place. Never looks at a type:
-`codec.codec_for` does that.
+`TypeCodec` is the base of every codec; `Mismatch` travels from the culprit outwards and becomes the author's error
+once, with the whole path; `Memo` keeps the last version of one place. Types are read by `codec.codec_for`.
 
-Invariants. A codec is immutable once it is made and shared by every cell of its type. What `encode` and `merge`
-return is frozen (`data.value`): exact types, nothing shared that somebody could mutate. A decoded value is
-never mutated either, which is why `Memo` may hand out parts of the version before: raw values are shared
-along unchanged paths, so the same raw object means the same value. A memo holds one version, so the
-objects whose identity it compares are alive, and nothing accumulates.
+Invariants. A codec is immutable once it is made and shared by every cell of its type. The results of `encode` and
+`merge` are frozen (`data.value`): exact types, nothing shared that could be mutated. A decoded value is never mutated
+either, which is why `Memo` may hand out parts of the version before: raw values are shared along unchanged paths, so
+the same raw object means the same value. A memo holds one version, so the objects whose identity it compares are alive,
+and nothing accumulates.
 """
 
 from __future__ import annotations
@@ -61,13 +60,13 @@ def misfit(expected: str, found: object, advice: str = "") -> NoReturn:
     if isinstance(found, NotAValue):
         advice = "it is a handle, not a value, so write .get()"
     elif inspect.iscoroutine(found):
-        found.close()  # Nobody awaits it: that is what is said here, and once.
+        found.close()  # It is never awaited: this error says so, and only once.
         advice = "nothing here awaits, so await it before, or call a plain function"
     raise Mismatch(f"expected {expected}, found {shown(found)} ({type(found).__name__})", advice)
 
 
 class Lazy:
-    """Base of what stands for a value without being one: a view. `__whole__` reads all of it."""
+    """Base of objects that stand for a value without being one: views. `__whole__` reads all of it."""
 
     __slots__ = ()
 
@@ -103,7 +102,7 @@ class TypeCodec(Generic[T]):
     ) -> None:
         self.expected = expected  # the type as an author writes it, for messages
         self.kinds = frozenset(kinds)  # the raw types it is stored as; a union tells its members apart by them
-        self.plain = plain  # what is stored is the value: a handle may return it as it is
+        self.plain = plain  # the stored form is the value: a handle may return it as it is
         self.exact = exact  # a raw object of exactly this type is its own value, without another look
         self.native = native  # msgspec decodes it alike, and its size does not depend on the data
         self.hashable = hashable  # its values can be in a frozenset
@@ -118,14 +117,14 @@ class TypeCodec(Generic[T]):
             raise mismatch.given(at) from None
 
     def decode(self, raw: Value, at: Path = ()) -> T:
-        """The value of what is stored. Use a `Memo` where versions follow one another."""
+        """Return the value of a stored form. Use a `Memo` where versions follow one another."""
         try:
             return self.leave(raw)
         except Mismatch as mismatch:
             raise mismatch.stored(at) from None
 
     def merge(self, old: MaybeValue, new: T, at: Path = ()) -> Value:
-        """`new` as it is stored, with what `old` holds in fields that this version of a Model does not know."""
+        """Return `new` as it is stored, with the fields of `old` that this version of a Model does not know."""
         try:
             return self.join(old, new, ABSENT, len(at))
         except Mismatch as mismatch:
@@ -150,11 +149,11 @@ class TypeCodec(Generic[T]):
         raise NotImplementedError
 
     def again(self, old: Value, known: Any, raw: Value) -> T:
-        """`leave(raw)`, where `known` is what `old` was decoded to: shared parts are taken from it."""
+        """`leave(raw)`, where `old` was decoded to `known`: shared parts are taken from it."""
         return self.leave(raw)
 
     def join(self, old: MaybeValue, new: object, known: object, level: int) -> Value:
-        """`enter(new)`, keeping what is unknown in `old`; `known` is what `old` was decoded to, or ABSENT."""
+        """`enter(new)`, keeping the unknown parts of `old`; `old` was decoded to `known`, or `known` is ABSENT."""
         raw = self.enter(new, level)
         return old if not isinstance(old, Absent) and equal(old, raw) else raw
 

@@ -105,11 +105,11 @@ class Entries(Mapping[K, V]):
         self._cache = cache
 
     def is_of(self, keys: KeyCodec, codec: TypeCodec[Any]) -> bool:
-        """Whether it was made by these, so that what it stands on is already in their form."""
+        """Whether it was made by these codecs, so that its raw object is already in their form."""
         return self._keys is keys and self._codec is codec
 
     def known(self, step: str, raw: MaybeValue) -> Any:
-        """What the entry was decoded to, if it was and is still made of `raw`; or ABSENT."""
+        """Return the decoded entry, if it is still made of `raw`; or ABSENT."""
         known = self._cache.get(step)
         return known[1] if known is not None and known[0] is raw else ABSENT
 
@@ -126,7 +126,7 @@ class Entries(Mapping[K, V]):
         return value
 
     def _step(self, key: object) -> str | None:
-        """Where the key would be stored; None for what cannot be a key here."""
+        """Return the stored key; None for an object that cannot be a key here."""
         if type(key) is str and self._keys.is_text:
             return key
         try:
@@ -173,10 +173,11 @@ A = TypeVar("A")
 def align(
     new: tuple[Any, ...], old: tuple[Any, ...], kept: tuple[A, ...], make: Callable[[int, bool], A]
 ) -> tuple[A, ...]:
-    """For each element of `new`, what `kept` has where `old` has the same object, or what `make` makes of it.
+    """Return, for each element of `new`, the element of `kept` where `old` has the same object, or a new one from
+    `make`.
 
-    `make` gets the index, and whether that index of `old` held what is now replaced. Only what changed place is
-    looked for, so that an append does not cost a table of all elements; a second copy of one that stayed is made anew.
+    `make` gets the index, and whether that index of `old` held a value that is replaced. Only elements that moved are
+    searched, so that an append does not cost a table of all elements; a second copy of an unmoved one is made anew.
     """
     if len(new) == len(old):
         changed = _where_false(list(map(is_, new, old)))
@@ -186,7 +187,7 @@ def align(
         for index in changed:
             if id(new[index]) in moved:
                 result[index] = moved[id(new[index])]
-            else:  # What was here and is elsewhere now has not become this.
+            else:  # The old element here is elsewhere now and has not become this one.
                 result[index] = make(index, id(old[index]) not in stays)
         return tuple(result)
     most = min(len(new), len(old))
@@ -214,7 +215,7 @@ def _leading(same: list[bool]) -> int:
 
 
 def shared(old: tuple[Value, ...], new: tuple[Value, ...]) -> tuple[Value, ...]:
-    """`old` itself where nothing in it is another object, so that what stands on it stays as it is."""
+    """Return `old` itself where every element is the same object, so that values made of it stay valid."""
     return old if len(old) == len(new) and all(map(is_, old, new)) else new
 
 
@@ -407,7 +408,7 @@ class FrozensetCodec(TypeCodec[frozenset[Any]]):
             return self.enter(items, level)
         kept: list[Value] = []
         there: set[Any] = set()
-        for raw in old:  # In the order of what is there: a set that gained one element is one element longer.
+        for raw in old:  # In the stored order: a set that gained one element is one element longer.
             try:
                 item = self.element.leave(raw)
             except Mismatch:
@@ -423,7 +424,7 @@ class FrozensetCodec(TypeCodec[frozenset[Any]]):
 
 
 class MappingCodec(TypeCodec[Mapping[Any, Any]]):
-    """`Mapping[K, V]`, an object. Reads as a Mapping that nobody can write to."""
+    """`Mapping[K, V]`, an object. Reads as a read-only Mapping."""
 
     __slots__ = ("element", "keys")
 
@@ -458,7 +459,7 @@ class MappingCodec(TypeCodec[Mapping[Any, Any]]):
             except Mismatch as mismatch:
                 mismatch.steps.append(step)
                 raise
-            made[step] = raw  # type: ignore[assignment]  # What was decoded is not ABSENT.
+            made[step] = raw  # type: ignore[assignment]  # A decoded value is not ABSENT.
             same = same and raw is before
         return old if same else made  # type: ignore[return-value]
 
@@ -489,7 +490,7 @@ class MappingCodec(TypeCodec[Mapping[Any, Any]]):
 
 
 class JsonCodec(TypeCodec[Any]):
-    """`headwater.Json`: any value. Objects read as Mappings that nobody can write to, arrays as tuples."""
+    """`headwater.Json`: any value. Objects read as read-only Mappings, arrays as tuples."""
 
     __slots__ = ("keys",)
 

@@ -1,8 +1,8 @@
-"""Handles that can be read. A handle is a place, not a value: it says so wherever it is used as one.
+"""Handles that can be read. A handle is a place, not a value: any use of it as a value raises.
 
 `get` is the hot path of the whole system: inside a run, a read that the last run made at the same point costs a look at
-the run, a comparison and the value. Links on the way are followed, and each is a read of the link's shape. Nothing here
-decides what runs; the run's tracker does.
+the run, a comparison and the value. Links on the way are followed, and each is a read of the link's shape. The run's
+tracker decides which nodes run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ V = TypeVar("V")
 MAX_HOPS: Final = 32
 """Links on the way to one value."""
 MAX_PARTS: Final = 4_096
-"""Handles of parts that a handle keeps, so that what they have decoded is not decoded again."""
+"""Handles of parts that a handle keeps, so that their decoded values are reused."""
 
 
 class _Raise:
@@ -51,7 +51,7 @@ _RAISE: Final = _Raise()
 
 
 class Site(NamedTuple):
-    """Where a handle leads in the end, and what is stored there."""
+    """The final place of a handle, and the value stored there."""
 
     document: Document
     path: Path
@@ -60,7 +60,7 @@ class Site(NamedTuple):
 
 
 class Input(NotAValue, Generic[T_co]):
-    """A handle that can be read: a place in a document, and the type of what is there."""
+    """A handle that can be read: a place in a document, and the type of its value."""
 
     __slots__ = (
         "_codec",
@@ -93,15 +93,15 @@ class Input(NotAValue, Generic[T_co]):
         self._path = path
         self._codec = codec
         self._exact = None if path else codec.exact
-        self._default = default  # what is there as long as nothing was written
+        self._default = default  # the value as long as nothing was written
         self._root_ = root  # the cell that it is a part of; None: it is that itself
-        self._maker: Callable[[], object] | None = None  # has what it reads computed; None: nobody does
+        self._maker: Callable[[], object] | None = None  # has the value computed; None: it is not a computed value
         self._memo: Memo[Any] | None = None
         self._parts: dict[tuple[Path, int], Any] | None = None
         self._spot = Spot(document, path, Depth.DEEP)
         self._shape: Spot | None = None
 
-    if TYPE_CHECKING:  # What it is where a class declares it: a name on the class, the handle on a piece.
+    if TYPE_CHECKING:  # Where a class declares it: a name on the class, the handle on a piece.
 
         @overload
         def __get__(self, obj: None, owner: type[Any]) -> Member[T_co]: ...
@@ -123,7 +123,7 @@ class Input(NotAValue, Generic[T_co]):
         return Link(self._host.space_name(self._document), key.scope, key.id, self._path)
 
     def memo(self) -> Memo[Any]:
-        """What it has decoded, for whoever writes what it reads."""
+        """Return the decoded versions of this place, for a writer of the same value."""
         if self._memo is None:
             self._memo = self._codec.memo()
         return self._memo
@@ -157,13 +157,13 @@ class Input(NotAValue, Generic[T_co]):
         return self._value(default)
 
     def exists(self) -> bool:
-        """Whether something is there. Inside a run this subscribes to that, not to what it is."""
+        """Whether a value is there. Inside a run this subscribes to its presence, not to the value."""
         self._wake_writers()
         self._record_read(self._document, self._path, Depth.SHAPE)
         return self._value_or_default(self._find(Depth.SHAPE)) is not ABSENT
 
     def view(self) -> Any:
-        """A lazy, read-only look: inside a run, only what is touched is read."""
+        """Open a lazy, read-only view: inside a run, only the parts that are touched are read."""
         self._wake_writers()
         site = self._find(None)
         document, path, stored, _ = site
@@ -184,7 +184,7 @@ class Input(NotAValue, Generic[T_co]):
             now.record_read(Spot(document, where, depth))
             there = len(path) + count_stored_steps(stored, where[len(path) :])
             if there < len(where) and stored is not ABSENT:
-                # It is not stored, and may be implied: as long as what it would be in is there, and nothing nearer.
+                # It is not stored, and may be implied: as long as its container is there, and nothing nearer.
                 now.record_read(Spot(document, (*where[:there], OBJECT), Depth.SHAPE))
                 if there + 1 < len(where):
                     now.record_read(Spot(document, where[: there + 1], Depth.SHAPE))
@@ -209,7 +209,9 @@ class Input(NotAValue, Generic[T_co]):
         return memo.decode(raw, self._path)
 
     def value_in(self, root: MaybeValue) -> Any:
-        """What it read when its document was this. ABSENT: nothing; LookupError: the document alone does not tell."""
+        """Return the value that it reads in a document with this root. ABSENT: none; LookupError: the root alone does
+        not tell.
+        """
         at_link, raw = _walk(root, self._path)
         if at_link is not None and not (at_link == len(self._path) and self._holds_links()):
             raise LookupError("a link led elsewhere")
@@ -220,7 +222,7 @@ class Input(NotAValue, Generic[T_co]):
         return ABSENT
 
     def _value_or_default(self, site: Site) -> MaybeValue:
-        """What a place reads as: what is stored, or a default of the cell or of a field on the way."""
+        """Return the value that a place reads as: the stored one, or a default of the cell or of a field on the way."""
         if site.value is not ABSENT:
             return site.value
         if self._root_ is None or site.cell is None:
@@ -247,7 +249,7 @@ class Input(NotAValue, Generic[T_co]):
         return self._follow(document, path, cell, depth)
 
     def _follow(self, document: Document, path: Path, cell: int | None, depth: Depth | None) -> Site:
-        """Links lead elsewhere. Each is read as a shape: what it points at is what matters, not what is there."""
+        """Follow links. Each is read as a shape: its target matters, not the value at the target."""
         hops: list[tuple[Document, Path]] = []
         while True:
             if self._current.run is not None:
@@ -276,7 +278,7 @@ class Input(NotAValue, Generic[T_co]):
             path = target + path[at_link:]
 
     def set_maker(self, maker: Callable[[], object]) -> None:
-        """Who has what it reads computed, should nobody do so when a run looks: those who rest are let go."""
+        """Set the callback that has the value computed if no node is registered for it when a run reads it."""
         self._maker = maker
 
     def _wake_writers(self) -> None:
@@ -343,7 +345,7 @@ class Input(NotAValue, Generic[T_co]):
         return self._part(*self._host.selector.select(self._codec, path))  # type: ignore[no-any-return]
 
     def below(self, path: Path, /) -> Any:
-        """The handle of what is at a stored path below this one, for whoever names places by their paths."""
+        """Return the handle at a stored path below this one, for callers that name places by their paths."""
         return self._part(path, descend(self._codec, path))
 
     def encoded(self, value: Any, /) -> Value:
@@ -351,7 +353,7 @@ class Input(NotAValue, Generic[T_co]):
         return self._codec.encode(value)
 
     def _part(self, path: Path, codec: TypeCodec[Any]) -> Any:
-        """The handle of a part. The same one for the same part, so that it knows what it has decoded."""
+        """Return the handle of a part. The same part has the same handle, which reuses its decoded values."""
         parts = self._parts
         if parts is None:
             parts = self._parts = {}
@@ -365,7 +367,7 @@ class Input(NotAValue, Generic[T_co]):
         if len(parts) >= MAX_PARTS:
             parts.clear()
         made._maker = self._maker
-        parts[path, id(codec)] = made  # The codec is kept by the handle, so that its id is nobody else's.
+        parts[path, id(codec)] = made  # The handle keeps the codec alive, so that its id stays unique.
         return made
 
     # ---- observing ---------------------------------------------------------------------------------
@@ -387,7 +389,7 @@ class Input(NotAValue, Generic[T_co]):
 
 
 def _walk(value: MaybeValue, path: Path) -> tuple[int | None, MaybeValue]:
-    """How many steps lead to the first link, if one is met, and what is at the end if none is."""
+    """Return the number of steps to the first link, if there is one, and the value at the end if there is none."""
     at: MaybeValue = value
     for steps, each in enumerate(path):
         if at.__class__ is Link:

@@ -1,8 +1,8 @@
 """The base of all handles, and the name of a member on its class.
 
-`NotAValue` refuses every use of a handle as a value (truth, elements, order, text, arithmetic) with an error that says
-what to write. Type checkers see only `__bool__`: they report the other mistakes better without a method. Handles read
-nothing here.
+`NotAValue` refuses every use of a handle as a value (truth, elements, order, text, arithmetic) with an error that shows
+the call to write. Type checkers see only `__bool__`: they report the other mistakes better without a method. Handles
+read nothing here.
 
 `Member` is `Cart.total` on the class: a name for tests and tools. It is defined below `pieces`, because handles declare
 its type for type checkers.
@@ -40,7 +40,7 @@ class NotAValue:
         raise AuthoringError(f"{self!r} is a handle, not a value, and has no {what}: write {self._instead()}")
 
     def _instead(self) -> str:
-        """What is written to get at what it leads to."""
+        """Return the call to write instead."""
         return ".get()"
 
     if not TYPE_CHECKING:
@@ -86,7 +86,7 @@ _REFUSED: Final = {
         ),
     ),
 }
-"""What only a value has, and the methods that would ask for it."""
+"""Properties that only a value has, and the methods that would ask for them."""
 
 for _what, _names in _REFUSED.items():
     for _name in _names:
@@ -97,7 +97,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Member(Generic[T_co]):
-    """What `Cart.total` is: a name, good for tests and tools. Only `cart.total` can be read."""
+    """`Cart.total` on the class: a name, good for tests and tools. Only `cart.total` can be read."""
 
     __slots__ = ("declaration", "owner")
 

@@ -42,7 +42,7 @@ def field(*, default: Any = msgspec.NODEFAULT, was: str | None = None) -> Any:
 
 
 class _Checked(msgspec.StructMeta):
-    """What makes Models: the same as what makes Structs, but what is wrong is said in an author's words."""
+    """The metaclass of Models: that of Structs, with errors in an author's words."""
 
     def __new__(meta, name: str, bases: tuple[type[Any], ...], body: dict[str, Any], **options: Any) -> Any:
         try:
@@ -65,7 +65,7 @@ def _clash(bases: tuple[type[Any], ...], body: dict[str, Any]) -> tuple[str, str
         stored.update(zip(getattr(base, "__struct_encode_fields__", fields), fields, strict=False))
     said = body.get("__annotations__") or dict.fromkeys(body)
     own = {name: getattr(body.get(name), "name", None) or name for name in said}
-    for name in sorted(own, key=lambda each: own[each] != each):  # What has that name by itself comes first.
+    for name in sorted(own, key=lambda each: own[each] != each):  # A field that has this name by itself comes first.
         other = stored.setdefault(own[name], name)
         if other != name:
             return (name, other, own[name])

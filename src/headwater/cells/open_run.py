@@ -1,8 +1,7 @@
-"""The open run, as handles see it: where reads are noted and writes go.
+"""The open run, as handles see it: reads are recorded in it, and writes go to it.
 
-Runs are serialised, so a runtime has at most one, and `Current` is where it is. A read that the last run of the
-same node made in the same place costs a comparison; anything else is the scheduler's business. Nothing here decides
-what runs.
+Runs are serialised, so a runtime has at most one, and `Current` holds it. A read that the last run of the same node
+made in the same place costs a comparison; everything else is left to the scheduler, which also decides what runs.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Tracker(Protocol):
-    """What the scheduler does with what is read and written inside a run."""
+    """The scheduler's side of an open run: receives reads and writes."""
 
     def missed(self, run: Run, spot: Spot) -> Spot:
-        """A first look that was not foreseen: note it, and stop the attempt if what is there is not fresh."""
+        """Record a read that the last run did not make here. Stops the attempt if the value there is not fresh."""
 
     def absent(self, run: Run, document: Document) -> None:
         """A document was read that is not here. Stops the attempt."""
@@ -58,16 +57,16 @@ class Run:
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker = tracker
-        # Has what makes a document run before it is read; None: what is not fresh is met when it is.
+        # Runs the writers of a document before it is read; None: a stale value is found when it is read.
         self.prepares: Callable[[Run, Document], object] | None = getattr(tracker, "prepare", None)
         self.thread = get_ident()  # of its runtime: no other one reads in it
         self.number = 0  # rises with every attempt; a spot's stamp says in which one it was looked at
         self.node: object | None = None
-        self.reads: Sequence[Spot | None] = (None,)  # what the last run looked at first, in order; ends with None
+        self.reads: Sequence[Spot | None] = (None,)  # first reads of the last run, in order; ends with None
         self.place = 0  # how far this run looked at the same
-        self.log: list[Spot] | None = None  # what it looked at, from the first difference on
+        self.log: list[Spot] | None = None  # the reads of this run, from the first difference on
         self.created: list[object] | None = None  # nodes it registered: if it is stopped, the next one takes them on
-        self.fresh: dict[tuple[object, ...], Spot] | None = None  # spots in `log` that nobody else reads yet
+        self.fresh: dict[tuple[object, ...], Spot] | None = None  # spots in `log` without other readers yet
         self.causes: dict[Spot, Notification] | None = None  # why it runs
         self.overlay: dict[Document, None] | None = None  # documents that it wrote itself
         self.transaction: Transaction | None = None  # from its first write on
@@ -87,7 +86,7 @@ class Run:
         self.causes = causes
 
     def prepare(self, document: Document) -> None:
-        """Something of a document is about to be looked at. What the last run looked at here was seen to before."""
+        """Prepare a document that is about to be read. Reads that the last run made here were prepared before."""
         if document.writers and self.prepares is not None and get_ident() == self.thread:
             foreseen = self.reads[self.place]
             if foreseen is None or foreseen.document is not document:
@@ -104,7 +103,7 @@ class Run:
         return spot
 
     def miss(self, spot: Spot) -> Spot:
-        """A look that the last run did not make at this point. What another thread looks at is no part of the run."""
+        """Record a read that the last run did not make at this point. A read of another thread is refused."""
         if get_ident() != self.thread:
             raise AuthoringError(
                 "a runtime belongs to one thread: call rt.call(fn) to have fn called there, all of it: "
@@ -121,9 +120,9 @@ class Current:
 
     def __init__(self) -> None:
         self.run: Run | None = None
-        self.apart = 0  # the last number that was given to what is no run of a node
+        self.apart = 0  # the last number that was given to a call that is no run of a node
 
     def number_apart(self) -> int:
-        """A number for what is called like a run and is none of a node's: no two of them share it, nor any run."""
+        """Return a number for a call that behaves like a run but is not a node's: unique among these and all runs."""
         self.apart -= 1
         return self.apart

@@ -1,10 +1,10 @@
 """Codecs of records: Models and other frozen Structs, frozen dataclasses, frozen pydantic models.
 
-Owns how a record is stored: an object with a key per field, under the name the field was stored under first
-(`was=`). Never decides which classes are allowed: `codec` does. Invariants: a field that this version of the
-class does not know is kept by `join`; a field that is not stored has its default; one that neither has is an error.
+A record is stored as an object with a key per field, under the first stored name of the field (`was=`). `codec` decides
+which classes are allowed. Invariants: `join` keeps a field that this version of the class does not know; a field that
+is not stored has its default; one that neither has is an error.
 
-Where every field is native, msgspec decodes the record in one call; what it refuses is decoded by field, which
+Where every field is native, msgspec decodes the record in one call; a record that it refuses is decoded by field, which
 either succeeds (1.0 is an int) or names the culprit.
 """
 
@@ -36,7 +36,7 @@ class Field:
     """Makes the default; None where the field is required."""
 
     argument: str
-    """What the constructor calls it."""
+    """The name of the constructor's argument."""
 
 
 class RecordCodec(TypeCodec[Any]):
@@ -62,8 +62,8 @@ class RecordCodec(TypeCodec[Any]):
         self.fields: tuple[Field, ...] = ()
         self.by_name: Mapping[str, Field] = {}
         self._native_type: Any = None
-        self.keeps = True  # unknown fields of what is stored
-        self.tag: str | int = type_.__name__  # what a union writes beside the fields
+        self.keeps = True  # unknown stored fields
+        self.tag: str | int = type_.__name__  # the tag that a union writes beside the fields
         self.tag_key = TAG
         self.always_tagged = False  # in a union or not, because the class says so
         self._reuses = False  # parts of another instance may go into a new one: its constructor leaves them alone

@@ -54,7 +54,7 @@ class Host(Protocol):
         """Raises unless this is the runtime's own thread, and no run of another runtime is open on it."""
 
     def visible(self, document: Document) -> MaybeValue:
-        """What a document shows outside any run. NotReadyError: it has not arrived, or was never computed."""
+        """Return the value of a document outside any run. NotReadyError: it has not arrived, or was never computed."""
 
     def space_name(self, document: Document) -> str:
         """The name of the space that a document is of."""
@@ -66,15 +66,15 @@ class Host(Protocol):
         """Where a link leads that is stored in a document."""
 
     def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> bool:
-        """Replace a whole document, outside any run. `again` is the same write, for when it never left.
+        """Replace a whole document, outside any run. `again` is the same write, for a write that never left.
 
-        False: it has to stand on what was written before. Use `write`.
+        False: it has to stand on earlier writes. Use `write`.
         """
 
     def write(self, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
-        """Have `act` called in a transaction of its own, again if what it read is stale, later if it is not here.
+        """Call `act` in a transaction of its own: again if its reads are stale, later if a document is not here.
 
-        A refusal that nobody awaits goes to the error channel.
+        A refusal that is not awaited goes to the error channel.
         """
 
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:
@@ -128,7 +128,7 @@ class Stream(_Sending[T]):
 
 
 class Topic(_Sending[T]):
-    """Where records for reactions go. `owner` is whose it is; None: nobody's, and no reaction hears of it."""
+    """The destination of records for reactions. `owner` is its piece; without one, no reaction receives them."""
 
     __slots__ = ("owner",)
 

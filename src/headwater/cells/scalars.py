@@ -55,7 +55,7 @@ _KEY_BYTES: Final = DEFAULT_VALUE_LIMITS.key_bytes
 
 
 def frozen(value: object) -> Value:
-    """`value` through the door of the data layer, for what the short checks below do not decide."""
+    """Freeze `value`, for inputs that the short checks below do not decide."""
     if isinstance(value, NotAValue) or inspect.iscoroutine(value):
         misfit("a value", value)
     try:

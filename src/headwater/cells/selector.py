@@ -89,7 +89,7 @@ def _record(codec: TypeCodec[Any], fn: Callable[[Any], object]) -> Selection:
 
 
 def _members(codec: TypeCodec[Any]) -> tuple[TypeCodec[Any], ...]:
-    """What a name may belong to: in `Address | None` it belongs to the Address."""
+    """Return the types that a name may belong to: in `Address | None` it belongs to the Address."""
     return codec.members if isinstance(codec, UnionCodec) else (codec,)
 
 
@@ -173,7 +173,7 @@ _REFUSED: Final = {
         ),
     ),
 }
-"""What a recorder refuses, by what an author would call it."""
+"""Operations that a recorder refuses, by the name that an author would use."""
 
 for _operation, _names in _REFUSED.items():
     for _name in _names:

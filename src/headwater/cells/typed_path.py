@@ -40,7 +40,7 @@ class BrokenLinkError(AuthoringError):
 
 
 def descend(codec: TypeCodec[Any], path: Path) -> TypeCodec[Any]:
-    """The codec of what is at a path below what another codec is for."""
+    """Return the codec at a path below the place of another codec."""
     for at, step in enumerate(path):
         below = _codec_below(codec, step)
         if below is None:
@@ -75,7 +75,7 @@ MOST_PLACES: Final = 16
 
 
 class Root(NamedTuple):
-    """The cell that a handle is in: its type, what it is as long as nothing was written, and where it begins."""
+    """The cell of a handle: its type, its default, and where it begins."""
 
     codec: TypeCodec[Any]
     default: MaybeValue
@@ -83,7 +83,9 @@ class Root(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """What is at a place, stored or implied; what to put before it can be written; and how far the way leads."""
+    """The value of a place, stored or implied; the values to store before it can be written; and how far the path
+    leads.
+    """
 
     value: MaybeValue
     puts: tuple[tuple[Path, Value], ...]
@@ -112,15 +114,15 @@ def fill(root: Root, raw: MaybeValue, path: Path) -> Filled:
 
 
 def deciding_places(root: Root, raw: MaybeValue, path: Path) -> list[tuple[Path, Depth]]:
-    """The places that decide what something reads as that is not stored, and how much of them does.
+    """Return the places that decide the value of an unstored place, and the depth of each.
 
-    Nothing is at the place itself, and nothing may be there afterwards: what changes is whether it is implied, because
-    something above it appears, vanishes or becomes another member of its union.
+    Nothing is at the place itself, and nothing may be there afterwards: a change decides whether it is implied, because
+    a value above it appears, vanishes or becomes another member of its union.
     """
     implied: list[MaybeValue] = [root.default]  # at each step of the way, if nothing were stored there
     codec: TypeCodec[Any] | None = root.codec
     places: list[tuple[Path, Depth]] = []
-    may_be_any = False  # what is not stored may come as any member of a union
+    may_be_any = False  # a value that is not stored may come as any member of a union
     at = raw
     for depth, step in enumerate(path):
         if isinstance(codec, UnionCodec):
@@ -136,7 +138,7 @@ def deciding_places(root: Root, raw: MaybeValue, path: Path) -> list[tuple[Path,
     if missing and any(not _same(lookup(implied[depth], path[depth:]), now) for depth in range(missing)):
         places.append((path[: missing - 1], Depth.SHAPE))  # If that vanishes, something else is implied, or nothing.
     if may_be_any or (not missing and now is not ABSENT) or any(each is not ABSENT for each in implied[missing + 1 :]):
-        places.append((path[:missing], Depth.SHAPE))  # If it appears, what is not in it has a default, or is absent.
+        places.append((path[:missing], Depth.SHAPE))  # If it appears, its missing parts have a default, or are absent.
     return places
 
 
@@ -199,4 +201,4 @@ def _member(codec: UnionCodec, raw: Value) -> TypeCodec[Any] | None:
     try:
         return codec.member(raw)
     except Mismatch:
-        return None  # What is stored is of no type that is known here.
+        return None  # The stored value has no type that is known here.

@@ -1,8 +1,8 @@
 """Codecs of unions.
 
-Owns how the members of a union are told apart: by the kind of what is stored, and records by a tag beside their
-fields. Never stores what could not be told apart again: such a union is refused when its codec is made.
-Invariant: what one member wrote is never read by another.
+The members of a union are told apart by the kind of the stored value, and records by a tag beside their fields. A union
+whose members could not be told apart again is refused when its codec is made. Invariant: a value that one member wrote
+is never read by another.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class UnionCodec(TypeCodec[Any]):
         return self._by_kind.get(type(raw)) or self.misfit_stored(raw)
 
     def deciding(self, raw: Value) -> list[tuple[Path, Depth]]:
-        """What tells which member wrote `raw`, or that none did: places in it, and how much of them."""
+        """Return the places in `raw` that tell which member wrote it, or that none did, and the depth of each."""
         if type(raw) is not dict or len(self.records) < 2:
             return [((), Depth.SHAPE)]  # Its kind; and of something that has no parts, all there is.
         keys = {key for key, _ in self._tags}

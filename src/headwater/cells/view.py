@@ -1,18 +1,18 @@
-"""A lazy, read-only look at a value.
+"""Lazy, read-only views of a value.
 
-Owns what a view hands out and what it reports: each touch goes to a `Touch` port, which records the read.
-Never reads more than it is asked for, never writes, never follows a link: a link is handed out as it is.
+Each touch of a view goes to a `Touch` port, which records the read. A view reads no more than it is asked for, never
+writes, and never follows a link: a link is handed out as it is.
 
-What is reported is what was learnt, neither more nor less:
+A report covers the information that the reader got, neither more nor less:
 
 - a leaf, or a comparison with a value: all of it (`Depth.DEEP` at its path);
 - iteration and length: the keys or the length of that container (`Depth.SHAPE` at its path);
 - whether a key or an index is there: the shape of that one place, so that other keys may come and go. Descending
   by key tells that it is there; descending to a field tells nothing, unless it could have been something else
-  (`Address | None`, `Json`): then what tells them apart is read, which is the tag where there are several classes.
+  (`Address | None`, `Json`): then the part that tells them apart is read: the tag, where there are several classes.
 
-Invariant: a reader that only kept what a view handed out would notice, by these reads, every change that could
-have made the view hand out something else.
+Invariant: a reader that only kept the results of a view would notice, by these reads, every change that could have made
+the view return something else.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ __all__ = ["MappingView", "RecordView", "SequenceView", "Touch", "open_view"]
 
 
 class Touch(Protocol):
-    """Records that something was read. Implemented by whoever knows the run and the document."""
+    """Records a read. Implemented by the owner of the run and the document."""
 
     def __call__(self, path: Path, depth: Depth, /) -> object: ...
 
 
 def open_view(codec: TypeCodec[Any], raw: Value, path: Path, touch: Touch) -> Any:
-    """A view of what is stored at `path`; or, where it has no parts, its value, which is then read."""
+    """Return a view of the value at `path`; or, where it has no parts, the value, which is then read."""
     return _part(codec, raw, path, touch, is_known=True)
 
 
 def _part(codec: TypeCodec[Any], raw: Value, path: Path, touch: Touch, *, is_known: bool) -> Any:
-    """A view or a value. `is_known`: what the caller reported already tells that this is here."""
+    """Return a view or a value. `is_known`: earlier reports of the caller already tell that this is here."""
     if type(raw) is Link:
         touch(path, Depth.DEEP)
         return raw
@@ -75,7 +75,7 @@ def _tell(tells: Iterable[tuple[Path, Depth]], path: Path, touch: Touch) -> None
 
 
 def _view_of(codec: TypeCodec[Any], raw: Value, path: Path, touch: Touch) -> Lazy | None:
-    """A view where there are parts to look at one by one; None for a leaf, and for what is not of the type."""
+    """Return a view where there are parts to read one by one; None for a leaf, and for a value of another type."""
     if type(raw) is dict:
         if isinstance(codec, RecordCodec):
             return RecordView(codec, raw, path, touch)
@@ -87,7 +87,7 @@ def _view_of(codec: TypeCodec[Any], raw: Value, path: Path, touch: Touch) -> Laz
 
 
 class _View(Lazy):
-    """What all views share."""
+    """The common part of all views."""
 
     __slots__ = ("_codec", "_path", "_raw", "_touch")
 
@@ -105,7 +105,7 @@ class _View(Lazy):
     def __eq__(self, other: object) -> bool:
         return bool(self.__whole__() == (other.__whole__() if isinstance(other, Lazy) else other))
 
-    __hash__ = None  # type: ignore[assignment]  # A hash would be a read of everything that nobody sees.
+    __hash__ = None  # type: ignore[assignment]  # A hash would read everything, unnoticed by the author.
 
     def __repr__(self) -> str:
         # Without content: a debugger must not become a reader.
@@ -167,7 +167,7 @@ class MappingView(_View, Mapping[Any, Any]):
         return _Values(self)
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """What iteration yields: that the keys are there is reported once, by the iteration."""
+        """Iterate over entries: the presence of the keys is reported once, by the iteration."""
         self._touch(self._path, Depth.SHAPE)
         element = self._element()
         for step, raw in self._raw.items():
@@ -238,8 +238,8 @@ class SequenceView(_View, Sequence[Any]):
 class RecordView(Lazy):
     """A lazy Model, dataclass or pydantic model: an instance of its class for isinstance and match.
 
-    Every name is a field first, so the view has no attributes of its own. Methods and properties of the class
-    run on the view, and read what they touch.
+    Every name is a field first, so the view has no attributes of its own. Methods and properties of the class run on
+    the view, and read the parts that they touch.
     """
 
     __slots__ = ("_state",)
@@ -258,7 +258,7 @@ class RecordView(Lazy):
             if field.default is None:
                 touch(place, Depth.DEEP)
                 return codec.decode(raw, path)  # raises: a required field is missing
-            # Looked at like what is stored, so that the default and the same value stored cannot be told apart.
+            # Reported like a stored value, so that the default and the same value stored cannot be told apart.
             item = field.codec.encode(field.default(), place)
         return _part(field.codec, item, place, touch, is_known=True)
 

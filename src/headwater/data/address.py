@@ -67,7 +67,7 @@ class Depth(enum.IntEnum):
     """All of it, to the last leaf."""
 
     SHAPE = 1
-    """Whether it is there, what kind it is, a scalar's content, a container's keys or length."""
+    """Whether a value is present, its kind, the content of a scalar, the keys or the length of a container."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Address:
 
 
 class AddressParts(NamedTuple):
-    """What `parse_address` found. `space` is None when the text names none."""
+    """The parts that `parse_address` found. `space` is None when the text names none."""
 
     space: str | None
     scope: str
@@ -112,7 +112,7 @@ def doc_text(doc: DocKey, path: Path = (), *, space: str | None = None) -> str:
 
 
 def parse_address(text: str) -> AddressParts:
-    """The parts of what `address_text` wrote, or of what somebody typed. Checks every name."""
+    """Return the parts of an address in text form. Checks every name."""
     names, _, pointer = text.partition("#")
     head, colon, rest = names.partition(":")
     space, slash, kind = head.rpartition("/")
@@ -217,7 +217,7 @@ class Link:
         fill(self, "path", check_path(path))
 
     def __class_getitem__(cls, target: object) -> types.GenericAlias:
-        """`Link[Cell[int]]` in an annotation says what it points at; nothing checks that."""
+        """`Link[Cell[int]]` in an annotation names the type of the target; it is not checked."""
         return types.GenericAlias(cls, target)
 
     def resolve(self, home: str) -> Address:

@@ -1,8 +1,8 @@
 """When a write matters to a read.
 
-Owns the overlap of a touch with a deep or a shape read, and the naive definition of what differs between
-two values. Never decides what to do about it. Invariant (C2): overlap may be over-approximated, never
-under-approximated; disjoint keys of one container do not collide.
+`overlaps` compares a touch with a deep or a shape read; `changed_touches` is the naive definition of the differences
+between two values. Invariant (C2): overlap may be over-approximated, never under-approximated; disjoint keys of one
+container do not collide.
 """
 
 from __future__ import annotations

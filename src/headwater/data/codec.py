@@ -1,13 +1,12 @@
 """Values as bytes.
 
-Owns the two encodings of values and records: MessagePack for disk and wire (bytes native, a link is an
-extension), and JSON text for people and browsers (`{"$bytes": ...}`, `{"$link": ...}`, a user's key that
-begins with `$` gets one more `$`). The canonical form is in `json_form`. Never knows what a record means.
-Invariants: decode(encode(v)) equals v and so does from_json(to_json(v)); what is decoded is frozen; bytes
-that hold no value are refused with InvalidValueError and nothing else.
+There are two encodings of values and records: MessagePack for disk and wire (bytes native, a link is an extension), and
+JSON text for people and browsers (`{"$bytes": ...}`, `{"$link": ...}`, a user's key that begins with `$` gets one more
+`$`). The canonical form is in `json_form`. Invariants: decode(encode(v)) equals v and so does from_json(to_json(v));
+decoded values are frozen; bytes that hold no value are refused with InvalidValueError and nothing else.
 
-A record (a struct or tuple with `Value`, `Patch` or `Link` somewhere inside) is encoded with the same hooks.
-Its untyped fields come back as plain lists and dicts: freeze them, or pass patches through `validate_patch`.
+A record (a struct or tuple with `Value`, `Patch` or `Link` somewhere inside) is encoded with the same hooks. Its
+untyped fields come back as plain lists and dicts: freeze them, or pass patches through `validate_patch`.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def decode(data: bytes | memoryview) -> Value:
 
 
 def _adopt(raw: object, level: int) -> Value:
-    """What the decoder has just made, as a value. Nobody else holds it, and its text was valid UTF-8."""
+    """Turn a fresh result of the decoder into a value. It has no other owner, and its text was valid UTF-8."""
     if type(raw) is int and -MAX_INT <= raw <= MAX_INT:
         return raw
     if type(raw) is dict and level < MAX_DEPTH:

@@ -1,9 +1,8 @@
 """The patches that lead from one value to another.
 
-Owns `diff`, and `aligned`, which knows the order of keys that those patches make. `diff` looks at states, not at
-intents: it never guesses that somebody appended or incremented, and it never emits an indexed insert or removal.
-Invariants: applying the patches in order to `before` gives a value equal to `after`; equal values give no patch; shared
-parts are skipped without a look inside.
+`diff` compares states, not intents: it never guesses an append or an increment, and it never emits an indexed insert or
+removal. `aligned` gives the order of keys that those patches make. Invariants: applying the patches in order to
+`before` gives a value equal to `after`; equal values give no patch; shared parts are skipped without a look inside.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["aligned", "diff"]
 
 
 Inside = Callable[[Path], bool]
-"""Whether a place inside an array means the same to whoever applies the patches: they have the same array there."""
+"""True if an index inside the array at a path means the same element wherever the patches are applied."""
 
 
 def diff(before: MaybeValue, after: MaybeValue, may_cut: Inside = lambda _: True) -> tuple[Patch, ...]:

@@ -60,7 +60,7 @@ def _link_form(link: Link) -> JsonForm:
 
 
 def from_json_form(raw: object, limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> Value:
-    """The value of what a JSON parser returned, frozen."""
+    """Return the frozen value of data that a JSON parser returned."""
     try:
         value = _value(raw, ())
     except Refusal:
@@ -69,7 +69,9 @@ def from_json_form(raw: object, limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> V
 
 
 def _value(form: object, path: Path) -> object:
-    """`form` with bytes and links made and keys unescaped. What is no JSON is left for `freeze` to refuse."""
+    """Return `form` with bytes and links made and keys unescaped. An object that is not JSON is left for `freeze` to
+    refuse.
+    """
     if len(path) > MAX_DEPTH + _LINK_DEPTH:
         raise Refusal("depth", form)
     if isinstance(form, list | tuple):

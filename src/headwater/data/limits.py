@@ -54,4 +54,4 @@ STORED_VALUE_LIMITS: Final = ValueLimits(
     key_bytes=2**48,
     total_bytes=2**62,
 )
-"""For reading back what was accepted earlier, perhaps under larger limits: form is checked, size is not."""
+"""For reading back values that were accepted earlier, perhaps under larger limits: form is checked, size is not."""

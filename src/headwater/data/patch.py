@@ -1,10 +1,10 @@
-"""Changes to a document, and what they touch.
+"""Changes to a document, and the places that they touch.
 
-Owns `Patch`, `apply`, and the checking of patches that come from elsewhere; the descriptors of the kinds
-live in `patch_kinds`. Never mutates a value: the containers along the path are copied, the rest is shared.
-Invariants: a patch that changes nothing returns the same object and touches nothing; what `apply` touches
-covers every true difference (C2: overlap is over-approximated, never under-approximated); the cost is that
-of the containers on the path, never of the whole document.
+`Patch` is one change, `apply` makes it, `validate_patch` checks patches from outside; the descriptors of the kinds live
+in `patch_kinds`. A value is never mutated: the containers along the path are copied, the rest is shared. Invariants: a
+patch that changes nothing returns the same object and touches nothing; the touches of `apply` cover every true
+difference (C2: overlap is over-approximated, never under-approximated); the cost is that of the containers on the path,
+never of the whole document.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Patch(NamedTuple):
-    """One change at one path. `arg` is what the kind's descriptor says it is."""
+    """One change at one path. The kind's descriptor defines the form of `arg`."""
 
     kind: Kind
     path: Path
@@ -51,7 +51,7 @@ class Patch(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """A document after a patch, and what the patch touched in it."""
+    """A document after a patch, and the places that the patch touched in it."""
 
     value: MaybeValue
     touched: tuple[Touch, ...]
@@ -125,7 +125,7 @@ def _too_many(count: int, path: Path, limits: ValueLimits) -> PatchError:
 
 
 def footprint(patch: Patch) -> Touch:
-    """What the patch may touch in whatever document it meets: covers what `apply` returns for any of them."""
+    """Return the touch that covers the touches of `apply` on every possible document."""
     path = patch.path
     return Touch(path, DESCRIPTORS[patch.kind].keyset or not path)
 

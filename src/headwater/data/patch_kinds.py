@@ -1,9 +1,9 @@
 """The eight kinds of patch, one descriptor each.
 
-Owns, per kind: how it edits what is at its path, what it touches there, whether it can change the key set
-of its parent, and what its argument must be. Admission, reader matching and replay all derive from these;
-no other module asks which kind a patch is. Never walks a path: `patch.apply` does. Invariants: an edit
-returns no touch exactly when it changed nothing; an edit never mutates.
+A descriptor has, for its kind: the edit of the value at the path, the touches of that edit, whether it can change the
+key set of the parent, and the check of its argument. Admission, reader matching and replay all derive from these; no
+other module tests the kind of a patch. Paths are walked by `patch.apply`. Invariants: an edit returns no touch exactly
+when it changed nothing; an edit never mutates.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOUNS: Final[dict[type, str]] = {
 
 
 def noun(value: MaybeValue) -> str:
-    """What the value is, for a message."""
+    """Return a noun for the value, for a message."""
     return _NOUNS.get(type(value), "null")
 
 
@@ -68,7 +68,7 @@ class Descriptor:
     kind: Kind
 
     edit: Callable[[MaybeValue, Path, Value], Edited]
-    """From what is at the path, the path and the argument: what is there afterwards, and what was touched."""
+    """From the value at the path, the path and the argument: the new value, and the touches."""
 
     check: Callable[[object, Path, ValueLimits], Value]
     """The argument, frozen, or InvalidValueError."""

@@ -37,12 +37,12 @@ def _step_text(step: str | int) -> str:
     if not isinstance(step, str):
         return str(step)
     if step.startswith('"') or _INDEX.fullmatch(step):
-        step = f'"{step}"'  # What begins with a quote is quoted once more, so no inner escape is needed.
+        step = f'"{step}"'  # A key that begins with a quote is quoted once more, so no inner escape is needed.
     return step.replace("~", "~0").replace("/", "~1")
 
 
 def parse_path(text: str) -> Path:
-    """The path that `path_text` wrote, or that somebody typed. Digits are an index, `"3"` is a key."""
+    """Return the path of a text: one that `path_text` wrote or a person typed. Digits are an index, `"3"` is a key."""
     if not text:
         return ()
     if not text.startswith("/"):
@@ -55,7 +55,7 @@ def parse_path(text: str) -> Path:
 
 def _parse_step(text: str) -> str | int:
     if _INDEX.fullmatch(text):
-        # Longer digits are past any index, and past what int() should be asked to read.
+        # Longer digits are past any index, and int() should not read them.
         return int(text) if len(text) <= len(str(MAX_INDEX)) else MAX_INDEX + 1
     step = text.replace("~1", "/").replace("~0", "~")
     return step[1:-1] if len(step) >= 2 and step[0] == step[-1] == '"' else step

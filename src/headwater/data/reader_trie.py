@@ -1,8 +1,8 @@
-"""Who reads what inside one document: a trie of paths, with a spot at each place that somebody reads.
+"""The readers of one document: a trie of paths, with a spot at each place that is read.
 
-A spot is one place at one depth, made once and shared by all who read it, so that two reads of it are compared by
-identity. `match` finds the spots that a change concerns: it costs the depth of what changed and the spots it finds,
-never the number of other spots. It knows nothing of what a reader is, and marks nothing.
+A spot is one place at one depth, made once and shared by all its readers, so that two reads of it are compared by
+identity. `match` finds the spots that a change concerns: it costs the depth of the change and the spots that it finds,
+never the number of other spots. Readers are opaque objects here, and nothing is marked.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["NO_READERS", "OBJECT", "Spot", "TrieNode", "detach", "match", "shape
 
 
 OBJECT: Final = "\0object"
-"""A step that leads to something in every object and nowhere else: what is there differs when one comes or goes."""
+"""A step that leads to a value in every object and nowhere else: its value differs when an object comes or goes."""
 NO_READERS: Final[dict[object, None]] = {}
-"""The readers of a spot that nobody reads. Never written."""
+"""The readers of a spot without readers. Never written."""
 
 
 class Spot:
-    """A place in a document, read at one depth. In the trie as long as somebody reads it."""
+    """A place in a document, read at one depth. In the trie as long as it has readers."""
 
     __slots__ = ("depth", "document", "path", "readers", "stamp", "twig")
 
@@ -99,7 +99,7 @@ class TrieNode:
 
 
 def detach(spot: Spot) -> None:
-    """Take a spot that nobody reads out of its trie, with the steps that only led to it."""
+    """Take a spot without readers out of its trie, with the steps that only led to it."""
     twig = spot.twig
     if twig is None:
         return
@@ -132,7 +132,7 @@ def match(root: TrieNode, before: MaybeValue, after: MaybeValue, touched: Iterab
 
 
 def _along(twig: TrieNode, before: MaybeValue, after: MaybeValue, path: Path, found: dict[Spot, None]) -> None:
-    """Down one path: whoever reads above it sees the difference, too; below its end everything is compared."""
+    """Walk down one path: readers above its end see the difference, too; below its end everything is compared."""
     passed: list[tuple[TrieNode, bool]] = []
     at: TrieNode | None = twig
     around: tuple[TrieNode | None, MaybeValue, MaybeValue] = (None, ABSENT, ABSENT)
@@ -147,7 +147,7 @@ def _along(twig: TrieNode, before: MaybeValue, after: MaybeValue, path: Path, fo
         before, after = was, now
     parent = around[0]
     if same(before, after) and not _is_moved(around[1], around[2], path):
-        return  # Nothing differs here after all, so nobody above sees a difference because of this.
+        return  # Nothing differs here after all, so no reader above sees a difference because of this.
     for above, reshaped in passed:
         if above.deep is not None:
             found[above.deep] = None
@@ -190,7 +190,7 @@ def _step(value: MaybeValue, step: str | int) -> MaybeValue:
         return True if found is ABSENT and step == OBJECT else found
     if type(value) is tuple and type(step) is int:
         return value[step] if 0 <= step < len(value) else ABSENT
-    # I1: whoever looks below a link is shown what it leads to: another link is another value.
+    # I1: a reader below a link is shown its target, so that another link is another value.
     return value if type(value) is Link else ABSENT
 
 

@@ -1,7 +1,7 @@
-"""What makes a piece of text unusable as data.
+"""Checks of text that becomes data.
 
-Owns two questions about a `str` (can it be written as UTF-8, is it fit to be a name) and how a foreign object
-is shown in a message. It never raises; the caller knows the path and the advice that belong into the message.
+Tests whether a `str` can be written as UTF-8 and whether it can be a name, and prints a foreign object for a message.
+Nothing raises here: the caller knows the path and the advice that belong into the message.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The one trace: what components say happened, as typed records.
+"""The one trace: events of components, as typed records.
 
-Tests assert on it, commands print it, people look at it; no decision reads it (P10). Nodes are named by their ids, so
-that a trace of one run can be compared with that of another.
+Tests assert on it, commands print it, people read it; no decision reads it (P10). Nodes are named by their ids, so that
+a trace of one run can be compared with that of another.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class EventAttempted(TraceEvent):
 
 @dataclass(frozen=True, slots=True)
 class EventRejected(TraceEvent):
-    """It was not accepted. `outcome` says what that means; `backing_off` that it is tried again."""
+    """The commit of an event was rejected. `outcome` is the consequence; with `backing_off` it is tried again."""
 
     event: str
     attempt: int

@@ -1,7 +1,7 @@
 """The values that a document can hold: JSON plus bytes and links.
 
 `freeze` turns input into a value or raises InvalidValueError, whose message names the path, the refused object and
-what to write instead. `equal` compares two values (`same` also the order of keys), `lookup` reads at a path, `size_of`
+a replacement. `equal` compares two values (`same` also the order of keys), `lookup` reads at a path, `size_of`
 estimates the encoded size. `ABSENT` stands for "nothing is here": it differs from every value, `None` included, and is
 never stored.
 
@@ -84,7 +84,7 @@ def refuse_type(raw: object) -> NoReturn:
 
 
 def invalid_value(refusal: Refusal, raw: object, at: Path, limits: ValueLimits) -> InvalidValueError:
-    """The error for the author. `raw` is what was to be frozen, to tell a cycle from mere depth."""
+    """Make the error for the author. `raw` is the refused input, to tell a cycle from mere depth."""
     path = at + tuple(reversed(refusal.steps))
     where = path_text(path) or "the root"
     match refusal.reason:
@@ -245,9 +245,9 @@ _MIN_INT: Final = -MAX_INT
 
 
 def freeze(raw: object, limits: ValueLimits = DEFAULT_VALUE_LIMITS, *, at: Path = ()) -> Value:
-    """`raw` as a value, or InvalidValueError that names the culprit and what to write instead.
+    """Return `raw` as a value, or raise InvalidValueError that names the culprit and a replacement.
 
-    `at` is where the value will be placed in its document; it counts towards the depth and is in messages.
+    `at` is the place of the value in its document; it counts towards the depth and is in messages.
     """
     if type(raw) is str:
         if raw.isascii() and len(raw) <= limits.string_bytes:
@@ -437,7 +437,7 @@ def same(a: MaybeValue, b: MaybeValue) -> bool:
 
 
 def lookup(value: MaybeValue, path: Path) -> MaybeValue:
-    """What is at `path`, or ABSENT where a step does not exist. A link is a leaf: it is not followed."""
+    """Return the value at `path`, or ABSENT where a step does not exist. A link is a leaf: it is not followed."""
     for step in path:
         if type(value) is dict and type(step) is str:
             value = value.get(step, ABSENT)

@@ -1,7 +1,7 @@
-"""What the annotations of a class say, also when they are text and name something that is defined later.
+"""Annotations of a class, resolved to types, also when they are text and name a class that is defined later.
 
-Resolved where the class is made as far as that is possible, and at the latest when a space first opens it. Owns no
-types: it only looks names up.
+They are resolved where the class is made as far as that is possible, and at the latest when a space first opens it.
+Types are not built here: names are looked up.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Unresolved(Exception):
 
 
 def annotations_of(thing: Any) -> dict[str, Any]:
-    """What a class or a function says itself, not what it inherits. Names that are nothing yet do no harm."""
-    if sys.version_info >= (3, 14):  # They are made when somebody asks, and are not among what a class holds.
+    """Return the annotations of a class or a function itself, without inherited ones. Undefined names do no harm."""
+    if sys.version_info >= (3, 14):  # They are made on demand, and are not in the dictionary of a class.
         import annotationlib  # noqa: PLC0415
 
         return dict(annotationlib.get_annotations(thing, format=annotationlib.Format.FORWARDREF))
@@ -40,13 +40,13 @@ def annotations_of(thing: Any) -> dict[str, Any]:
 
 
 def names_around(module: str, around: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """What annotations of a class may name: the class itself, what is local where it was made, its module."""
+    """Return the names for annotations of a class: the class itself, the locals where it was made, its module."""
     found = sys.modules.get(module)
     return {**vars(builtins), **(vars(found) if found is not None else {}), **around, **own}
 
 
 def resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
-    """What an annotation stands for, text inside of it included. Raises Unresolved."""
+    """Return the type that an annotation stands for, text inside of it included. Raises Unresolved."""
     if isinstance(annotation, typing.ForwardRef):
         annotation = annotation.__forward_arg__
     if not isinstance(annotation, str):
@@ -58,7 +58,7 @@ def resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
 
 
 def _inside(said: Any, names: Mapping[str, Any]) -> Any:
-    """The same type, with what is text in its arguments looked up."""
+    """Return the same type, with text in its arguments looked up."""
     if isinstance(said, (str, typing.ForwardRef)):
         return resolve(said, names)
     if isinstance(said, (list, tuple)):  # The arguments of a Handler.
@@ -80,7 +80,7 @@ def _inside(said: Any, names: Mapping[str, Any]) -> Any:
 
 
 class _Names(dict[str, Any]):
-    """Names for `eval`, which tells what it did not find."""
+    """Names for `eval`, which raises the name that it did not find."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         super().__init__(names)

@@ -1,7 +1,7 @@
-"""The outline of a class: its name and its members, checked when the class is made.
+"""The schema of a class of pieces: its name and its members, checked when the class is made.
 
-What its annotations say is known here as soon as they can be resolved. A mistake is an AuthoringError that shows the
-line to write. It binds nothing and runs nothing.
+The types of the members are known as soon as their annotations can be resolved. A mistake is an AuthoringError that
+shows the line to write. Nothing is bound or run here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RESERVED = ("ctx",)
 
 
 class ClassSchema:
-    """What is declared in a class and in those it derives from."""
+    """The declarations of a class and of its base classes."""
 
     __slots__ = ("_is_known", "_kinds", "cls", "digests", "members", "name", "typing", "was")
 
@@ -59,7 +59,7 @@ class ClassSchema:
         self.cls = cls
         self.name = name or class_name(cls)
         self.was = was
-        # What its members do, by fingerprint, with the code that was looked at; None: nobody looked yet. Kept here, so
+        # The fingerprints of its members, with their code; None: not computed yet. Kept here, so
         # that all runtimes of a process say the same of one class, whatever a global holds when the second one starts.
         self.digests: tuple[tuple[object, ...], dict[str, str]] | None = None
         self.members: dict[str, Declaration] = {}
@@ -77,7 +77,7 @@ class ClassSchema:
             try:
                 self._check(each)
             except Unresolved:
-                waiting = True  # Something that is defined later. Whoever opens the first such piece needs it.
+                waiting = True  # A name is defined later. The first caller that opens such a piece needs it.
         self._is_known = False  # Its bases may still wait for something.
         if not waiting:
             self.typing.is_complete()
@@ -88,7 +88,7 @@ class ClassSchema:
     def __repr__(self) -> str:
         return f"<outline of {self.name}>"
 
-    # ---- what is declared --------------------------------------------------------------------------
+    # ---- declarations --------------------------------------------------------------------------------
 
     def of(self, kind: type[D]) -> list[D]:
         """The members of a kind, in the order in which they were declared."""
@@ -102,7 +102,7 @@ class ClassSchema:
         return next((each for each in self.members.values() if each.stored == stored), None)
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """Refuse to make a piece without what it needs, or with what it does not know."""
+        """Refuse to make a piece with a missing or an unknown input."""
         wanted = {each.name for each in self.of(GivenMember)}
         call = f"{self.cls.__name__}({', '.join(f'{name}=...' for name in sorted(wanted))})"
         unknown = sorted(inputs.keys() - wanted)
@@ -120,22 +120,22 @@ class ClassSchema:
                 f"{self.cls.__name__}, input {name!r} is {shown(value)}: pass a handle, not a value, as in {call}"
             )
 
-    # ---- what its annotations say ------------------------------------------------------------------
+    # ---- types, from annotations ---------------------------------------------------------------------
 
     def codec(self, member: Declaration) -> TypeCodec[Any]:
         """How the value of a member is stored."""
         return self._known(member, self.typing.codec)
 
     def given(self, member: GivenMember) -> Given:
-        """What is passed in."""
+        """Return the type of an input."""
         return self._known(member, self.typing.given)
 
     def signature(self, member: HandlerMember) -> Signature:
-        """What a handler takes and answers."""
+        """Return the arguments and the result of a handler."""
         return self._known(member, self.typing.signature)
 
     def elements(self, member: Declaration) -> Elements:
-        """What an `each`, a `child` or a `fold` goes over and makes."""
+        """Return the element and result types of an `each`, a `child` or a `fold`."""
         return self._known(member, self.typing.elements)
 
     def read_as(self, member: Declaration) -> tuple[object, ...]:
@@ -152,7 +152,7 @@ class ClassSchema:
             ) from None
 
     def check(self) -> None:
-        """Everything, once more: what could not be resolved where the class was made has to be known by now."""
+        """Check everything once more: names that were unresolved where the class was made have to be known by now."""
         if not self._is_known:
             for member in self.members.values():
                 self._known(member, self._check)
@@ -161,7 +161,7 @@ class ClassSchema:
     # ---- checks ------------------------------------------------------------------------------------
 
     def _inherit(self, base: type[Any], members: Mapping[str, Declaration]) -> None:
-        """What a base declares, unless it cannot declare anything or another base has the name."""
+        """Add the members of a base, unless it cannot declare any or another base has the name."""
         name = self.cls.__name__
         if "__schema__" not in vars(base):
             for each, made in vars(base).items():
@@ -226,7 +226,7 @@ class ClassSchema:
                 )
 
     def _check(self, member: Declaration) -> None:
-        """What can be wrong with one member once its types are known."""
+        """Refuse mistakes of one member that show once its types are known."""
         match member:
             case CellMember():
                 self.typing.check_default(member, self.typing.codec(member))
@@ -264,7 +264,7 @@ class ClassSchema:
                 self.typing.codec(member)
             case _:
                 self.typing.codec(member)
-        # Fingerprints need the types as they were written: what was local where the class was made is not kept.
+        # Fingerprints need the types as they were written: the locals where the class was made are not kept.
         if not isinstance(member, (EffectMember, HandlerMember, ReactionMember)):
             self.typing.read_as(member)
 

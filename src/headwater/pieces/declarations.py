@@ -2,7 +2,7 @@
 
 A declaration is a descriptor. On the class it gives a `Member`, a name for tests and tools; on a piece it gives the
 handle that the piece's binding makes. Nothing can be assigned to it, so that a piece holds no hidden state. Each kind
-checks its own options; `class_schema` checks what needs the types of the class. Declarations run nothing.
+checks its own options; `class_schema` checks those that need the types of the class. Declarations run nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Declaration:
         return self.was or self.name
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
-        if not self.name:  # Its first name. What gives it another one is told by the outline: an error here is hidden.
+        if not self.name:  # Its first name. `class_schema` reports a second one: an error here is hidden.
             self.name = name
             self.home = owner
 
@@ -92,7 +92,7 @@ class Declaration:
         return f"{self.kind} {where}{self.name or '?'}"
 
     def __fingerprint__(self) -> tuple[object, ...]:
-        """What of it counts for the code that names it: where it is, and how it is read."""
+        """Return the parts that count for code that names the member: its place, and how it is read."""
         return (self.kind, self.stored, self.scope)
 
     def read_as(self) -> tuple[object, ...]:
@@ -179,7 +179,7 @@ class FunctionMember(Declaration):
             raise AuthoringError(f"@{self.kind} {name} yields: return all of it at once, as a tuple")
 
     def parameters(self) -> list[inspect.Parameter]:
-        """What its function takes besides the piece."""
+        """Return the parameters of its function besides the piece."""
         found = list(inspect.signature(self.fn).parameters.values())
         if not found or found[0].kind not in (found[0].POSITIONAL_ONLY, found[0].POSITIONAL_OR_KEYWORD):
             raise self.fault("its function does not take the piece", f"def {self.fn.__name__}(self, ...)")
@@ -259,7 +259,7 @@ class EffectMember(Paced):
         self.every_start = every_start
 
     def __fingerprint__(self) -> tuple[object, ...]:
-        return (self.kind, self.stored)  # Nobody reads it.
+        return (self.kind, self.stored)  # It has no readers.
 
 
 class HandlerMember(FunctionMember):
@@ -384,7 +384,7 @@ class ReactionMember(FunctionMember):
 
 
 class ResourceMember(DerivedMember):
-    """A value from outside, while somebody looks."""
+    """A value from outside, while it is observed."""
 
     kind = "resource"
     is_async = True

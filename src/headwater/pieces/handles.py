@@ -48,7 +48,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Pending(Generic[T_co]):
-    """Under way. Never stored: whoever looks while nothing is there sees it."""
+    """Under way. Never stored: readers see it while there is no value."""
 
     last: T_co | None = None
     __match_args__ = ("last",)
@@ -177,7 +177,7 @@ class Options:
 
 
 class Sends(Protocol):
-    """Whoever takes the events of one piece."""
+    """The receiver of the events of one piece."""
 
     def send(self, member: HandlerMember, payload: Value, options: Options) -> Coroutine[Any, Any, Any]: ...
 
@@ -237,7 +237,7 @@ class Handler(NotAValue, Generic[P, R]):
             )
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """Have it handled, and wait until that is durable. Answers what the handler returned."""
+        """Have the event handled, and wait until that is durable. Returns the handler's result."""
         return self.sends.send(self.member, self._signature.encode(args, kwargs), self._options)
 
     def post(self, *args: P.args, **kwargs: P.kwargs) -> Intent:
@@ -255,9 +255,9 @@ class Handler(NotAValue, Generic[P, R]):
     def options(
         self, *, id: str | None = None, retries: int | None = None, durable: bool | None = None
     ) -> Handler[P, R]:
-        """The same handler, sent to otherwise: under an id of the caller's, with fewer tries, or kept before.
+        """Return the same handler with other options for sending: an id of the caller's, fewer tries, or stored first.
 
-        The same `id` of the same user to the same handler is the same event, whoever sends it. If the program named a
+        The same `id` of the same user to the same handler is the same event, from any sender. If the program named a
         session, in that session only.
         """
         if id is not None and (type(id) is not str or not 0 < len(id) <= 256):

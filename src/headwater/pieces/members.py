@@ -1,7 +1,7 @@
-"""What an author writes in the body of a class: `cell`, `computed`, `handler` and the others.
+"""The functions of a class body: `cell`, `computed`, `handler` and the others.
 
-Each answers a declaration; type checkers are told that it is the handle that a piece has there. Options are keyword
-arguments. Decorators take members of the same class, never functions of `self`.
+Each returns a declaration; type checkers see the handle that a piece has there. Options are keyword arguments.
+Decorators take members of the same class, never functions of `self`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def computed(
     transient: tuple[type[Exception], ...] = (),
     was: str | None = None,
 ) -> Any:
-    """A value from values, while somebody looks."""
+    """A value from values, computed while it is observed."""
     return _decorate(
         fn,
         lambda fn: ComputedMember(
@@ -241,10 +241,10 @@ class ReactionOptions(TypedDict, total=False):
     on_exhausted: Exhausted  # then: block the target, park or skip the record, or never give up
     errors: Mapping[type[BaseException], Backoff | Literal["permanent"]]  # for kinds of errors, before the rest
     budget_ms: float  # how long after its record was emitted there is a last try
-    since: Literal["now", "beginning"]  # what a new reaction gets
+    since: Literal["now", "beginning"]  # the records that a new reaction gets
     lane: str  # reactions of one lane share the slots of a worker
     priority: int  # a higher one counts as waiting a second longer for each step
-    was: str  # the name it had before: what it has not delivered yet is still its own
+    was: str  # the name it had before: its undelivered records stay its own
 
 
 @overload
@@ -266,10 +266,10 @@ def reaction(
     on_exhausted: Exhausted = "block",
     **options: Any,
 ) -> Any:
-    """Something done outside, at least once for each record of a topic, whether anybody looks or not.
+    """An action outside, at least once for each record of a topic, with or without observers.
 
-    What it returns goes to the handler named by `then`, in the transaction that acknowledges the record. With `batch`
-    it takes a tuple of up to so many records, all or nothing.
+    Its result goes to the handler named by `then`, in the transaction that acknowledges the record. With `batch` it
+    takes a tuple of up to so many records, all or nothing.
     """
     return lambda fn: ReactionMember(
         fn,
@@ -293,7 +293,7 @@ def resource(
     scope: Scope = "space",
     was: str | None = None,
 ) -> Callable[[Callable[[Any, A], Awaitable[T]]], Resource[T]]:
-    """A value from outside, while somebody looks: awaited outside any run, for one input."""
+    """A value from outside, while it is observed: awaited outside any run, for one input."""
     return lambda fn: ResourceMember(  # type: ignore[return-value]
         fn,
         input=input,  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """The names that identity comes from: of classes, of pieces in a space, of the documents of a piece.
 
 Nothing has to run to know them. A class is named by its import path from the application's root, or by `name=`; a piece
-by what its space calls it; a document of a piece by the piece and the member. They are stored, so that how they are
-made never changes. It never looks anything up.
+by its name in the space; a document of a piece by the piece and the member. They are stored, so that how they are made
+never changes. Nothing is looked up here.
 """
 
 from __future__ import annotations
@@ -65,5 +65,5 @@ def _visible(character: str) -> str:
 
 
 def _bounded(id: str) -> str:
-    """What is too long to be read is named by its digest, which is as good a name."""
+    """Replace an id that is too long by its digest."""
     return id if len(id) <= LONGEST else f"{id[: LONGEST - 40]}~{derive('piece', id)}"

@@ -1,21 +1,22 @@
-"""Places in an order that are texts: what sorts between two neighbours.
+"""Order keys: texts that sort between two neighbours.
 
-Owns `between`, which makes the rank of something that is put between two others, so that a move writes one small field
-and touches no neighbour. Never looks at what has a rank, and takes nothing from chance or a clock: the same neighbours
-give the same rank. Two writers who insert at the same place at the same time may therefore get the same one; their
-order then falls back to the key, and whoever wants something between those two has to move one of them first.
+`between` makes the rank of an element that is put between two others, so that a move writes one small field and
+touches no neighbour. It uses no randomness and no clock: the same neighbours give the same rank. Two writers who
+insert at the same place at the same time may therefore get the same one; their order then falls back to the key, and
+one of them has to be moved before an element can be put between them.
 
 Ranks compare as plain `str`. A rank made here never ends in the lowest digit, because nothing made of digits sorts
 between `V` and `V0`. How long they become:
 
-- at the end, at the front, and when one thing after the other is put right behind (or right before) the same neighbour,
-  `between` counts, in a notation that sorts: 10,000 of them take six characters;
+- at the end, at the front, and when one thing after the other is put right behind (or right before) the same
+  neighbour, `between` counts, in a notation that sorts: 10,000 of them take six characters;
 - insertions at random places take few characters, about as many as the number of things has digits;
-- whoever always inserts between the last two inserted ones, on changing sides, adds a character in two insertions. Some
-  such growth is unavoidable: n insertions have 2^n possible orders, so that a rank needs up to n bits.
+- a writer that always inserts between the last two inserted ones, on changing sides, adds a character in two
+  insertions. Some such growth is unavoidable: n insertions have 2^n possible orders, so that a rank needs up to n
+  bits.
 
-Any other text is accepted as a neighbour, such as `ctx.now().isoformat()`. What is counted then is the digits behind
-its last other character, so that a card put behind a timestamp stays before the timestamps that are still to come.
+Any other text is accepted as a neighbour, such as `ctx.now().isoformat()`. The digits behind its last other
+character are then counted, so that a card put behind a timestamp stays before the timestamps that are still to come.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def _before(text: str) -> str | None:
         if start == 0:
             break
         # Nothing but the lowest digits, as at the end of `+00:00`. A digit that sorts before the character in front of
-        # them is as good; without one, what sorts before the rest sorts before all of it.
+        # them is as good; without one, a text before the rest sorts before all of it.
         lower = [digit for digit in _DIGITS[1:] if digit < head[start - 1]]
         if lower:
             return head[: start - 1] + lower[-1]

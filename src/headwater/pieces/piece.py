@@ -27,7 +27,7 @@ __all__ = ["Bound", "Context", "Link", "Piece", "link"]
 
 
 class Bound(Protocol):
-    """What gives a piece its handles: the binding of the runtime that it is in."""
+    """The binding of a piece in its runtime, which gives it its handles."""
 
     handles: dict[Declaration, Any]
 
@@ -46,7 +46,7 @@ class Bound(Protocol):
 
 @dataclass_transform(kw_only_default=True, eq_default=False, frozen_default=True, field_specifiers=(cell, given, topic))
 class Piece:
-    """One thing of an application: cells, what is derived from them, and what changes them."""
+    """One unit of an application: cells, values derived from them, and handlers that change them."""
 
     __slots__ = ("__bound__", "__inputs__", "__weakref__")
 
@@ -70,7 +70,7 @@ class Piece:
 
     @property
     def ctx(self) -> Context:
-        """The run: who sent the event, what time it is, ids that stay the same in every retry."""
+        """The run: the sender of the event, the time, ids that stay the same in every retry."""
         if self.__bound__ is None:
             raise AuthoringError(f"ctx of a {type(self).__name__} that runs nowhere yet: use it inside a run")
         return self.__bound__.context()
@@ -112,7 +112,7 @@ class Context(Protocol):
 
     @property
     def name(self) -> str:
-        """What the space calls the piece."""
+        """The name of the piece in its space."""
 
     def now(self, *, every_ms: int | None = None) -> datetime:
         """The time, one value for the whole run; with `every_ms` rounded down, and its reader wakes at each step."""
@@ -146,7 +146,9 @@ else:
     Link = StoredLink
 
     def link(target: Any, /) -> Link:
-        """What `ctx.follow` makes the handle or the piece of again. It names its space: it can be stored anywhere."""
+        """Return a value that `ctx.follow` turns into the handle or the piece again. It names its space: it can be
+        stored anywhere.
+        """
         if isinstance(target, Piece) and target.__bound__ is not None:
             return target.__bound__.link()
         if isinstance(target, Input):

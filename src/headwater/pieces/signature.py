@@ -1,7 +1,7 @@
-"""What a handler takes and answers, as values: arguments are checked where they enter, and stored by name.
+"""The arguments and the result of a handler, as values: arguments are checked where they enter, and stored by name.
 
-It calls nothing. An argument that a stored event lacks has the default of the handler that takes it, so that an event
-outlives a new parameter with a default.
+Nothing is called here. An argument that a stored event lacks has the default of the handler that takes it, so that an
+event outlives a new parameter with a default.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OF_STORED: Final = ": write it anew, or read it as headwater.Json"
 
 
 def given(error: InvalidValueError) -> str:
-    """What is wrong with a value that somebody gave. It was read as what is stored is, and is not stored."""
+    """Return the error text for an argument. The codec words it for a stored value, which an argument is not."""
     return str(error).removeprefix("stored ").removesuffix(_OF_STORED)
 
 
@@ -48,7 +48,7 @@ class Signature:
         """The payload of an event."""
         bound: Iterable[tuple[str, Any]]
         if self._by_place is not None and len(args) == len(self._by_place) and not kwargs:
-            bound = zip(self._by_place, args, strict=True)  # As nearly always: binding costs as much as what follows.
+            bound = zip(self._by_place, args, strict=True)  # As nearly always: binding costs as much as the rest.
         else:
             try:
                 bound = self._shape.bind(*args, **kwargs).arguments.items()

@@ -56,7 +56,7 @@ _SIMPLE: Final = (int, float, str, bool)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What is passed in: a handle that is read, that is written too, or that is sent to."""
+    """The type of an input: a handle that is read, that is written too, or that is sent to."""
 
     is_cell: bool
     is_handler: bool
@@ -65,34 +65,34 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elements:
-    """What is gone over, and what becomes of one element."""
+    """The elements of an `each` or a `fold`, and the result for one element."""
 
     source: TypeCodec[Any] | None  # of all of it; None: there is only one, without a source
-    value: TypeCodec[Any] | None  # of what is made; None: pieces are
+    value: TypeCodec[Any] | None  # of the result; None: it is a piece
     is_optional: bool  # whether an element may be left out
     pieces: tuple[type[Any], ...] = ()  # the classes of pieces that may be made
 
 
 class MemberTypes:
-    """What the annotations of one class say. Those of the classes it derives from are theirs to resolve."""
+    """The types of the members of one class. Its base classes resolve their own."""
 
     __slots__ = ("_around", "_cls", "_known")
 
     def __init__(self, cls: type[Any], around: Mapping[str, Any]) -> None:
         self._cls = cls
-        # What was local where the class was made. A module is asked again, for what it defines later.
+        # The locals where the class was made. A module is read again, for names that it defines later.
         self._around: Mapping[str, Any] = {} if around is vars(sys.modules.get(cls.__module__, sys)) else around
         self._known: dict[tuple[Declaration, str], Any] = {}
 
     def is_complete(self) -> None:
-        """Everything was resolved: what was local where the class was made is nobody's to keep."""
+        """Drop the locals of the place where the class was made: everything is resolved."""
         self._around = {}
 
     def codec(self, member: Declaration) -> TypeCodec[Any]:
         return self._once(member, "codec", MemberTypes._codec)  # type: ignore[no-any-return]
 
     def types(self, member: EachMember | FoldMember) -> tuple[Any, Any]:
-        """The types of what is gone over and of what comes out of it, as they were written; None: not at all."""
+        """Return the types of the elements and of the result, as they were written; None: not written."""
         return self._once(member, "types", MemberTypes._types)  # type: ignore[no-any-return]
 
     def read_as(self, member: Declaration) -> tuple[Any, ...]:
@@ -128,7 +128,7 @@ class MemberTypes:
             ) from None
 
     def check_start(self, member: FoldMember, codec: TypeCodec[Any]) -> None:
-        """What an empty fold is worth has to be a value of its type."""
+        """Check that the value of an empty fold is a value of its type."""
         if member.by is not None:
             if not isinstance(codec, MappingCodec):
                 raise member.fault(f"with by= it is a Mapping, not {codec.expected}", "Computed[Mapping[str, int]]")
@@ -142,7 +142,7 @@ class MemberTypes:
             raise member.fault(f"{what} does not fit {codec.expected} ({error})", "such a value there") from None
 
     def check_resource(self, member: ResourceMember) -> None:
-        """A resource takes what its input reads, and is of no wider scope than that."""
+        """Check that a resource takes the value of its input, and that its scope is not wider than the input's."""
         member.takes(1, f"async def {member.name}(self, {member.input.name}: str) -> str")
         self.codec(member)
         self._check_wide(member, member.input, f"@resource({member.input.name}, scope={member.input.scope!r})")
@@ -269,7 +269,7 @@ class MemberTypes:
 
     def _source(self, member: EachMember | FoldMember) -> TypeCodec[Any]:
         if isinstance(member.source, (EachMember, ChildMember, ResourceMember)):
-            # What it reads as is put together from several places: there is none that has the elements.
+            # Its value is put together from several places: none of them has the elements.
             raise member.fault(
                 f"{member.source!r} is no place that elements are read at",
                 f"a @computed that returns what is to be taken of {member.source.name!r}, and go over that",
@@ -314,11 +314,11 @@ def _is_piece(part: Any) -> bool:
 
 
 _KEYS = (str, int, enum.Enum, date, Decimal)
-"""What can be a key. A datetime is a date, too."""
+"""The types of keys. A datetime is a date, too."""
 
 
 def by_group(by: Callable[..., Any], source: TypeCodec[Any], kind: TypeCodec[Any]) -> TypeCodec[Any]:
-    """How a fold by groups is stored whose annotation does not say it: what it goes over, and what it adds up to."""
+    """Return the codec of a fold by groups without an annotation, from the codecs of its source and of its result."""
     found = _returned(by) or _named(by, source)
     keys = found if found is not None and _is_key(found) else codec_for(str)
     return MappingCodec(KeyCodec(keys), kind)
@@ -329,7 +329,7 @@ def _is_key(codec: TypeCodec[Any]) -> bool:
 
 
 def _returned(by: Callable[..., Any]) -> TypeCodec[Any] | None:
-    """What it says that it returns."""
+    """Return the codec of its return annotation."""
     try:
         if "return" not in annotations_of(by):
             return None
@@ -344,12 +344,12 @@ def _named(by: Callable[..., Any], source: TypeCodec[Any]) -> TypeCodec[Any] | N
         return None
     try:
         return Selector().select(source.element, by).codec
-    except Exception:  # It does more than to name something. What it does with an element is seen when it has one.
+    except Exception:  # It does more than to name a field. It is called with an element when there is one.
         return None
 
 
 def instead(name: str, group: object, kind: str) -> str:
-    """What to write if a group is of another type than it was taken for."""
+    """Return the advice for a group of another type than was assumed."""
     if isinstance(group, _KEYS) and not isinstance(group, bool):
         return f"{name}: Computed[Mapping[{type(group).__name__}, {kind}]] = fold(...)"
     return f"by= so that it answers a text, an int, an enum or a date, and not {shown(group)}"

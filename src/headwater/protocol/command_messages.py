@@ -1,6 +1,6 @@
-"""CommandName a command asks the process that serves a directory, and what it is told. JSON, one question a request.
+"""The messages between a command and the process that serves a directory. JSON, one question per request.
 
-A question that cannot be answered is told why, and of which kind that is; everything else is the caller's to show.
+A question that cannot be answered is answered with the error and its kind; the command prints it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ CommandName = Literal[
 
 
 class CommandQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One question. `place` is `PIECE.MEMBER#/path` or an address; the rest counts where it makes sense.
+    """One question. `place` is `PIECE.MEMBER#/path` or an address; each command uses the other fields that it needs.
 
-    `space` is empty where all of them are meant; `since` is the first seq to keep where history is given up. Of
-    branches, `value` says what is done: list, new, diff, merge or delete; of nodes, which ones are meant; of
-    reactions, it is an object that says what is done.
+    An empty `space` means all spaces; `since` is the first seq to keep where history is compacted. For branches,
+    `value` is the action: list, new, diff, merge or delete; for nodes, the selection of nodes; for reactions, an object
+    with the action.
     """
 
     what: CommandName

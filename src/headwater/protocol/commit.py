@@ -1,8 +1,8 @@
-"""The commit: what a session asks the engine to accept, all of it or nothing (C7).
+"""The commit: a change that a session asks the engine to accept, all of it or nothing (C7).
 
-Every struct is positional on the wire, so that a field can be added at the end with a default and an older
-peer's bytes still decode. Values inside are frozen (`data.value`): whoever builds a commit freezes them,
-`decode_frame` and `decode_record` do it for bytes. Nothing here decides anything.
+Every struct is positional on the wire, so that a field can be added at the end with a default and an older peer's bytes
+still decode. Values inside are frozen (`data.value`): the builder of a commit freezes them, `decode_frame` and
+`decode_record` do it for bytes. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ MAIN: Final = "main"
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """One address a transaction looked at, and what its view stood on.
+    """One address that a transaction read, and the state that the read stood on.
 
-    The view was the branch at `seq` plus the session's own pending commits named by `layers`, inclusive
-    ranges of `local_seq`. Without layers it is a confirmed read. C3: both are the truth, never rounded.
+    The view was the branch at `seq` plus the session's own pending commits named by `layers`, inclusive ranges of
+    `local_seq`. Without layers it is a confirmed read. C3: both are the truth, never rounded.
     """
 
     doc: DocKey
@@ -101,7 +101,7 @@ class Delivered(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class Declared(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A reaction that is to hear of what its commit emits, and of all that is emitted to the topic after it.
+    """A reaction that receives the records of its commit, and every record that is emitted to the topic after it.
 
     As with `Subscribe`: one that is known already stays as it is, but for its lane and its priority.
     """
@@ -114,10 +114,11 @@ class Declared(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class Provenance(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who wrote, and why: the node, its code's fingerprint and the addresses whose change made it run.
+    """The writer of a commit, and the reason: the node, its code's fingerprint and the addresses whose change made it
+    run.
 
-    `hops` is how often what made a derived commit went from one session to another, one derived commit leading to the
-    next: 0 for what is authored, and for what is derived from that alone (I6).
+    `hops` counts how often the cause of a derived commit went from one session to another, one derived commit leading
+    to the next: 0 for authored commits, and for commits derived from those alone (I6).
     """
 
     node: str = ""
@@ -155,7 +156,7 @@ _frame_decoder = msgspec.msgpack.Decoder(tuple[Commit, ...], ext_hook=ext_hook)
 _commit_decoder = msgspec.msgpack.Decoder(Commit, ext_hook=ext_hook)
 
 encode_commit = _encoder.encode
-"""The one encoding of a commit: what the log stores and what a replay is compared with (C10)."""
+"""The one encoding of a commit: the log stores it and a replay is compared with it (C10)."""
 
 
 def encode_frame(frame: Frame) -> bytes:
@@ -163,7 +164,7 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 class Checked(tuple[Commit, ...]):
-    """A frame whose values were checked against `limits` and frozen: nobody has to do it again."""
+    """A frame whose values were checked against `limits` and frozen, so that no receiver checks them again."""
 
     limits: ValueLimits
 

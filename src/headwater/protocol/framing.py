@@ -1,8 +1,8 @@
-"""Framing: a message as one WebSocket frame, and a stream of bytes as whole frames (RFC 6455, section 5.2).
+"""A message as one WebSocket frame, and a stream of bytes as whole frames (RFC 6455, section 5.2).
 
-Most of what two ends of this protocol say fits one frame and arrives in one read. For that a general parser is most of
-the work, so that it is done here; whatever else may come (a control frame, a message in parts, a broken peer) is cut
-out whole and left to a general parser. Never looks into a payload, and keeps no state of a connection.
+Most messages of this protocol fit one frame and arrive in one read. For these a general parser is most of the work, so
+they are parsed here; everything else (a control frame, a message in parts, a broken peer) is cut out whole and left to
+a general parser. Never looks into a payload, and keeps no state of a connection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def make_frame(payload: bytes, *, text: bool) -> bytes:
 
 
 def make_masked_frame(payload: bytes, mask: bytes, *, text: bool) -> bytes:
-    """A message as a client sends it: one frame, under four bytes that nobody can foresee."""
+    """Return a message as a client sends it: one frame, masked with four unpredictable bytes."""
     kind, length = TEXT if text else BINARY, len(payload)
     if length < 126:
         head = bytes((kind, MASKED | length))
@@ -43,9 +43,9 @@ def make_masked_frame(payload: bytes, mask: bytes, *, text: bool) -> bytes:
 
 
 def find_frame(data: bytes, at: int) -> tuple[int, int]:
-    """Where the payload of the frame at a place begins, and where the frame ends, which may be beyond the data.
+    """Return where the payload of the frame at `at` begins, and where the frame ends, which may be beyond the data.
 
-    (0, 0): so little of it is here that nobody can tell.
+    (0, 0): the header of the frame is not complete.
     """
     size = len(data) - at
     if size < 2:

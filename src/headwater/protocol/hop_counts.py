@@ -1,8 +1,8 @@
-"""Ways: how far a change has come from session to session, and which of several is the longest.
+"""Hop counts: how often a change went from session to session.
 
-Owns how hops are counted at a crossing (I6): what is authored has gone nowhere, and what a derived commit changes has
-gone one step further than what made that commit. Whoever merges changes keeps the longest way, so that a cycle looks
-no shorter than it is. Decides nothing about what has come too far; the scheduler does.
+An authored change has 0 hops, and a change of a derived commit has one more than the cause of that commit (I6). A merge
+of changes keeps the largest count, so that a cycle does not look shorter than it is. The scheduler decides how many
+hops are too many.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ NAMED_FROM_HOPS: Final = 6
 """Hops from which on a change says who wrote it: most never come that far, and names cost bytes."""
 
 AUTHORED: Final = Way(0)
-"""The way of what nobody derived."""
+"""The hops of an authored change."""
 
 
 class Ways(dict[DocKey, Way]):
-    """How changes of others came, for each document the longest way. One that nobody knows is left out."""
+    """The hops of changes of other sessions, the largest count for each document. Unknown ones are left out."""
 
 
 def make_patched(operation: Operation, seq: int, commit: Commit, session: str) -> Patched:
-    """What others are told of an operation of a session's commit."""
+    """Make the change that other sessions are sent for an operation of a session's commit."""
     provenance = commit.provenance
     way: Way | None = None
     if provenance.derived:
@@ -47,7 +47,7 @@ def longest_hops(changes: Iterable[DocChange]) -> Ways:
 
 
 def hops_of_change(change: DocChange) -> Way | None:
-    """How one change came. None: it is this session's own, or nobody knows."""
+    """Return the hops of one change. None: it is this session's own, or its hops are unknown."""
     if isinstance(change, Patched):
         return change.way or AUTHORED
     return None if isinstance(change, Own) else change.way

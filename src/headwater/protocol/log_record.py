@@ -70,7 +70,7 @@ class EncodedOperation(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
 
 
 class CommitOutline(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The beginning of a commit: which one it is, and what it writes."""
+    """The beginning of a commit: its number, and its operations, still encoded."""
 
     local_seq: int
     operations: tuple[EncodedOperation, ...] = ()
@@ -95,7 +95,7 @@ _origin_decoder = msgspec.msgpack.Decoder(_Origin)
 
 
 def decode_outline(data: bytes | Raw) -> CommitOutline:
-    """What a commit writes, without decoding any of it."""
+    """Decode which documents a commit writes, and none of its patches."""
     return _outline_decoder.decode(data)
 
 

@@ -1,4 +1,4 @@
-"""What every message of the protocol is made of. Owns the shape, and no message."""
+"""The base of all messages of the protocol."""
 
 from __future__ import annotations
 

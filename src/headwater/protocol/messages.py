@@ -60,7 +60,7 @@ from headwater.protocol.verdict import Verdict
 class QueryEvents(Message, frozen=True, tag="query_events"):
     """Read stored events of the session's branch once, in the order of the log: those due at `due_by_us` or before.
 
-    `after` is the `next` of the page before. For whoever may write the space.
+    `after` is the `next` of the page before. For sessions that may write the space.
     """
 
     id: Number
@@ -72,7 +72,7 @@ class QueryEvents(Message, frozen=True, tag="query_events"):
 class WatchEvents(Message, frozen=True, tag="watch_events"):
     """Tell which commit stored the newest event of the session's branch, now and when others store more.
 
-    For whoever may write the space. The last one that was said counts; `on` False: no more of it.
+    For sessions that may write the space. The last message counts; `on` False ends the watch.
     """
 
     id: Number
@@ -88,8 +88,8 @@ class StoredEvent(Message, frozen=True):
     payload: Any
     due_us: Number
     stored_us: Number
-    principal: str = ""  # of the session that sent it; empty: one of this process, or nobody knows
-    session: str = ""  # the key of that session; empty: nobody knows
+    principal: str = ""  # of the session that sent it; empty: one of this process, or unknown
+    session: str = ""  # the key of that session; empty: unknown
 
 
 class Events(Message, frozen=True, tag="events"):
@@ -140,12 +140,12 @@ class Hello(Message, frozen=True, tag="hello"):
 
 
 class Open(Message, frozen=True, tag="open"):
-    """Open a session in a space, or take one up again.
+    """Open a session in a space, or resume one.
 
-    `resume` is the token that the last `Open` chose as `following`, and is good once. `seen` is the seq the
-    replica's confirmed state is at, and `chain` what the engine said of its log there; `sent` are commits on the wire
-    without a verdict, and the newest one that landed and is not covered by `seen`; verdicts up to `acked` have arrived,
-    and no commit up to it will be sent or named again. Watches not in `watching` are over, if it is said.
+    `resume` is the token that the last `Open` chose as `following`, and is good once. `seen` is the seq of the
+    replica's confirmed state, and `chain` the engine's name of its log there; `sent` are commits on the wire without a
+    verdict, and the newest one that landed and is not covered by `seen`; verdicts up to `acked` have arrived, and no
+    commit up to it will be sent or named again. Watches not in `watching`, if it is given, are over.
     """
 
     space: str
@@ -161,9 +161,9 @@ class Open(Message, frozen=True, tag="open"):
 
 
 class Transact(Message, frozen=True, tag="transact"):
-    """One frame of commits, and what was observed of nodes: of the runs that made them, and of some before.
+    """One frame of commits, and observations of nodes: of the runs that made them, and of some earlier runs.
 
-    Without commits it is answered, too, by no verdict at all.
+    A frame without commits is answered, too, with no verdict.
     """
 
     commits: tuple[Commit, ...]
@@ -171,7 +171,7 @@ class Transact(Message, frozen=True, tag="transact"):
 
 
 class Selector(Message, frozen=True):
-    """A document to watch, and whether to watch what its links lead to as well."""
+    """A document to watch, and whether to watch the targets of its links as well."""
 
     doc: DocKey
     follow: bool = False
@@ -229,7 +229,7 @@ FromReplica = Hello | Open | Transact | Watch | Unwatch | Asks | Ack | Bye | Ren
 
 
 class State(Message, frozen=True):
-    """A whole document: what wrote it last, and its value (`present` tells null from nothing)."""
+    """A whole document: the commit that wrote it last, and its value (`present` tells null from nothing)."""
 
     doc: DocKey
     seq: Number
@@ -252,7 +252,7 @@ class Way(Message, frozen=True):
 
 
 class Patched(Message, frozen=True, tag="patched"):
-    """A commit of somebody else changed a document. Without a `way` it is authored."""
+    """A commit of another session changed a document. Without a `way` it is authored."""
 
     doc: DocKey
     seq: Number
@@ -269,7 +269,7 @@ class Own(Message, frozen=True, tag="own"):
 
 
 class Whole(Message, frozen=True, tag="whole"):
-    """A document changed more often than is worth telling one by one. Without a `way` nobody knows how."""
+    """A document changed more often than is worth telling one by one. Without a `way` its hops are unknown."""
 
     doc: DocKey
     seq: Number
@@ -318,7 +318,7 @@ class Watched(Message, frozen=True, tag="watched"):
     id: Number
     seq: Number
     documents: tuple[State, ...]
-    chain: Number | None = None  # what names the log up to `seq`: a replica says it when it comes back
+    chain: Number | None = None  # names the log up to `seq`: a replica sends it when it reconnects
 
 
 class Sync(Message, frozen=True, tag="sync"):
@@ -334,7 +334,7 @@ class Sync(Message, frozen=True, tag="sync"):
 
 
 class Answer(Message, frozen=True, tag="answer"):
-    """What a query asked for, as of `seq`; `next` continues a page."""
+    """The answer to a query, as of `seq`; `next` continues a page."""
 
     id: Number
     seq: Number
@@ -343,7 +343,7 @@ class Answer(Message, frozen=True, tag="answer"):
 
 
 class Problem(Message, frozen=True, tag="problem"):
-    """Something was wrong with what the replica sent. `fatal`: the connection is closed after this."""
+    """The replica sent a message that is wrong. `fatal`: the connection is closed after this."""
 
     code: str
     message: str
@@ -374,7 +374,7 @@ def encode(message: FromReplica | FromEngine, encoding: Encoding = "msgpack") ->
 def decode_from_replica(
     data: bytes, encoding: Encoding = "msgpack", limits: ValueLimits = DEFAULT_VALUE_LIMITS
 ) -> FromReplica:
-    """A message from a peer that is not trusted. Raises ProtocolError that says what was wrong."""
+    """Decode a message from a peer that is not trusted. Raises ProtocolError that names the mistake."""
     message: FromReplica = _decoded(data, encoding, _from_replica.decode, FromReplica)
     if isinstance(message, Transact):
         return Transact(checked_frame(message.commits, limits), message.observations)

@@ -1,6 +1,6 @@
-"""Mirrors: what a runtime says, and asks, of documents that pieces read in other spaces. DESIGN.md section 7.
+"""Messages about documents that pieces read in other spaces.
 
-A mirror is in the space that is read and points back at its owner. Owns the records; never decides who is dirty.
+A mirror is stored in the space that is read and points back at its owner. Whether a node is dirty is not decided here.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from headwater.protocol.observations import NodeKey
 
 
 class Mirror(Message, frozen=True, tag="mirror"):
-    """A piece on a branch of another space reads these documents, as of seqs of this one. None: nothing any more.
+    """A piece on a branch of another space reads these documents, as of seqs of this one. No documents: it reads none
+    any more.
 
-    `at` is the owner's seq at which that was all. It comes in place of what was said of it for an earlier one; what is
-    said late is added to what is known, so that of two who speak for a piece neither takes away what the other knows.
-    None as `at`: in place of anything. For whoever may write this space.
+    `at` is the owner's seq at which the list was complete. It replaces the list of an earlier seq; a list that arrives
+    late is added to the known one, so that neither of two runtimes that speak for a piece removes the documents of the
+    other. None as `at` replaces any list. For sessions that may write this space.
     """
 
     id: Number
@@ -61,7 +62,7 @@ class Abroad(Message, frozen=True):
 
 
 class ReadElsewhere(Message, frozen=True, tag="read_elsewhere"):
-    """What `QueryElsewhere` asked for, as of `seq`. A document may be on several pages."""
+    """The answer to `QueryElsewhere`, as of `seq`. A document may be on several pages."""
 
     id: Number
     seq: Number
@@ -70,7 +71,7 @@ class ReadElsewhere(Message, frozen=True, tag="read_elsewhere"):
 
 
 class Mirrored(Message, frozen=True, tag="mirrored"):
-    """What `QueryMirrors` asked for, by piece: documents, and the seqs that wrote them. To `Mirror`: it is noted."""
+    """The answer to `QueryMirrors`, by piece: documents, and the seqs that wrote them. To `Mirror`: noted."""
 
     id: Number
     seq: Number

@@ -1,7 +1,7 @@
-"""Observations: what each node last did, as a runtime tells it and as an engine answers it. DESIGN.md section 7.
+"""Observations: the last run of each node, as a runtime reports it and as an engine answers it.
 
 An observation travels with the commit whose outputs it describes, or, if the run changed nothing, in front of the next
-frame. It holds addresses and seqs, never a value. Owns the records; never decides whether a node is clean.
+frame. It holds addresses and seqs, never a value. Whether a node is clean is not decided here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from headwater.protocol.message import Message, Number
 Layers = tuple[tuple[int, int], ...]
 """Own commits that a read stands on, as inclusive ranges of `local_seq`."""
 WHOLE: Final = "@whole"
-"""In the place of a member: all of a piece. What is observed of it is that everything that runs of it was clean at a
-seq, in a runtime that had all of it; its fingerprint is that of everything that decides what runs. Its children are the
-nodes that have to be there nevertheless, as whoever says it names them."""
+"""In the place of a member: all of a piece. The observation says that every node of the piece was clean at a seq, in a
+runtime that had all of them; its fingerprint covers everything that decides which nodes run. Its children are the nodes
+that have to be loaded nevertheless, as the reporting runtime names them.
+"""
 MOST_AWAKE: Final = 100
 """So many nodes of a piece that is clean as a whole may have to be there nevertheless."""
 BETWEEN: Final = "\x1f"
@@ -68,11 +69,11 @@ class ForeignRead(Message, frozen=True, gc=False):
 
 
 class About(Message, frozen=True, gc=False):
-    """What is the same in every run of a node."""
+    """The parts of an observation that are the same in every run of a node."""
 
     node: NodeKey
-    kind: str = ""  # behind a space: what its code is made of, for people
-    fingerprint: str = ""  # of its code; empty: nobody can know, and it is never clean
+    kind: str = ""  # behind a space: the ingredients of its code, for people
+    fingerprint: str = ""  # of its code; empty: unknown, and the node is never clean
     gate: str = ""  # how its time is configured
 
 
@@ -85,9 +86,9 @@ class Touched(Message, frozen=True, gc=False):
 
 
 class Footprint(Message, frozen=True, gc=False):
-    """What is the same in most runs of a node: the addresses it looked at, and the keys of what it started.
+    """The parts of an observation that are the same in most runs: the addresses read, and the keys of children.
 
-    With those keys its children come back without a run of it.
+    With those keys its children are restored without a run of the node.
     """
 
     reads: tuple[Touched, ...] = ()
@@ -97,15 +98,15 @@ class Footprint(Message, frozen=True, gc=False):
 class Observation(Message, frozen=True, gc=False):
     """One run of a node that came to an end.
 
-    `about` and `footprint` are the bytes of an `About` and a `Footprint` (`encode_part`): whoever runs a node has them
-    from its last run, and whoever keeps them sees at once that nothing in them changed. `order` rises with every run
-    that the session observes: what was observed before never comes in place of what was observed later. Of two
-    sessions, the one that had seen more has the later run.
+    `about` and `footprint` are the bytes of an `About` and a `Footprint` (`encode_part`): a runtime has them from the
+    last run of the node, and the engine sees at once that nothing in them changed. `order` rises with every run that
+    the session observes: an earlier observation never replaces a later one. Of two sessions, the one that had seen more
+    has the later run.
 
     `local_seq` is the commit of the same frame that wrote its outputs, and that was admitted with the same reads. 0: it
     changed nothing; then its reads saw the branch at `seq` and the layers that `layers` names for each, as those of a
-    commit do. `gone`: the node is no more, or with no member all nodes of its piece, whatever their generation; with a
-    child and no member, those of that child and of what is in it.
+    commit do. `gone`: the node is removed, or with no member all nodes of its piece, of any generation; with a child
+    and no member, those of that child and of its descendants.
     """
 
     about: bytes
@@ -153,9 +154,9 @@ def decode_footprint(data: bytes, limits: ValueLimits) -> Footprint:
 
 
 class QueryObservations(Message, frozen=True, tag="query_observations"):
-    """Read what was observed of nodes of the session's branch once: of one piece, generation, member or child, or all.
+    """Read observations of nodes of the session's branch once: of one piece, generation, member or child, or all.
 
-    `reads`: only of those that read that document. Each comes with whether its reads would be admitted now. `after` is
+    `reads`: only of nodes that read that document. Each answer says whether its reads would be admitted now. `after` is
     the `next` of the page before. For owners.
     """
 
@@ -170,8 +171,7 @@ class QueryObservations(Message, frozen=True, tag="query_observations"):
 
 
 class QueryNodes(Message, frozen=True, tag="query_nodes"):
-    """Read what was observed of these nodes of the session's branch once. Those of which nothing is known are left out.
-    For owners."""
+    """Read the observations of these nodes of the session's branch once. Unknown nodes are left out. For owners."""
 
     id: Number
     nodes: tuple[NodeKey, ...]
@@ -186,11 +186,11 @@ class QueryWholes(Message, frozen=True, tag="query_wholes"):
 
 
 class QueryMet(Message, frozen=True, tag="query_met"):
-    """Read what was observed of nodes of one piece once: of those whose reads were written after a seq, and would not
-    be admitted now; or, with `docs`, of all that read one of those. For owners.
+    """Read observations of nodes of one piece once: of those whose reads were written after a seq, and would not be
+    admitted now; or, with `docs`, of all that read one of those. For owners.
 
-    `made` are documents that nodes make of which the asker knows: with one reader, that is the one that makes it.
-    `also`: the same is asked of these pieces, of what was written after the seq.
+    `made` are documents that nodes write and that the asking session knows: with one reader, that is the node that
+    writes it. `also`: the same question about these pieces, for writes after the seq.
     """
 
     id: Number
@@ -241,8 +241,8 @@ class WatchMarks(Message, frozen=True, tag="watch_marks"):
 class QueryCurrent(Message, frozen=True, tag="query_current"):
     """Ask once whether reads would be admitted now. They stand on confirmed state alone.
 
-    `chains` are what the engine said of its log at some of their seqs. If it is another log now, as after restoring a
-    backup, nothing that was read then is current.
+    `chains` are the engine's names of its log at some of their seqs. If it is another log now, as after restoring a
+    backup, no read from then is current.
     """
 
     id: Number
@@ -254,11 +254,11 @@ class QueryCurrent(Message, frozen=True, tag="query_current"):
 
 
 class Observed(Message, frozen=True):
-    """What a node last did. `reads` have the seq that they were verified at, which is `verified_at`.
+    """The last run of a node. `reads` have the seq that they were verified at, which is `verified_at`.
 
     `changed_at` is the last commit that wrote its outputs, 0 if none is known. `stale` are its reads that would not be
     admitted now, each with the seq of the write that it missed; without any, and with its fingerprint, it is clean as
-    far as this space knows. What it read elsewhere is to be asked there.
+    far as this space knows. Its reads of other spaces have to be checked there.
     """
 
     node: NodeKey
@@ -277,7 +277,7 @@ class Observed(Message, frozen=True):
 
 
 class Observations(Message, frozen=True, tag="observations"):
-    """What `QueryObservations` asked for, as of `seq`, by piece, generation, member and child."""
+    """The answer to `QueryObservations`, as of `seq`, by piece, generation, member and child."""
 
     id: Number
     seq: Number
@@ -286,10 +286,10 @@ class Observations(Message, frozen=True, tag="observations"):
 
 
 class WholePiece(Message, frozen=True):
-    """A piece that was clean as a whole as of `as_of`; `met`: something that its nodes read was written since then.
+    """A piece that was clean as a whole as of `as_of`; `met`: a document that its nodes read was written since then.
 
-    `generation` is the one that its record named then. 0: its record was written since, or that is not known. `awake`
-    are the nodes that have to be there nevertheless, as whoever said it names them.
+    `generation` is the one that its record named then. 0: its record was written since, or that is unknown. `awake` are
+    the nodes that have to be loaded nevertheless, as the reporting runtime names them.
     """
 
     piece: str
@@ -301,7 +301,7 @@ class WholePiece(Message, frozen=True):
 
 
 class Wholes(Message, frozen=True, tag="wholes"):
-    """What `QueryWholes` asked for, as of `seq`."""
+    """The answer to `QueryWholes`, as of `seq`."""
 
     id: Number
     seq: Number
@@ -310,7 +310,7 @@ class Wholes(Message, frozen=True, tag="wholes"):
 
 
 class Met(Message, frozen=True, tag="met"):
-    """What `QueryMet` asked for, as of `seq`. Not `all`: they are too many, or history since then is not kept."""
+    """The answer to `QueryMet`, as of `seq`. Not `all`: they are too many, or history since then is not kept."""
 
     id: Number
     seq: Number
@@ -319,10 +319,10 @@ class Met(Message, frozen=True, tag="met"):
 
 
 class PieceBacklog(Message, frozen=True):
-    """A piece with nodes that are not clean: how many of how many, what they took when they last ran, and causes.
+    """A piece with nodes that are not clean: how many of how many, the duration of their last runs, and causes.
 
-    `elsewhere` are nodes beside these that are clean only if what they read of other spaces still holds: what each took
-    when it last ran, and those reads.
+    `elsewhere` are further nodes that are clean only if their reads of other spaces still hold: the duration of the
+    last run of each, and those reads.
     """
 
     piece: str
@@ -334,7 +334,7 @@ class PieceBacklog(Message, frozen=True):
 
 
 class Backlog(Message, frozen=True, tag="backlog"):
-    """What `QueryBacklog` asked for, as of `seq`. A page may be short, or empty, and have a next one."""
+    """The answer to `QueryBacklog`, as of `seq`. A page may be short, or empty, and have a next one."""
 
     id: Number
     seq: Number
@@ -343,7 +343,7 @@ class Backlog(Message, frozen=True, tag="backlog"):
 
 
 class Readers(Message, frozen=True, tag="readers"):
-    """What `QueryReaders` asked for, as of `seq`."""
+    """The answer to `QueryReaders`, as of `seq`."""
 
     id: Number
     seq: Number
@@ -354,7 +354,7 @@ class Readers(Message, frozen=True, tag="readers"):
 class Mark(Message, frozen=True):
     """A document that nodes read and that was last written at `seq`; `more`: not all of its pieces are named.
 
-    Of the record of a piece, that piece is named, too, whoever reads it.
+    For the record of a piece, that piece is named, too, with or without readers.
     """
 
     doc: DocKey
@@ -364,7 +364,7 @@ class Mark(Message, frozen=True):
 
 
 class Marks(Message, frozen=True, tag="marks"):
-    """What `QueryMarks` asked for: what was written up to `through`, which may be less than `seq`.
+    """The answer to `QueryMarks`: the writes up to `through`, which may be less than `seq`.
 
     None as `through`: history since then is not kept any more, and every piece may be concerned.
     """

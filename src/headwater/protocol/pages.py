@@ -1,6 +1,6 @@
-"""What a page in a browser and the process that serves it say to each other. JSON, one object per message.
+"""The messages between a page in a browser and the process that serves it. JSON, one object per message.
 
-A page has no replica: it looks at members of pieces, sends events and writes what a person types. Everything is
+A page has no replica: it looks at members of pieces, sends events and writes a person's input. Every message is
 answered, by the number that the page gave it. docs/PROTOCOL.md says when which is sent.
 """
 
@@ -62,9 +62,9 @@ class Enter(_Message, frozen=True, tag="enter"):
 
 
 class Look(_Message, frozen=True, tag="look"):
-    """Show what a member is, now and whenever it changes, but not for changes of one's own group.
+    """Show the value of a member, now and whenever it changes, but not for changes of the page's own group.
 
-    While it cannot be had, that is told with `Failed`. So is that it may not be seen any more, which ends the look.
+    While it is unavailable, `Failed` is sent. So it is when the page may not see it any more, which ends the look.
     """
 
     id: int
@@ -91,7 +91,7 @@ class Send(_Message, frozen=True, tag="send"):
 
 
 class Write(_Message, frozen=True, tag="write"):
-    """What a person typed: `set`, or an intent, at a cell. The same `key` after a lost connection is the same write."""
+    """A person's input: `set`, or an intent, at a cell. The same `key` after a lost connection is the same write."""
 
     id: int
     place: Place
@@ -113,7 +113,7 @@ class Entered(_Message, frozen=True, tag="entered"):
 
 
 class Shown(_Message, frozen=True, tag="shown"):
-    """What a member is now. Without `there` nothing is there."""
+    """The value of a member now. Without `there` nothing is there."""
 
     id: int
     there: bool
@@ -121,7 +121,7 @@ class Shown(_Message, frozen=True, tag="shown"):
 
 
 class Made(_Message, frozen=True, tag="made"):
-    """A write is part of what is shown from here on. It is not durable yet, and is made again if it was not to be."""
+    """A write is shown from here on. It is not durable yet, and is made again if its commit is rejected."""
 
     id: int
 

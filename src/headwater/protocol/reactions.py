@@ -1,8 +1,8 @@
-"""Messages about reactions: who wants which records, who has which target for how long, and what came of it.
+"""Messages about reactions: subscriptions to records, leases of targets, and results.
 
 A target is one reaction and one stream key: its records are delivered one after the other. Times that cross the wire
-are durations: only the engine's clock says when. All of it is for whoever may write the space. Owns the records; never
-decides.
+are durations: only the engine's clock has absolute times. All of them are for sessions that may write the space.
+Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headwater.errors import AbsentError
 from headwater.protocol.message import Message, Number
 
 LEASE_PREFIX: Final = "$reaction:"
-"""What the names of targets' leases begin with; nobody else's lease may."""
+"""The prefix of the names of targets' leases; no other lease may have it."""
 
 Since = Literal["now", "beginning"]
 Then = Literal["retry", "block", "park", "skip"]
@@ -40,10 +40,10 @@ def target_of(lease: str) -> tuple[str, str] | None:
 
 
 class Subscribe(Message, frozen=True, tag="subscribe"):
-    """From now on every record of a topic is for this reaction, too; with `beginning`, all that were before as well.
+    """From now on every record of a topic is for this reaction, too; with `beginning`, all earlier ones as well.
 
-    Saying it again changes the lane and the priority, and takes up one that was retired where it was. A commit says the
-    same of what it emits itself (`Commit.declared`).
+    Repeating it changes the lane and the priority, and resumes a retired one where it was. A commit does the same for
+    its own records (`Commit.declared`).
     """
 
     id: Number
@@ -55,10 +55,10 @@ class Subscribe(Message, frozen=True, tag="subscribe"):
 
 
 class Claim(Message, frozen=True, tag="claim"):
-    """Give me up to so many targets of these reactions, with up to so many records each, for so long.
+    """Claim up to so many targets of these reactions, with up to so many records each, for so long.
 
-    `lane`: what room is left stays open under this name, until another claim with it. What becomes due meanwhile may be
-    given with the commit that emits it: `TargetsDue` tells. Only for one that watches targets.
+    `lane`: unused room stays open under this name, until another claim with it. A target that becomes due meanwhile may
+    be given with the commit that emits its record: `TargetsDue` tells. Only for a session that watches targets.
     """
 
     id: Number
@@ -71,7 +71,7 @@ class Claim(Message, frozen=True, tag="claim"):
 
 
 class Hold(Message, frozen=True):
-    """A target that somebody was given; `token` fences it."""
+    """A target that a session was given; `token` fences it."""
 
     reaction: str
     key: str
@@ -87,7 +87,7 @@ class RenewLeases(Message, frozen=True, tag="renew_leases"):
 
 
 class Failure(Message, frozen=True):
-    """A record could not be delivered: why, and what is to become of it. `retry` comes `wait_us` from now on."""
+    """A record could not be delivered: the reason, and what happens next. `retry` comes `wait_us` from now on."""
 
     seq: Number
     ordinal: Number
@@ -99,7 +99,7 @@ class Failure(Message, frozen=True):
 
 
 class Outcome(Message, frozen=True):
-    """What came of a target: records up to `through` were delivered (None: none), then perhaps one failed.
+    """The result of a target: records up to `through` were delivered (None: none), then perhaps one failed.
 
     `keeps`: the lease goes on. Without a failure, and with nothing delivered, the target is given back unspent.
     """
@@ -111,14 +111,14 @@ class Outcome(Message, frozen=True):
 
 
 class Finish(Message, frozen=True, tag="finish"):
-    """What came of targets, all in one transaction."""
+    """The results of targets, all in one transaction."""
 
     id: Number
     outcomes: tuple[Outcome, ...]
 
 
 class Operate(Message, frozen=True, tag="operate"):
-    """An operator's wish: about a reaction, one of its targets, one of that one's records, or what failed alike.
+    """An operator's request: about a reaction, one of its targets, one record of a target, or all equal failures.
 
     `after` and `place` are the `next` and the `place` of the answer before, where many are changed.
     """
@@ -170,7 +170,8 @@ class QueryTargets(Message, frozen=True, tag="query_targets"):
 
 
 class QueryFailures(Message, frozen=True, tag="query_failures"):
-    """What failed of a reaction: attempts that are kept, records that were parked or skipped. Of one key, or all.
+    """Ask for the failures of a reaction: attempts that are kept, records that were parked or skipped. Of one key, or
+    all.
 
     `after` and `place` are the `next` and the `place` of the page before.
     """
@@ -209,7 +210,7 @@ class Subscribed(Message, frozen=True, tag="subscribed"):
 
 
 class Granted(Message, frozen=True):
-    """One record for a target: where in the log it is, what was emitted, by which piece, and when."""
+    """One record for a target: its place in the log, its content, the piece that emitted it, and when."""
 
     seq: Number
     ordinal: Number
@@ -230,7 +231,7 @@ class Grant(Message, frozen=True):
 
 
 class Claimed(Message, frozen=True, tag="claimed"):
-    """What was given, and how long until there may be more (0: now; None: when it is told)."""
+    """The claimed targets, and how long until there may be more (0: now; None: when it is told)."""
 
     id: Number
     grants: tuple[Grant, ...]
@@ -238,7 +239,7 @@ class Claimed(Message, frozen=True, tag="claimed"):
 
 
 class LeasesRenewed(Message, frozen=True, tag="leases_renewed"):
-    """All but these are still the worker's: those are somebody else's, or nobody's."""
+    """All leases but these are still the worker's: these have another owner, or none."""
 
     id: Number
     lost: tuple[Hold, ...]
@@ -277,9 +278,9 @@ class ReactionState(Message, frozen=True):
     blocked: Number
     parked: Number
     is_filling: bool  # records from before it was there are still being looked through
-    oldest_us: Number | None = None  # how long the oldest of what is due has been waiting
+    oldest_us: Number | None = None  # how long the oldest due target has been waiting
     next_us: Number | None = None  # how long until something is claimable
-    unserved_us: Number | None = None  # how long nobody has claimed anything of it, while something was due
+    unserved_us: Number | None = None  # how long no worker has claimed any of it, while a target was due
     delivered: Number = 0  # how often a target moved on, since the space was opened; and how often attempts
     failed: Number = 0  # failed,
     lost: Number = 0  # or ended with their lease
@@ -294,7 +295,7 @@ class Reactions(Message, frozen=True, tag="reactions"):
 
 
 class TargetState(Message, frozen=True):
-    """One target: its position, and what it waits for."""
+    """One target: its position, and the reason for which it waits."""
 
     key: str
     state: State
@@ -343,7 +344,7 @@ class Parked(Message, frozen=True):
 
 
 class Failures(Message, frozen=True, tag="failures"):
-    """What failed, and what was passed over, by key and record; more is after record `place` of key `next`."""
+    """The failed and the skipped records, by key and record; more is after record `place` of key `next`."""
 
     id: Number
     attempts: tuple[Attempted, ...]
@@ -360,10 +361,10 @@ class Drained(Message, frozen=True, tag="drained"):
 
 
 class TargetsDue(Message, frozen=True, tag="targets_due"):
-    """There may be something to claim. The answer to `WatchTargets`, and from then on whenever that is so.
+    """There may be targets to claim. The answer to `WatchTargets`, and from then on whenever that is so.
 
     Another number of `subscriptions` than before, on one connection, says that there are new ones. `grants` were given
-    by commits to whoever left room open, so long ago; without `is_more` they are all that there is.
+    by commits to a worker that left room open, so long ago; without `is_more` they are all that there is.
     """
 
     id: Number

@@ -1,4 +1,4 @@
-"""The verdict: what the engine answers to one commit. A rejection is a value; one place makes it an exception.
+"""The verdict: the engine's answer to one commit. A rejection is a value; one place makes it an exception.
 
 `Conflict` is worth a retry on fresh state. `PreconditionFailed` and `RuleRefused` are not.
 """

@@ -1,8 +1,8 @@
-"""What a fingerprint is made of, by kind: to tell people what changed, never whether something did.
+"""The contents of a fingerprint by kind: to tell people which kind of thing changed, never to decide whether it did.
 
-Owns the kinds, the short text that stands for the content of each, and what two such texts say. A text has a few
-characters for each kind; two contents may have the same ones, so that only digests decide. What is stored is compared
-with what a later version of this module writes: kinds are only ever added at the end.
+Each kind has a short text of a few characters that stands for its content; two contents may have the same text, so that
+only digests decide. Stored texts are compared with those of later versions of this module: kinds are only ever added at
+the end.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ SAID: Final = {
     TYPE: "a type, such as a field of a Model",
     DECLARED: "a member that it names, or writes: its type or its default",
 }
-"""The kinds, in the order in which they are written, and what people are told. Python comes first: with another one all
-code is other code, and nothing else is worth telling."""
+"""The kinds, in the order in which they are written, and their names for people. Python comes first: with another
+version all code is other code, and nothing else is worth telling.
+"""
 
 WIDTH: Final = 3
 
@@ -49,7 +50,7 @@ def short(*contents: bytes) -> str:
 
 
 class Kinds:
-    """Collects what one fingerprint is made of."""
+    """Collects the contents of one fingerprint by kind."""
 
     __slots__ = ("_found", "_versions")
 
@@ -58,7 +59,7 @@ class Kinds:
         self._versions: set[str] = set()
 
     def take(self, form: Form, kind: str, *, is_called: bool = False) -> None:
-        """A form; `kind` is that of what does not say itself of what kind it is."""
+        """Add a form; `kind` is that of its parts without a kind of their own."""
         self._versions |= form.versions
         for own, content in form.parts:
             self._found.setdefault(CALLED if is_called and own == CODE else own, []).append(content)
@@ -76,7 +77,9 @@ class Kinds:
 
 
 def differing(before: str, after: str) -> tuple[str, ...]:
-    """What is told of two fingerprints that differ, by their texts. Nothing: it is of no kind that is told apart."""
+    """Return the names of the kinds in which two fingerprints differ, by their texts. Empty: of no kind that is told
+    apart.
+    """
     pairs = zip(_cut(before), _cut(after), strict=False)
     kinds = [kind for kind, (one, other) in zip(SAID, pairs, strict=False) if one != other]
     return tuple(kinds[:1] if kinds[:1] == ["python"] else kinds)

@@ -1,8 +1,8 @@
-"""Classes of the application: what they are called, derive from and contain.
+"""Classes of the application: their names, bases and contents.
 
-Owns the form of a class: its name, its bases, the types of its fields with their defaults and stored names, the members
-of an enum, its methods and other attributes. Never describes what those are. Attributes count by name, because the
-order of methods does nothing; fields and enum members count in order, because that does.
+The form of a class has its name, its bases, the types of its fields with their defaults and stored names, the members
+of an enum, its methods and other attributes, each as a reference. Attributes count by name, because the order of
+methods does nothing; fields and enum members count in order, because that does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headwater.pieces.fingerprints.values import FormOf
 
 __all__ = ["IGNORED", "class_form"]
 
-# What is written into a class about its text, or as a cache.
+# Attributes of a class about its text, or caches.
 IGNORED: Final = frozenset(
     {
         "__annotate__",
@@ -65,7 +65,7 @@ _PYDANTIC_FIELDS: Final = "__pydantic_fields__"
 
 
 def class_form(cls: type[Any], form_of: FormOf) -> Form:
-    """What the class is by itself."""
+    """Return the form of a class by itself."""
     writer = FormWriter("class")
     writer.of_kind(TYPE)
     writer.text(cls.__name__)

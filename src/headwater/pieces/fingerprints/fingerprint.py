@@ -1,7 +1,7 @@
-"""Fingerprints: whether a node's code would do today what it did when it last ran.
+"""Fingerprints: whether a node's code is the same as in its last run.
 
-Owns `Fingerprint`, the digest of a function and of everything it stands on, and the walk that makes one. Never runs
-what it looks at, and never decides what a different fingerprint means.
+A `Fingerprint` is the digest of a function and of everything that it refers to; a walk over these objects makes it. No
+code is run.
 
 The closure is over objects, not modules: the code (without line numbers, file names, comments and docstrings), its
 constants, defaults and closures, the globals it names, the plain methods that it calls on its piece, the classes and
@@ -10,16 +10,17 @@ Python for its library, that of an installed package for the package, `RULES` fo
 
 - Equal on every start of the same program: no address, hash, path or import order is in it, and a script has the same
   one as the same file imported.
-- More rather than less: what may matter counts. Renaming a local variable is a change, and so is a changed method that
-  has the name of another one that the code calls. A node then runs once too often, never once too rarely.
-- What cannot be known is None, with the way to it: `Cart.total -> helpers.RATES['x'] -> <socket>`. Such a node is never
-  clean. An author mends it with `__fingerprint__` (see `fingerprints.forms`), or by passing the thing in.
+- More rather than less: everything that may matter counts. Renaming a local variable is a change, and so is a changed
+  method that has the name of another one that the code calls. A node then runs once too often, never once too rarely.
+- An unknown fingerprint is None, with the way to the cause: `Cart.total -> helpers.RATES['x'] -> <socket>`. Such a
+  node is never clean. An author mends it with `__fingerprint__` (see `object_forms`), or by passing the thing in.
 - Mutable globals count with the content that they have when they are first looked at (see `fingerprints.values`).
-- What a program reads from outside while it runs (the time, the environment, a file) is no code and does not count.
+- Data that a program reads from outside while it runs (the time, the environment, a file) is no code and does not
+  count.
 
-A piece's class, and a module that is passed around, are namespaces: of them counts what any code of the closure names,
-not all of it. So a change of one computed leaves the others of its class alone: they are members, which stand for data.
-Of such a member counts how it is read: its type, and the default of a cell.
+A piece's class, and a module that is passed around, are namespaces: of them the names count that any code of the
+closure uses, not all of them. So a change of one computed leaves the others of its class alone: they are members,
+which stand for data. Of such a member counts how it is read: its type, and the default of a cell.
 """
 
 from __future__ import annotations
@@ -48,17 +49,19 @@ _MOST_REASONS: Final = 3
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """What a node's code is. Equal digests mean the same code; None means that nobody can know."""
+    """The fingerprint of a node's code. Equal digests mean the same code; None means that it is unknown."""
 
     digest: str | None
     why: str = ""
-    """What could not be fingerprinted, and the way there; empty if there is a digest."""
+    """The object that could not be fingerprinted, and the way there; empty if there is a digest."""
     kinds: str = dataclasses.field(default="", compare=False)
-    """Of what it is made, by kind (see `fingerprints.kinds`): says what changed, and never whether something did."""
+    """Its contents by kind (see `fingerprints.change_kinds`): says which kind of thing changed, and never whether it
+    did.
+    """
 
 
 class Fingerprinter:
-    """Makes fingerprints, and remembers what it has looked at. One serves a whole program."""
+    """Makes fingerprints, and remembers the forms of objects. One serves a whole program."""
 
     __slots__ = ("_forms",)
 
@@ -78,9 +81,10 @@ class Fingerprinter:
         types: Iterable[object] = (),
         extra: Iterable[object] = (),
     ) -> Fingerprint:
-        """The fingerprint of a function (or anything that can be called) of the class `owner`.
+        """Return the fingerprint of a function (or anything that can be called) of the class `owner`.
 
-        `types` are those of what it reads and writes, `extra` are options and other values that decide what it does.
+        `types` are those of the values that it reads and writes, `extra` are options and other values that decide its
+        behaviour.
         """
         name = str(getattr(fn, "__name__", None) or f"<{type(fn).__name__}>")
         title = f"{owner.__name__}.{name}" if owner is not None else name
@@ -128,7 +132,7 @@ class _Walk:
         self._kinds = Kinds()
 
     def start(self, title: str, fn: object, roots: Sequence[tuple[str, object]]) -> None:
-        """Take in what everything begins with."""
+        """Take in the roots of the walk."""
         self._roots = {id(fn), *(id(each) for _, root in roots[1:] if isinstance(root, tuple) for each in root)}
         if self._owner is not None:
             # It is there from the beginning, because `self` is.
@@ -190,7 +194,7 @@ class _Walk:
 
     def _is_namespace(self, thing: object) -> bool:
         if isinstance(thing, type):
-            return thing is self._owner or hasattr(thing, "__schema__")  # which is what makes a class a piece
+            return thing is self._owner or hasattr(thing, "__schema__")  # a class with a schema is a piece
         return isinstance(thing, ModuleType)
 
     def _identity(self, thing: Any) -> Form:
@@ -198,7 +202,7 @@ class _Walk:
         return self._forms.form_of("" if outline is None else str(outline.name))
 
     def _take_from_namespaces(self) -> bool:
-        """Take what the code met so far names in them. Answers whether that was anything new."""
+        """Take the names that the code found so far uses in them. Answers whether any was new."""
         is_new = False
         for number, (way, thing, taken) in enumerate(self._namespaces):
             for name, value, step in list(self._wanted(thing, taken)):
@@ -218,7 +222,7 @@ class _Walk:
         # Python calls a special method without naming it.
         special = {name for name in names if name.startswith("__") and any(_is_method(cls, name) for cls in homes)}
         for name in sorted(self._among(names) | special):
-            for cls in homes:  # Also what is overridden: super() reaches it.
+            for cls in homes:  # Also overridden ones: super() reaches them.
                 if name in vars(cls):
                     yield name, vars(cls)[name], f" -> {cls.__name__}.{name}"
 

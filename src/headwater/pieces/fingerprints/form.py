@@ -1,11 +1,11 @@
-"""What one object is by itself, and what it refers to.
+"""The form of one object: its token, and its references to other objects.
 
-Owns `Form`, the token of an object with its references to others; `FormWriter`, which puts forms together; and
-`Unfingerprintable`, which travels from the culprit outwards and collects the way. Never looks at an object.
+`Form` is the token of an object with its references; `FormWriter` puts forms together; `Unfingerprintable` travels from
+the culprit outwards and collects the way. Objects themselves are not read here.
 
 Invariants. A token holds no address, no hash and no order that a start could change. A reference is a number in the
-token and an object beside it, so that a form can be remembered while what it refers to is not known yet: that is how
-functions that call each other are possible. Two references to one object are one reference.
+token and an object beside it, so that a form can be remembered while the forms of its references are not known yet:
+that is how functions that call each other are possible. Two references to one object are one reference.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["DIGEST_BYTES", "EMPTY", "PACKAGE_MARK", "REFERENCE", "Form", "FormWr
 
 DIGEST_BYTES: Final = 20
 PACKAGE_MARK: Final = "=="
-"""What the version of an installed package has in it, and that of Python or of Headwater has not."""
+"""A mark in the version of an installed package that the versions of Python and of Headwater do not have."""
 REFERENCE: Final = b"&"
-"""The token of what is nothing but a reference: what is there is told by whoever describes that."""
+"""The token of a mere reference: the object has a form of its own."""
 _LONGEST_ATOM: Final = 64
 
 
@@ -39,21 +39,21 @@ class Unfingerprintable(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Form:
-    """One object: its token, what it refers to (with the way there), and which names its code uses."""
+    """One object: its token, its references (with the way to each), and the names that its code uses."""
 
     token: bytes
     refs: tuple[tuple[str, object], ...] = ()
     names: frozenset[str] = frozenset()
     is_dynamic: bool = False  # its code looks names up that it computes
     versions: frozenset[str] = frozenset()  # of installed packages that stand for something in it
-    parts: tuple[tuple[str, bytes], ...] = ()  # of what it is made, by kind: to say what changed, never whether
+    parts: tuple[tuple[str, bytes], ...] = ()  # its contents by kind: to say which kind changed, never whether
 
 
 EMPTY: Final = Form(b"-")
 
 
 def atom(tag: str, content: str | bytes = b"", version: str = "") -> Form:
-    """The form of something that refers to nothing. `tag` says what kind of thing it is, `version` stands for it."""
+    """Return the form of an object without references. `tag` is its kind, `version` stands for its content."""
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     versions = frozenset((version,)) if PACKAGE_MARK in version else frozenset()
     if len(data) > _LONGEST_ATOM:
@@ -79,7 +79,7 @@ class FormWriter:
         self._kinds: dict[str, list[bytes]] = {}
 
     def of_kind(self, kind: str) -> None:
-        """What is put from here on is of this kind. Empty: of none that is told apart."""
+        """Give the following parts this kind. Empty: none that is told apart."""
         self._kind = kind
 
     def _noted(self, data: bytes) -> None:

@@ -57,7 +57,7 @@ _CACHE: Final = 0
 # Some instructions keep a flag in the lowest bit of the argument that numbers their name.
 _FLAG_BITS: Final = {dis.opmap["LOAD_GLOBAL"]: 1, dis.opmap["LOAD_ATTR"]: 1 if sys.version_info >= (3, 12) else 0}
 
-# What a class body stores about its text and not about what it does.
+# Names that a class body stores about its text and not about its behaviour.
 _ABOUT_THE_TEXT: Final = frozenset({"__doc__", "__firstlineno__", "__static_attributes__"})
 
 
@@ -77,7 +77,7 @@ class Import:
 
 @dataclasses.dataclass(slots=True)
 class CodeParts:
-    """What a code object does, with the code inside it."""
+    """The behaviour of a code object, with the code inside it."""
 
     shape: list[bytes] = dataclasses.field(default_factory=list)
     constants: list[object] = dataclasses.field(default_factory=list)
@@ -125,13 +125,13 @@ def _take(code: CodeType, parts: CodeParts) -> list[CodeType]:
     skipped = {0} | {instructions[at][1] for at in ignored}
     unused = [number for number in range(len(code.co_consts)) if number not in order and number not in skipped]
     constants = [code.co_consts[number] for number in (*order, *unused)]
-    # Code inside keeps its place among the constants by a mark; what it does follows in the same order.
+    # Code inside keeps its place among the constants by a mark; its parts follow in the same order.
     parts.constants += [INNER_CODE if isinstance(constant, CodeType) else constant for constant in constants]
     return [constant for constant in constants if isinstance(constant, CodeType)]
 
 
 def _about_the_text(code: CodeType, instructions: list[tuple[int, int]]) -> set[int]:
-    """Which instructions load what a class body stores about its text, and not about what it does."""
+    """Return the instructions that load facts about the text of a class body."""
     return {
         at - 1
         for at, (opcode, argument) in enumerate(instructions)
@@ -145,7 +145,7 @@ def _about_the_text(code: CodeType, instructions: list[tuple[int, int]]) -> set[
 def _take_names(code: CodeType, instructions: list[tuple[int, int]], parts: CodeParts) -> None:
     stored = {code.co_names[argument] for opcode, argument in instructions if opcode == _STORE_NAME}
     chain: tuple[str, ...] = ()
-    before: list[object] = [None, None]  # what the last two instructions loaded
+    before: list[object] = [None, None]  # loaded by the last two instructions
     for opcode, argument in instructions:
         if opcode in _ATTRIBUTE and chain:
             chain = (*chain, code.co_names[argument >> _FLAG_BITS.get(opcode, 0)])
@@ -182,13 +182,13 @@ def _instructions(code: bytes) -> Iterator[tuple[int, int]]:
             yield opcode, argument
 
 
-# What a function is made of.
+# The parts of a function.
 CODE: Final = "code"
 CONSTANT: Final = "constant"
 DEFAULT: Final = "default"
 TYPE: Final = "type"
 
-# What a module says about itself. It differs between machines, and between a script and the same file imported.
+# Facts of a module about itself. They differ between machines, and between a script and the same file imported.
 _ABOUT_THE_MODULE: Final = frozenset(
     {"__builtins__", "__cached__", "__doc__", "__file__", "__loader__", "__package__", "__path__", "__spec__"}
 )
@@ -198,7 +198,7 @@ _RUNS_ANYTHING: Final = (eval, exec, compile, globals, __import__, importlib.imp
 
 
 def function_form(function: FunctionType, origins: Origins, form_of: FormOf) -> Form:
-    """What the function is by itself. Code that a version stands for counts by that version, and by its closure."""
+    """Return the form of a function by itself. Library code counts by its version, and by its closure."""
     writer = FormWriter("function")
     module = function.__globals__.get("__name__")
     version = origins.stands_for(function)
@@ -292,7 +292,7 @@ def _resolve(
         if not isinstance(found, ModuleType):
             return found, chain[:at]
         if origins.stands_for(found) is not None:
-            # Its version stands for what is in it, and the code says which name it takes. Some change the rules.
+            # Its version stands for its contents, and the code says which name it takes. Some change the rules.
             taken = vars(found).get(name)
             is_special = any(taken is each for each in (*_LOOKS_UP, *_RUNS_ANYTHING))
             return (taken, chain[: at + 1]) if is_special else (found, chain[:at])

@@ -1,11 +1,11 @@
 """The form of any object, remembered.
 
-Owns which kind of form an object has: a constant, a container, a reference, a version that stands for it. Functions,
-classes and other objects of the application are references, and `describe` says what such a one is by itself; all
-else is written where it occurs. Never follows a reference: `fingerprint` does.
+An object has the form of a constant, a container, a reference, or a version that stands for it. Functions, classes and
+other objects of the application are references, and `describe` returns the form of such an object by itself; all else
+is written where it occurs. References are followed by `fingerprint`.
 
-An object may say itself what stands for it: `__fingerprint__(self)` returns a tuple of values. That is how the
-application makes a client with an open connection comparable, and how a declared member says what of it counts.
+An object may define its own content: `__fingerprint__(self)` returns a tuple of values. That is how the application
+makes a client with an open connection comparable, and how a declared member names the parts that count.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LRU_CACHE: Final = type(functools.lru_cache(lambda: None))
 
 
 class Forms:
-    """Makes forms, each once. Keeps what it has seen alive, so that no address is ever used twice."""
+    """Makes forms, each once. Keeps the objects alive, so that no address is ever used twice."""
 
     __slots__ = ("_described", "_known", "_open", "origins")
 
@@ -57,7 +57,7 @@ class Forms:
         return len(self._described)
 
     def form_of(self, thing: object, level: int = 0) -> Form:
-        """What stands for the object where it occurs."""
+        """Return the form of an object where it occurs."""
         form = scalar_form(thing)
         if form is not None:
             return form
@@ -77,7 +77,7 @@ class Forms:
         return form
 
     def describe(self, thing: Any) -> Form:
-        """What the object of a reference is by itself."""
+        """Return the form of a referenced object by itself."""
         known = self._described.get(id(thing))
         if known is None:
             try:
@@ -87,7 +87,7 @@ class Forms:
             known = self._described[id(thing)] = (thing, made)
         form = known[1]
         if isinstance(form, Unfingerprintable):
-            raise Unfingerprintable(form.problem, *form.steps)  # Afresh: whoever gets it adds to its way.
+            raise Unfingerprintable(form.problem, *form.steps)  # A new one: each caller adds to its way.
         return form
 
     def _describe(self, thing: Any) -> Form:

@@ -31,7 +31,7 @@ _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _OURS: Final = __name__.partition(".")[0]
 
 
-_MADE_AT_RUN_TIME: Final = 1 << 9  # What CPython calls a heap type.
+_MADE_AT_RUN_TIME: Final = 1 << 9  # A heap type, in CPython.
 
 
 class Origin(enum.Enum):
@@ -83,7 +83,7 @@ class Origins:
         return self._look(module)[0]
 
     def version(self, module: str | None) -> str:
-        """What stands for the code of a module that is not the application's."""
+        """Return the version that stands for a module that is not the application's."""
         return self._look(module)[1]
 
     def _look(self, module: str | None) -> tuple[Origin, str]:
@@ -139,8 +139,9 @@ class Origins:
         if isinstance(thing, ModuleType):
             name: object = thing.__name__
         elif isinstance(thing, FunctionType):
-            # Where its code looks names up: a decorator may have given it the `__module__` of what it wraps. Code that
-            # was made while the program ran is what the application asked for, whoever made it.
+            # Where its code looks names up: a decorator may have given it the `__module__` of the wrapped function.
+            # Code
+            # that was made while the program ran counts as the application's, also if a library made it.
             name = thing.__globals__.get("__name__")
             file = thing.__code__.co_filename
             if not isinstance(name, str) or (file.startswith("<") and not file.startswith("<frozen ")):
@@ -154,7 +155,7 @@ class Origins:
 
 
 def _is_at_home(cls: type[Any]) -> bool:
-    """Whether the class is one of its module, and not made by it for somebody else, as `make_dataclass` does."""
+    """Whether the class is defined by its module, and not made there for another one, as `make_dataclass` does."""
     if not cls.__flags__ & _MADE_AT_RUN_TIME:
         return True
     found: Any = sys.modules.get(cls.__module__)

@@ -1,12 +1,12 @@
 """Values, strictly: 1, 1.0 and True are three.
 
-Owns the forms of constants and containers, and of any other object by what pickling it would store. Never describes a
-function, a class or a module: it asks for their forms, which are references or versions.
+The forms of constants and containers, and of any other object by its pickled content. Functions, classes and modules
+are references or versions.
 
-What changes while the program runs is taken as it is when it is looked at. A dict, a list or a set that consists of
-values is such a thing: it has the content that the start of the program gave it, and a change of the program that
-changes it shows on the next start. What has a state outside the program (a file, a lock, a socket) cannot be pickled
-and has no fingerprint. The order of a dict counts, because whoever iterates over it sees it; that of a set does not.
+A mutable object counts with the content that it has when it is looked at. A dict, a list or a set of values has the
+content that the start of the program gave it, and a change of the program that changes it shows on the next start. An
+object with a state outside the program (a file, a lock, a socket) cannot be pickled and has no fingerprint. The order
+of a dict counts, because an iteration shows it; that of a set does not.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _name_of(referred: object) -> str:
 
 
 def pickled_form(value: object, level: int, form_of: FormOf) -> Form:
-    """The form of any other object: what pickling it would store."""
+    """Return the form of any other object, from its pickled content."""
     writer = FormWriter("object")
     if isinstance(value, enum.Enum):
         _put(writer, type(value), "", level, form_of)
@@ -152,7 +152,9 @@ def pickled_form(value: object, level: int, form_of: FormOf) -> Form:
 
 
 def _check_name(value: Any, level: int, form_of: FormOf) -> None:
-    """Refuse what is known by a name of the application only, as a compiled function is: no change of it would show."""
+    """Refuse an object that is known by a name of the application only, such as a compiled function: no change would
+    show.
+    """
     if not callable(value) or isinstance(value, _NAMES_OF_TYPES) or form_of(type(value), level).refs:
         return
     home = sys.modules.get(getattr(value, "__module__", None) or "builtins")
