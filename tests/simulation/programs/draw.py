@@ -250,6 +250,8 @@ class ClassDraw:
     def _draw_link(self) -> None:
         """A cell with a link to a number that was declared before: a link that computeds after it follow."""
         self._targets = [each for each in self._sources if each.kind in NUMBERS]
+        keyed = [each for each in self._sources if each.kind == "ints"]
+        self._targets += [replace(each, handle=f'{each.handle}.key("{self._draw.choice(KEYS)}")') for each in keyed]
         if self._targets:
             self._add(Member(LINK, "link", (f"{LINK}: Cell[Link[Input[int]] | None] = cell(default=None)",)), "link")
 
@@ -651,8 +653,10 @@ class Steps:
         own = [(piece.name, each) for each in of[: names.index(LINK)]]
         before = self._pieces[: self._pieces.index(piece)]
         others = [(each.name, member) for each in before for member in self._classes[each.of].members]
-        numbers = [(of, each.name) for of, each in (*own, *others) if each.kind in NUMBERS and each.scope == "space"]
-        target = f"link({'.'.join(draw.choice(numbers))})" if numbers and draw.random() < 0.8 else "None"
+        found = [(f"{of}.{each.name}", each) for of, each in (*own, *others) if each.scope == "space"]
+        numbers = [name for name, each in found if each.kind in NUMBERS]
+        numbers += [f'{name}.key("{draw.choice(KEYS)}")' for name, each in found if each.kind == "ints"]
+        target = f"link({draw.choice(numbers)})" if numbers and draw.random() < 0.8 else "None"
         return Write(self.next_id(), piece.name, LINK, f"{piece.name}.{LINK}.set({target})")
 
     def _write(self, piece: Piece) -> Write | None:
