@@ -16,6 +16,7 @@ _API = (
     "Backoff",
     "Cell",
     "Delivery",
+    "Handler",
     "Input",
     "Link",
     "Piece",

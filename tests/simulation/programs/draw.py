@@ -74,7 +74,7 @@ class Features:
     steps: int = 30
     # In one runtime only: the models of several runtimes and processes do not have these.
     child_handlers: bool = False  # handlers of children, and writes to their cells by others
-    follow_ups: bool = False  # handlers that post events to others of their piece
+    follow_ups: bool = False  # handlers that post events to others, of their piece or one that they are given
     links: bool = False  # cells of links, which computeds and handlers follow
     reactions: bool = False  # topics, and reactions to their records
     users: bool = False  # cells and computeds of users and sessions, and steps of other windows
@@ -196,6 +196,8 @@ class ClassDraw:
         if self._takes_inputs:
             for number in range(draw.randint(1, 2)):
                 self._add(Member(f"i{number}", "given", (f"i{number}: Input[int] = given()",)), "number")
+            if self._follow_ups and draw.random() < 0.5:
+                self._members.append(Member("o", "callback", ("o: Handler[[int, int, str], int] = given()",)))
         for number in range(draw.randint(1, 5)):
             kind = draw.choice(tuple(CELL_KINDS))
             self._add(Member(f"x{number}", kind, (declared(draw, f"x{number}", kind),)), kind)
@@ -488,7 +490,7 @@ class ClassDraw:
     def _draw_posts(self, lines: list[str]) -> frozenset[str]:
         """Have a handler post events to handlers before it. The ids of these events follow from its own."""
         draw = self._draw
-        handlers = [each.name for each in self._members if each.kind == "handler"]
+        handlers = [each.name for each in self._members if each.kind in ("handler", "callback")]
         uses: frozenset[str] = frozenset()
         for number in range(draw.randint(1, 2) if handlers else 0):
             name = draw.choice(handlers)
@@ -533,23 +535,28 @@ def _follow_up_id(number: int) -> str:
 
 
 def draw_pieces(draw: Random, classes: tuple[PieceClass, ...], features: Features) -> tuple[Piece, ...]:
-    """One or two pieces of each class. Inputs are given numbers of pieces before."""
+    """One or two pieces of each class. Inputs are given numbers and handlers of pieces before."""
     pieces: list[Piece] = []
     numbers: list[tuple[str, str]] = []
+    handlers: list[tuple[str, str]] = []
     for each in classes:
         if each.name.startswith("K"):
             continue
         mine: list[tuple[str, str]] = []
+        callbacks: list[tuple[str, str]] = []
         for _ in range(draw.choice((1, 1, 1, 2))):
             name = f"p{len(pieces)}"
             inputs = each.of_kind("given")
             if inputs and not numbers:
                 continue
             given = tuple((member.name, *draw.choice(numbers)) for member in inputs)
+            given += tuple((member.name, *draw.choice(handlers)) for member in each.of_kind("callback"))
             space = "two" if features.spaces and pieces and draw.random() < 0.2 else "one"
             pieces.append(Piece(name, each.name, given, space))
             mine += [(name, member.name) for member in each.of_kind("int", "number") if member.scope == "space"]
+            callbacks += [(name, member.name) for member in each.of_kind("handler")]
         numbers += mine
+        handlers += callbacks
     return tuple(pieces)
 
 

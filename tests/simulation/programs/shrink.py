@@ -102,7 +102,7 @@ def _with_segment(program: Program, number: int, segment: Segment) -> Program:
 def _is_whole(program: Program) -> bool:
     """Whether every handle that a piece is given is there."""
     for piece in program.pieces:
-        inputs = {member.name for member in program.class_named(piece.of).of_kind("given")}
+        inputs = {member.name for member in program.class_named(piece.of).of_kind("given", "callback")}
         if inputs != {name for name, _, _ in piece.given}:
             return False
         for _, where, member in piece.given:
