@@ -47,6 +47,8 @@ READABLE: Final = ("number", "pair", "table")
 LOG: Final = "self.log.push(eid)"
 LINK: Final = "l"
 """The name of the cell with a link."""
+OWN: Final = "own"
+"""How the name of the cell of a child begins."""
 POSTED: Final = "h1"
 """The handler of children to which handlers of their parents post events."""
 TOPIC: Final = "t"
@@ -132,8 +134,10 @@ def _draw_child(draw: Random, name: str, features: Features) -> PieceClass:
     sources = [Source("self.element", kind, frozenset({"element"}))]
     if features.child_handlers or draw.random() < 0.7:
         own = draw.choice(("int", "items", "text"))
-        members.append(Member("own", own, (declared(draw, "own", own),)))
-        sources.append(Source("self.own", own, frozenset({"own"})))
+        # Classes that a `child` may have share the cells of the same name.
+        kept = f"{OWN}{name}"
+        members.append(Member(kept, own, (declared(draw, kept, own),)))
+        sources.append(Source(f"self.{kept}", own, frozenset({kept})))
     for number in range(draw.randint(1, 2)):
         text, uses = expression(draw, sources)
         members.append(_computed(f"c{number}", "number", text, uses))
@@ -141,7 +145,7 @@ def _draw_child(draw: Random, name: str, features: Features) -> PieceClass:
     if features.child_handlers:
         # A child may leave before an event that a handler posted to it is handled. Whether its element and computeds
         # are still there then is not decided by the order of events: that event uses the own cell only.
-        owned = [each for each in sources if each.handle == "self.own"]
+        owned = [each for each in sources if each.handle.startswith(f"self.{OWN}")]
         members = [*ClassDraw.on(draw, name, members, sources).with_handler("h0").members]
         members = [*ClassDraw.on(draw, name, members, owned).with_handler(POSTED).members]
     return PieceClass(name, tuple(members))
@@ -513,10 +517,10 @@ class ClassDraw:
         member = draw.choice(members)
         of = [each for each in self._children if each.name in member.uses]
         found = f"self.{member.name}.get()" + (".get(w)" if member.name[0] == "d" else "")
-        own = [each for each in of[0].members if each.name == "own"]
+        own = [each for each in of[0].members if each.name.startswith(OWN)]
         n = draw.choice(("n", "got % 5"))
         if own and len(of) == 1 and draw.random() < 0.5:
-            text = write(draw, Source("child.own", own[0].kind, frozenset()), n, "w")
+            text = write(draw, Source(f"child.{own[0].name}", own[0].kind, frozenset()), n, "w")
         else:
             text = f"child.{POSTED}.post({_follow_up_id(9)}, {n}, w)"
         at = _place(draw, lines)
@@ -645,11 +649,11 @@ class Steps:
         draw = self._draw
         of = [each for each in self._classes.values() if each.name in member.uses]
         path = f"{piece.name}/{member.name}/{draw.choice(KEYS) if member.name[0] == 'd' else ''}"
-        own = [each for each in of[0].members if each.name == "own"]
+        own = [each for each in of[0].members if each.name.startswith(OWN)]
         eid, n, w = self.next_id(), draw.randrange(4), draw.choice(KEYS)
         if own and len(of) == 1 and draw.random() < 0.3:
-            text = write(draw, Source("child.own", own[0].kind, frozenset()), str(n), f'"{w}"')
-            return Write(eid, path, "own", text)
+            text = write(draw, Source(f"child.{own[0].name}", own[0].kind, frozenset()), str(n), f'"{w}"')
+            return Write(eid, path, own[0].name, text)
         return Send(eid, path, "h0", n, w, is_awaited=True)
 
     def _write_link(self, piece: Piece) -> Write:
