@@ -257,7 +257,8 @@ class Writable(Readable):
         self.set(fn(self.get()))
 
     def delete(self) -> None:
-        self.set(_ABSENT)
+        if self._value() is not _ABSENT:  # Otherwise the engine drops it: a cell that has its default keeps it.
+            self.set(_ABSENT)
 
     def push(self, *items: Any, keep: int | None = None) -> None:
         whole = (*self.get(()), *items)
