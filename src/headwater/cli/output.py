@@ -95,15 +95,15 @@ class OutputStream(io.TextIOBase):
 
 def escape_text(text: str) -> str:
     """Escape a text to one line that cannot move the cursor, set a colour or start a new line."""
-    return _OBEYED.sub(lambda found: _SHORT.get(found[0]) or _escaped(found[0]), text)
+    return _OBEYED.sub(lambda found: _SHORT.get(found[0]) or _json_escape(found[0]), text)
 
 
 def escape_json(text: str) -> str:
     """Escape JSON for a terminal. Escaped characters occur only inside strings, so the document stays the same."""
-    return _OBEYED.sub(lambda found: "\n" if found[0] == "\n" else _escaped(found[0]), text)
+    return _OBEYED.sub(lambda found: "\n" if found[0] == "\n" else _json_escape(found[0]), text)
 
 
-def _escaped(character: str) -> str:
+def _json_escape(character: str) -> str:
     code = ord(character)
     if code < _PAIRS_FROM:
         return f"\\u{code:04x}"
@@ -115,7 +115,7 @@ def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
     """Handle encoding errors like `backslashreplace`, with the escapes of JSON: encoded JSON stays JSON."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(_escaped(character) for character in error.object[error.start : error.end]), error.end
+    return "".join(_json_escape(character) for character in error.object[error.start : error.end]), error.end
 
 
 codecs.register_error(_ESCAPES, _escape_unencodable)

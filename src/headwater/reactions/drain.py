@@ -364,7 +364,7 @@ class Drain:
         self._running[target] = (work, grant.hold)
         self._leases.add(grant.hold, asked_at, lambda: work.lose_lease(task))
 
-        def over(_: object) -> None:
+        def on_done(_: object) -> None:
             if work.left is None:
                 lane.busy -= 1
             else:  # The thread is not free: its slot stays in use.
@@ -375,22 +375,22 @@ class Drain:
             if not self._stopping:
                 self._claim_due_lanes()
 
-        task.add_done_callback(over)
+        task.add_done_callback(on_done)
 
     def _free_slot_later(self, lane: _Lane) -> Callable[[object], None]:
         """Return a callback for a reaction that goes on in a thread; called in that thread, it frees the slot."""
         loop = asyncio.get_running_loop()
 
-        def free() -> None:
+        def free_slot() -> None:
             lane.busy -= 1
             if not self._stopping:
                 self._claim_due_lanes()
 
-        def ended(_: object) -> None:
+        def on_thread_end(_: object) -> None:
             with suppress(RuntimeError):  # The loop is closed, and the worker with it.
-                loop.call_soon_threadsafe(free)
+                loop.call_soon_threadsafe(free_slot)
 
-        return ended
+        return on_thread_end
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str, among: set[asyncio.Task[None]]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)

@@ -220,22 +220,22 @@ class _PageEndpoint:
 
 
 def _page_routes(acceptor: Acceptor, application: Callable[[], Application], pages: Path | None) -> list[BaseRoute]:
-    async def nothing(_: Request) -> Response:
+    async def no_page(_: Request) -> Response:
         """Answer `/` of a server without pages with a text that says how to add one."""
         text = NO_PAGE if application().has_classes() else "This server serves no application.\n"
         return PlainTextResponse(text)
 
-    async def script(_: Request) -> Response:
+    async def page_script(_: Request) -> Response:
         return FileResponse(STATIC / "headwater.js", media_type="text/javascript", headers=_FRESH)
 
     found: list[BaseRoute] = [
         WebSocketRoute(PAGE_PATH, _PageEndpoint(acceptor, application)),
-        Route("/headwater.js", script),
+        Route("/headwater.js", page_script),
     ]
     if pages is not None:
         found.append(Mount("/", StaticFiles(directory=pages, html=True)))
     else:
-        found.append(Route("/", nothing))
+        found.append(Route("/", no_page))
     return found
 
 

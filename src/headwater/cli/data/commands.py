@@ -91,7 +91,7 @@ def set_value(
     value
         The value, as JSON. A text has quotes of its own.
     """
-    asked = CommandQuestion("set", space, place, value=_parsed("VALUE", value), user=user)
+    asked = CommandQuestion("set", space, place, value=_parse_json("VALUE", value), user=user)
     found = ask(where, asked, app=app, token=token)
     if json:
         print_json(found)
@@ -129,7 +129,7 @@ def send(
         name, equals, text = each.partition("=")
         if not equals or not name.isidentifier():
             raise AuthoringError(f"argument {each!r}: write NAME=VALUE, the value as JSON, like qty=2")
-        payload[name] = _parsed(name, text)
+        payload[name] = _parse_json(name, text)
     found = ask(where, CommandQuestion("send", space, place, value=payload, user=user), app=app, token=token)
     print_json(found if json else found["result"])
     return OK
@@ -297,7 +297,7 @@ def graph(
                 (
                     each["id"],
                     each["kind"],
-                    _status(each),
+                    _describe_status(each),
                     "live" if each["live"] else "",
                     str(each["runs"]),
                     [read["address"] for read in each["reads"]],
@@ -308,13 +308,13 @@ def graph(
     return OK
 
 
-def _status(each: Any) -> list[str]:
+def _describe_status(each: Any) -> list[str]:
     """Describe the state of a node, how it was resumed, or why it can never be found clean."""
     came = [f"as of seq {each['as_of']}"] if each["as_of"] and not each["runs"] else []
     return [each["status"], *came, *([f"runs at every start: {each['opaque']}"] if each["opaque"] else [])]
 
 
-def _parsed(what: str, text: str) -> Any:
+def _parse_json(what: str, text: str) -> Any:
     import msgspec  # noqa: PLC0415 (needed by commands that write)
 
     try:

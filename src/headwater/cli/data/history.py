@@ -44,12 +44,12 @@ def spaces(where: Where, /, *, user: User = "", token: Token = "", json: Json = 
         print_table(("space", "bytes"), [(each["name"], str(each["bytes"])) for each in found])
     else:
         print_answer(f"{where} holds no space yet")
-    for stray in () if "://" in where else _strays(Path(where)):
+    for stray in () if "://" in where else _find_strays(Path(where)):
         print_note(f"headwater: {stray} in {where} is no space, and was left alone")
     return OK
 
 
-def _strays(path: Path) -> list[str]:
+def _find_strays(path: Path) -> list[str]:
     """List files that are named like a space and are none."""
     there = space_sizes(path)
     return sorted(file.name for file in path.glob(f"*{SUFFIX}") if file.stem not in there)

@@ -57,7 +57,7 @@ class SourceVersion:
 
 def patch_module(module: ModuleType, file: Path, old: SourceVersion, new: SourceVersion) -> None:
     """Change a module that was loaded from version `old` to version `new`, completely or not at all."""
-    if _shapes(old.tree) != _shapes(new.tree):
+    if _class_shapes(old.tree) != _class_shapes(new.tree):
         raise NeedsRestart("the shape of a class changed")
     names = vars(module)
     before = dict(names)
@@ -110,18 +110,18 @@ class _BodyRemover(ast.NodeTransformer):
         return None if isinstance(node.value, ast.Constant) else node
 
 
-def _hollow(tree: ast.Module) -> list[ast.ClassDef]:
+def _remove_bodies(tree: ast.Module) -> list[ast.ClassDef]:
     copy = ast.parse(ast.unparse(tree))
     return [_BodyRemover().visit(each) for each in ast.walk(copy) if isinstance(each, ast.ClassDef)]
 
 
-def _shapes(tree: ast.Module) -> list[str]:
-    return [ast.dump(each) for each in _hollow(tree)]
+def _class_shapes(tree: ast.Module) -> list[str]:
+    return [ast.dump(each) for each in _remove_bodies(tree)]
 
 
 def _check_uses(tree: ast.Module, before: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise NeedsRestart if a name that a class body uses has another value now."""
-    used = {name for cls in _hollow(tree) for name in _looked_up_names(cls)}
+    used = {name for cls in _remove_bodies(tree) for name in _looked_up_names(cls)}
     for name in sorted(used):
         was, is_now = before.get(name, now), now.get(name, now)
         if was is not is_now and (type(was) is not type(is_now) or was != is_now):
@@ -332,7 +332,7 @@ class Reload:
             if file is not None and file not in self._versions and self._is_own(file):
                 try:
                     version = SourceVersion.read(file)
-                    self._stamps[file] = _stamp(file)
+                    self._stamps[file] = _file_stamp(file)
                 except (OSError, SyntaxError, UnicodeDecodeError):
                     continue  # It changed right after its import, and is read next time.
                 self._versions[file] = (module, version)
@@ -344,7 +344,7 @@ class Reload:
 
     def _has_changed(self, file: Path) -> bool:
         try:
-            stamp = _stamp(file)
+            stamp = _file_stamp(file)
         except OSError:
             return False  # It is being replaced, or was deleted: the loaded code goes on.
         was, self._stamps[file] = self._stamps[file], stamp
@@ -404,6 +404,6 @@ class Reload:
         return tried.returncode == 0
 
 
-def _stamp(file: Path) -> tuple[int, int]:
+def _file_stamp(file: Path) -> tuple[int, int]:
     state = file.stat()
     return state.st_mtime_ns, state.st_size

@@ -54,18 +54,18 @@ def worker(
     if not space:
         raise AuthoringError("say which spaces to work for: --space shop, once for each")
     load_application(app)
-    pace = Pace(slots=slots, lanes=dict(map(_lane, lane)), lease_ms=lease_ms)
-    return asyncio.run(_work(url, token or os.environ.get(TOKEN, ""), space, pace, json=json))
+    pace = Pace(slots=slots, lanes=dict(map(_parse_lane, lane)), lease_ms=lease_ms)
+    return asyncio.run(_deliver(url, token or os.environ.get(TOKEN, ""), space, pace, json=json))
 
 
-def _lane(said: str) -> tuple[str, int]:
+def _parse_lane(said: str) -> tuple[str, int]:
     name, _, slots = said.partition("=")
     if not name or not slots.isdecimal():
         raise AuthoringError(f"--lane {said}: write its name and how many at once, like slow=2")
     return name, int(slots)
 
 
-async def _work(url: str, token: str, spaces: tuple[str, ...], pace: object, *, json: bool) -> int:
+async def _deliver(url: str, token: str, spaces: tuple[str, ...], pace: object, *, json: bool) -> int:
     from headwater.reactions.drain import Pace  # noqa: PLC0415
     from headwater.reactions.port import is_refusal  # noqa: PLC0415
     from headwater.reactions.traces import Attempt, Trace  # noqa: PLC0415
@@ -80,7 +80,7 @@ async def _work(url: str, token: str, spaces: tuple[str, ...], pace: object, *, 
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, stopped.set)
 
-    def heard(what: Trace) -> None:
+    def on_trace(what: Trace) -> None:
         if isinstance(what, Attempt) and (json or what.how != "delivered"):
             told = {name: getattr(what, name) for name in what.__slots__}
             if json:
@@ -93,7 +93,7 @@ async def _work(url: str, token: str, spaces: tuple[str, ...], pace: object, *, 
 
     runtime = Runtime(address, token=token, reacts=True, pace=pace)
     runtime.on_error(lambda error: print_note(f"error: {type(error).__name__}: {error}"))
-    runtime.pieces.reacting.listen(heard)
+    runtime.pieces.reacting.listen(on_trace)
     refused: list[HeadwaterError] = []
 
     async def check_access(space: str) -> None:

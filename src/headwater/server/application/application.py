@@ -79,11 +79,11 @@ class _ServiceTransport:
         except HeadwaterError as error:
             raise ConnectionError(f"space {space!r} cannot be opened: {error}") from error
 
-        def left(reason: str) -> object:
+        def on_lost(reason: str) -> object:
             spaces.leave(space)
             return lost(reason)
 
-        return await Loopback(lambda _: spaces.host_of(space)).connect(heard, left)
+        return await Loopback(lambda _: spaces.host_of(space)).connect(heard, on_lost)
 
 
 class Application:
@@ -258,14 +258,14 @@ class ReactionSpaces:
             try:
                 is_awaited = await self._has_work(space, stays)
             except HeadwaterError as error:
-                self._failed(space, stays, error)
+                self._on_visit_failed(space, stays, error)
                 continue
             self._failures.pop(space, None)
             others = [each for each in taking_part() if each.attachment is self._attachment]
             if is_awaited and not any(space in _space_names(each) for each in (self._runtime, *others)):
                 self._open(space)
 
-    def _failed(self, space: str, stays: bool, error: HeadwaterError) -> None:
+    def _on_visit_failed(self, space: str, stays: bool, error: HeadwaterError) -> None:
         """Report the first failure, and visit the space again after a wait. A damaged space is not visited again."""
         failures = self._failures.get(space, 0)
         if not failures:

@@ -272,7 +272,7 @@ class Page:
     async def _watch(self, message: Look, watch: _Watch) -> None:
         id, member = message.id, message.place.member
         try:
-            handle = await self._handle(message.place)
+            handle = await self._find_handle(message.place)
             if not isinstance(handle, Input):
                 raise AuthoringError(
                     f"{member!r} is nothing to look at: look at cells, computeds and children, and send to handlers"
@@ -285,13 +285,13 @@ class Page:
         if self._is_over or self._watches.get(id) is not watch:
             return  # The page ended the watch meanwhile.
 
-        def shown(value: Any) -> None:
-            self._latest[id] = lambda: _shown(id, handle, value)
+        def on_state(value: Any) -> None:
+            self._latest[id] = lambda: _watch_message(id, handle, value)
             self._news.set()
 
         watch.document = handle.document
         watch.subscription = watch_member(
-            self._runtime, handle, shown, message.group, lambda: check_link_target(handle, self._user, self._session)
+            self._runtime, handle, on_state, message.group, lambda: check_link_target(handle, self._user, self._session)
         )
         if watch.space not in self._access:
             access = self._application.access_cell(watch.space)
@@ -315,23 +315,23 @@ class Page:
 
     async def _send(self, message: Send, args: Value) -> None:
         place = message.place
-        handle = await self._handle(place)
+        handle = await self._find_handle(place)
         if not isinstance(handle, Handler):
             instead = "watch it, or write to it" if isinstance(handle, Cell) else "watch it"
             raise AuthoringError(f"{place.member!r} is no handler: {instead}")
         member: HandlerMember = handle.member
-        await self._check(handler_space(handle), RIGHT_FOR[member.allow])
+        await self._check_right(handler_space(handle), RIGHT_FOR[member.allow])
         options = Options(id=message.key or None)
         result = await handle.sends.send(member, args, options)
-        codec = type(self._piece(place)).__schema__.signature(member).result
-        self._queue_answer(Done(message.id, _json(codec.encode(result))))
+        codec = type(self._find_piece(place)).__schema__.signature(member).result
+        self._queue_answer(Done(message.id, _value_json(codec.encode(result))))
 
     async def _write(self, message: Write, value: Value) -> None:
         place = message.place
         if message.kind not in _INTENTS:
             raise AuthoringError(f"kind {message.kind!r}: use one of {', '.join(_INTENTS)}")
         async with self._writing:
-            handle = await self._handle(place)
+            handle = await self._find_handle(place)
             if not isinstance(handle, Cell):
                 raise AuthoringError(
                     f"{place.member!r} is no cell: only cells can be written, by {', '.join(_INTENTS)}"
@@ -342,10 +342,10 @@ class Page:
             except InvalidValueError as error:
                 raise InvalidValueError(f"{place.member!r} does not take this: {given(error)}") from None
 
-            def written() -> None:
+            def write_handle() -> None:
                 write_as_user(handle, self._user, self._session, message.kind, *arguments)
 
-            await self._write_once(name, message, handle.document, written)
+            await self._write_once(name, message, handle.document, write_handle)
         self._queue_answer(Done(message.id))
 
     async def _write_once(self, name: str, message: Write, document: Document, act: Callable[[], object]) -> None:
@@ -354,7 +354,7 @@ class Page:
         scope = f"session:{self._session}"
         done = self._runtime.cell(name, WRITES, tuple[str, ...], scope=scope, default=())
 
-        def once() -> bool:
+        def write_if_new() -> bool:
             if message.key and message.key in done.get():
                 return False
             act()
@@ -364,20 +364,20 @@ class Page:
 
         def attempt(transaction: Transaction) -> None:
             transaction.group = message.group
-            if call_in(core.current, core.space(name).replica, transaction, core.visible, once):
+            if call_in(core.current, core.space(name).replica, transaction, core.visible, write_if_new):
                 self._queue_made(message.id, document)  # It is committed next, before any watch sees it.
 
         await self._runtime.acting(name, self._user, self._session).land(attempt)
 
     # ---- where it is, and who may ------------------------------------------------------------------
 
-    def _piece(self, place: Place) -> Piece:
+    def _find_piece(self, place: Place) -> Piece:
         return self._application.piece(place, self._user, self._session)
 
-    async def _handle(self, place: Place) -> Any:
+    async def _find_handle(self, place: Place) -> Any:
         """Return the handle of a member, for a user who may read its space."""
-        await self._check(place.space, Right.READ)
-        piece = self._piece(place)
+        await self._check_right(place.space, Right.READ)
+        piece = self._find_piece(place)
         if place.member not in type(piece).__schema__.members:
             there = ", ".join(type(piece).__schema__.members)
             raise AuthoringError(f"{place.cls} has no member {place.member!r}. It has: {there}.")
@@ -387,10 +387,10 @@ class Page:
         """Check the right that a handle needs, and return its space, which may be another one, and that right."""
         space = self._runtime.core.space_name(handle.document)
         right = needed_right(handle, self._user, self._session, shared)
-        await self._check(space, right)
+        await self._check_right(space, right)
         return space, right
 
-    async def _check(self, space: str, right: Right) -> None:
+    async def _check_right(self, space: str, right: Right) -> None:
         self._application.check_open_space(space)
         if await self._application.right_of(space, self._user) < right:
             raise AccessError(f"{self._user!r} may not do that in {space}: ask one of its owners")
@@ -426,12 +426,12 @@ class Page:
                     self._progress.set()
 
 
-def _json(value: Value) -> Any:
+def _value_json(value: Value) -> Any:
     """Return a value as JSON for a page."""
     return msgspec.Raw(to_json(value))
 
 
-def _shown(id: int, handle: Input[Any], value: Any) -> ToPage:
+def _watch_message(id: int, handle: Input[Any], value: Any) -> ToPage:
     """Return the message to a page about the state of a watch."""
     if value is ABSENT:
         return Shown(id, False)

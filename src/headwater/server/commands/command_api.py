@@ -204,7 +204,7 @@ class CommandApi:
 
     async def _get(self, asked: CommandQuestion, user: str, check: Check) -> JsonForm:
         whole, _, pointer = asked.place.partition("#")
-        _, handle = await self._member(asked, user, whole)
+        _, handle = await self._find_member(asked, user, whole)
         space = await self._check_handle(asked, handle, user, Right.READ, check)
         found = await handle.pull()
         check_link_target(handle, user, self._runtime.pieces.windows.asked(space, user))
@@ -220,7 +220,7 @@ class CommandApi:
 
     async def _get_stored(self, asked: CommandQuestion, user: str, check: Check) -> JsonForm:
         """Return the stored value of a member at a seq or on a branch, without running anything."""
-        _, handle = await self._member(asked, user)
+        _, handle = await self._find_member(asked, user)
         await self._check_handle(asked, handle, user, Right.READ, check)
         key, branch = handle.document.key, asked.branch or MAIN
         parts = AddressParts(None, key.scope, key.id, handle.path)
@@ -235,7 +235,7 @@ class CommandApi:
             handle = handle.below(parts.path) if parts.path else handle
         else:
             await check(asked.space, Right.READ)
-            _, handle = await self._member(asked, user)
+            _, handle = await self._find_member(asked, user)
         if not isinstance(handle, Cell):
             raise AuthoringError(f"{asked.place} is no cell: only cells can be set")
         space = await self._check_handle(asked, handle, user, Right.WRITE, check)
@@ -261,7 +261,7 @@ class CommandApi:
 
     async def _send(self, asked: CommandQuestion, user: str, check: Check) -> JsonForm:
         await check(asked.space, Right.READ)
-        home, handle = await self._member(asked, user)
+        home, handle = await self._find_member(asked, user)
         if not isinstance(handle, Handler):
             raise AuthoringError(f"{asked.place} is no handler: only handlers can be sent to")
         member: HandlerMember = handle.member
@@ -283,7 +283,7 @@ class CommandApi:
     async def _address(self, asked: CommandQuestion, user: str) -> AddressParts:
         if is_address(asked.place):
             return _address(asked)
-        home, handle = await self._member(asked, user)
+        home, handle = await self._find_member(asked, user)
         if isinstance(handle, Effect):  # An effect has no document; its last run is stored under its name.
             return AddressParts(None, SPACE_SCOPE, document_id(home.id, split_place(asked.place)[2]), ())
         if not isinstance(handle, Input):
@@ -291,9 +291,9 @@ class CommandApi:
         key = handle.document.key
         return AddressParts(None, key.scope, key.id, handle.path)
 
-    async def _member(self, asked: CommandQuestion, user: str, place: str = "") -> tuple[PieceInstance, Any]:
+    async def _find_member(self, asked: CommandQuestion, user: str, place: str = "") -> tuple[PieceInstance, Any]:
         cls, piece, name, pointer = split_place(place or asked.place)
-        home = await self._home(asked.space, cls, piece)
+        home = await self._find_piece(asked.space, cls, piece)
         member = home.outline.members.get(name)
         if member is None:
             there = ", ".join(home.outline.members)
@@ -325,7 +325,7 @@ class CommandApi:
         looking = self._runtime.introspection
         return {**looking.snapshot(is_shown).as_json(), "dot": looking.dot(is_shown)}
 
-    async def _home(self, space: str, cls: str, name: str) -> PieceInstance:
+    async def _find_piece(self, space: str, cls: str, name: str) -> PieceInstance:
         pieces, core = self._runtime.pieces, self._runtime.core
         local = core.space(space)
         known = pieces.known(space, name)

@@ -159,14 +159,14 @@ def branch_form(engine: Engine, asked: CommandQuestion) -> dict[str, JsonForm]:
     """Carry out an action on the branches of a space."""
     match asked.value:
         case "list":
-            return _listed(engine, asked)
+            return _list_branches(engine, asked)
         case "new":
             made = engine.fork(asked.name, parent=asked.branch or MAIN, at=asked.at)
             return {"name": made.name, "parent": asked.branch or MAIN, "fork_seq": made.fork_seq}
         case "diff":
             return _diff_form(engine.diff(asked.name, after=asked.after, limit=asked.limit))
         case "merge":
-            return _merged(engine, asked.name)
+            return _merge_branch(engine, asked.name)
         case "delete":
             engine.delete_branch(asked.name)
             return {"deleted": asked.name}
@@ -174,7 +174,7 @@ def branch_form(engine: Engine, asked: CommandQuestion) -> dict[str, JsonForm]:
             raise AuthoringError(f"{other!r} is nothing to do with a branch: list, new, diff, merge or delete")
 
 
-def _listed(engine: Engine, asked: CommandQuestion) -> dict[str, JsonForm]:
+def _list_branches(engine: Engine, asked: CommandQuestion) -> dict[str, JsonForm]:
     page = engine.branches(after=asked.after, limit=asked.limit)
     found: list[JsonForm] = [
         {
@@ -189,7 +189,7 @@ def _listed(engine: Engine, asked: CommandQuestion) -> dict[str, JsonForm]:
     return {"branches": found, "next": page.next}
 
 
-def _merged(engine: Engine, name: str) -> dict[str, JsonForm]:
+def _merge_branch(engine: Engine, name: str) -> dict[str, JsonForm]:
     found, verdict = engine.merge(name)
     if verdict is not None and not isinstance(verdict, Accepted):
         raise as_error(verdict)
@@ -255,11 +255,11 @@ def stored_form(engine: Engine) -> list[JsonForm]:
         for each in page.items
     ]
     if page.next is not None:
-        rows.append(_more(page.items[-1], len(page.items)))
+        rows.append(_more_events_row(page.items[-1], len(page.items)))
     return rows
 
 
-def _more(last: StoredEvent, listed: int) -> JsonForm:
+def _more_events_row(last: StoredEvent, listed: int) -> JsonForm:
     """Return a row that says that more events are stored than listed."""
     return {
         "id": f"after {last.id}",

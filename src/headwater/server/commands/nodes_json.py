@@ -84,7 +84,7 @@ def nodes_form(
     branch = asked.branch or MAIN
     question = QueryObservations(
         0,
-        _piece(chosen.piece),
+        _to_piece_id(chosen.piece),
         chosen.generation,
         chosen.member,
         chosen.child,
@@ -103,7 +103,7 @@ def nodes_form(
     }
     if chosen.records:
         pieces = dict.fromkeys([*[each.node.piece for each in page.observed], *chosen.also])
-        made["records"] = {piece: _record(engine, piece, branch) for piece in pieces}
+        made["records"] = {piece: _stored_record(engine, piece, branch) for piece in pieces}
         made["observed"] = [msgspec.to_builtins(each) for each in page.observed]
     return made
 
@@ -130,7 +130,7 @@ def backlog_form(
     Nodes that read other spaces are counted in `foreign_reads.decide`.
     """
     page = engine.query_observations(
-        QueryBacklog(0, _piece(asked.after), max(1, asked.limit)), branch=asked.branch or MAIN
+        QueryBacklog(0, _to_piece_id(asked.after), max(1, asked.limit)), branch=asked.branch or MAIN
     )
     assert isinstance(page, Backlog)
     counts = [_BacklogRow(each) for each in page.pieces]
@@ -212,7 +212,7 @@ def _node_form(each: Observed, foreign_reads: ForeignReads | None) -> dict[str, 
     }
 
     def settle(verdict: ForeignVerdict) -> None:
-        made["state"] = _state(each, verdict)
+        made["state"] = _node_state(each, verdict)
         made["stale"] = [{"address": address, "seq": seq} for address, seq in (*stale, *verdict.written)]
         made["unasked"] = list(verdict.unasked)
 
@@ -222,7 +222,7 @@ def _node_form(each: Observed, foreign_reads: ForeignReads | None) -> dict[str, 
     return made
 
 
-def _state(each: Observed, verdict: ForeignVerdict) -> str:
+def _node_state(each: Observed, verdict: ForeignVerdict) -> str:
     """Return the state of a node, as far as spaces know it: they do not know the code of today."""
     if not each.fingerprint:
         return "unknown"
@@ -233,13 +233,13 @@ def _state(each: Observed, verdict: ForeignVerdict) -> str:
     return "unknown" if verdict.unasked else "clean"
 
 
-def _record(engine: Engine, piece: str, branch: str) -> JsonForm:
+def _stored_record(engine: Engine, piece: str, branch: str) -> JsonForm:
     """Return the stored record of a piece, or None."""
     found: Any = engine.read(DocKey(SPACE_SCOPE, document_id(piece, RECORD)), branch=branch).value
     return None if isinstance(found, Absent) else json_form(found)
 
 
-def _piece(name: str) -> str:
+def _to_piece_id(name: str) -> str:
     """Return the id of a piece for its name or its id."""
     return name if not name or "/" in name or "%" in name or "~" in name else piece_id(name)
 

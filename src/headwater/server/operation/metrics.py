@@ -194,7 +194,7 @@ class ReactionMetrics(Collector):
     async def refresh(self) -> None:
         """Ask every space whose figures are old, and wait for the answers up to `wait_s`."""
         hosts = set(self._hosts().values())
-        self._latest = {host: said for host, said in self._latest.items() if host in hosts}
+        self._latest = {host: answer for host, answer in self._latest.items() if host in hosts}
         old_us = self._clock.monotonic_us() - round(self._wait_s * 1e6)
         asked = [
             self._ask(host)
@@ -209,13 +209,13 @@ class ReactionMetrics(Collector):
         loop = asyncio.get_running_loop()
         over = self._asked[host] = loop.create_future()
 
-        def said(states: tuple[ReactionState, ...] | None) -> None:
+        def on_states(states: tuple[ReactionState, ...] | None) -> None:
             """Pass the answer to the event loop. Called on the host's thread."""
             with suppress(RuntimeError):  # The loop is closed.
                 loop.call_soon_threadsafe(self._receive_states, host, states)
 
         try:
-            host.ask(_states, said, lambda _: said(None))
+            host.ask(_states, on_states, lambda _: on_states(None))
         except StorageError:
             self._receive_states(host, None)  # A closing or failed space is left out.
         return over
@@ -229,8 +229,8 @@ class ReactionMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         by_name: dict[str, list[ReactionState]] = {}
-        for _, said in self._latest.values():
-            for state in said:
+        for _, latest in self._latest.values():
+            for state in latest:
                 by_name.setdefault(state.name, []).append(state)
         for field, text in GAUGES.items():
             family = GaugeMetricFamily(f"headwater_reaction_{field}", text, labels=["reaction"])

@@ -244,17 +244,17 @@ class Spaces:
             on_peer_failed=lambda error: self._on_peer_failed(space, error),
         )
 
-        def subscribed() -> None:
+        def notify_loop() -> None:
             with suppress(RuntimeError):  # The loop is closed.
-                loop.call_soon_threadsafe(self._subscribed, space)
+                loop.call_soon_threadsafe(self._on_subscribed, space)
 
         def listen(_: Engine, hub: Hub) -> None:
-            hub.asking.on_subscribed = subscribed
+            hub.asking.on_subscribed = notify_loop
 
         host.call(listen)
         return host, send_buffer
 
-    def _subscribed(self, space: str) -> None:
+    def _on_subscribed(self, space: str) -> None:
         if not self.closed:
             self.on_visit(space, True)
 
