@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Simulation", "simulated"]
 
-# Loaded on first use: whoever imports a verifier, or a test framework its plugin, need not load a runtime.
+# Loaded on first use: an import of a verifier or of the pytest plugin need not load a runtime.
 _HOMES = {"Simulation": "headwater.testing.author.simulation", "simulated": "headwater.testing.author.seeds"}
 
 

@@ -1,8 +1,8 @@
-"""The pytest plugin for `@simulated` tests: how far the seeds of each are, and how many there were in the end.
+"""The pytest plugin for `@simulated` tests: shows the progress of their seeds, and counts them in the end.
 
-Owns what people see of them. It runs such a test seed by seed, so that a bar can be drawn where somebody looks, tells
-whoever implements `pytest_headwater_seeds`, and sums up. Without it these tests run all the same, silently. It is
-loaded with every pytest of its environment: it imports nothing that takes time.
+It runs such a test seed by seed, so that it can draw a bar on a terminal, calls the hook `pytest_headwater_seeds`, and
+sums up. Without it these tests run all the same, silently. It is loaded with every pytest of its environment: it
+imports nothing that takes time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 SEEDS: Final = "headwater seeds"
 BAR: Final = 20
 """How many steps a bar has: it is drawn again with each, not with each seed."""
-SAVE, ERASE, RESTORE = "\x1b7", "\x1b[K", "\x1b8"  # the place of the cursor; what is behind it
+SAVE, ERASE, RESTORE = "\x1b7", "\x1b[K", "\x1b8"  # the place of the cursor; the rest of the line
 
 
 class Hooks:
-    """What a plugin may implement."""
+    """The hooks that a plugin may implement."""
 
     @pytest.hookspec
     def pytest_headwater_seeds(self, item: pytest.Item, done: int, total: int) -> None:
@@ -32,7 +32,7 @@ class Hooks:
 
 
 class Bar:
-    """A bar on the terminal, behind what pytest has written, that is wiped away when its test is over."""
+    """A bar on the terminal, behind the output of pytest, that is wiped away when its test is over."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config

@@ -1,8 +1,8 @@
 """A network in virtual time: connections that are slow, break, freeze and are noticed late.
 
-Owns delay, loss and order. Within one direction of one connection bytes arrive in order or not at all, as with TCP;
-between connections there is no order, so that what an abandoned connection still carries may arrive after its
-successor has spoken. Each end notices a broken connection in its own time. Knows nothing of what it carries.
+Within one direction of one connection bytes arrive in order or not at all, as with TCP; between connections there is no
+order, so that bytes of an abandoned connection may arrive after its successor has spoken. Each end notices a broken
+connection in its own time. The content of messages is not read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Weather:
     delay_us: tuple[int, int] = (100, 5_000)  # on the way
     slow_share: float = 0.05  # of the messages take up to `slow_us`
     slow_us: int = 400_000
-    lingers_share: float = 0.5  # of the broken directions still carry what is on the way
+    lingers_share: float = 0.5  # of the broken directions still deliver messages that are under way
     notice_us: tuple[int, int] = (0, 3_000_000)  # until an end sees that its connection broke
 
 
 class End(Protocol):
-    """Somebody at one end of connections."""
+    """One end of connections."""
 
     def take(self, connection: Connection, data: bytes) -> None:
         """Bytes of one message arrived."""
@@ -64,11 +64,11 @@ class _Direction:
         self._deliver = deliver
         self._held: list[bytes | None] = []
         self._last_us = 0
-        self.carries = True  # False: what is sent now is lost
+        self.carries = True  # False: messages sent now are lost
         self.listens = True  # False: the receiver is gone
         self.frozen = False
-        self.late_us = 0  # what is sent takes so much longer
-        self.lost = False  # True: also what is on the way is lost
+        self.late_us = 0  # added to the delay of messages
+        self.lost = False  # True: also messages that are under way are lost
 
     def send(self, data: bytes | None) -> None:
         """None is the end of the stream, in its place in the order."""
@@ -88,7 +88,7 @@ class _Direction:
             self._deliver(data)
 
     def thaw(self) -> None:
-        """Deliver what was held, before anything that is still on the way."""
+        """Deliver the held messages, before any that are still under way."""
         held, self._held = self._held, []
         self.frozen = False
         for data in held:
@@ -107,7 +107,7 @@ class Connection:
         self.encoding = encoding
         self.near_open = True
         self.far_open = True
-        self.is_broken = False  # whether or not somebody has noticed
+        self.is_broken = False  # noticed or not
         self._near = near
         self._far = far
         self.up = _Direction(clock, draws, weather, self._to_far)
@@ -162,7 +162,7 @@ class Network:
         self._made = 0
 
     def calm(self) -> None:
-        """From now on nothing is slow and nothing breaks by itself; what is broken is noticed."""
+        """End delays and breaks from now on; broken connections are noticed."""
         self._weather = Weather(slow_share=0.0, lingers_share=0.0, notice_us=(0, 1_000))
         for connection in [connection for connection in self._connections if connection.is_broken]:
             connection.end_near()
@@ -181,15 +181,15 @@ class Network:
     def of(self, near: End) -> list[Connection]:
         return [c for c in self._connections if c.near is near and (c.near_open or c.far_open)]
 
-    # ---- what goes wrong ---------------------------------------------------------------------------
+    # ---- faults --------------------------------------------------------------------------------------
 
     def cut(self, connection: Connection) -> None:
-        """Break a connection. Each direction may still carry what is on the way, each end notices by itself."""
+        """Break a connection. Each direction may still deliver its messages under way, each end notices by itself."""
         draws, weather = self._draws, self._weather
         connection.is_broken = True
         for direction in (connection.up, connection.down):
             lingers = draws.random() < weather.lingers_share
-            takes_more = draws.random() < 0.3  # until somebody notices
+            takes_more = draws.random() < 0.3  # until it is noticed
             # Never back to better: a stream that lost a part may not deliver the rest.
             direction.carries &= lingers and takes_more
             direction.lost |= not lingers
@@ -198,7 +198,7 @@ class Network:
         self._clock.call_at(now + draws.randint(*weather.notice_us), connection.end_far)
 
     def strand(self, connection: Connection, late_us: int) -> None:
-        """What the replica says next arrives, perhaps late; no answer comes back, and the replica soon gives up."""
+        """Let the replica's next messages arrive, perhaps late; no answer comes back, and the replica soon gives up."""
         connection.is_broken = True
         connection.up.late_us = late_us
         connection.down.lost, connection.down.carries = True, False
@@ -216,7 +216,7 @@ class Network:
         self._clock.call_at(self._clock.now_us() + self._draws.randint(*self._weather.notice_us), connection.end_near)
 
     def drop(self, near: End) -> None:
-        """The replica's process died: its end is gone at once; what it sent may still arrive."""
+        """Drop the end of a replica whose process died; messages that it sent may still arrive."""
         for connection in self.of(near):
             connection.near_open = False
             connection.down.listens = False
@@ -227,7 +227,7 @@ class Network:
             )
 
     def partition(self, near: End) -> None:
-        """Nothing passes in either direction, and nobody is told, until they lose patience or it is mended."""
+        """Let nothing pass in either direction, unnoticed, until an end loses patience or it is mended."""
         self._blocked.add(id(near))
         for connection in self.of(near):
             connection.up.frozen = connection.down.frozen = True
@@ -242,7 +242,7 @@ class Network:
             end()
 
     def mend(self, near: End) -> None:
-        """The partition is over. What was held arrives, as far as somebody still listens."""
+        """End a partition. Held messages arrive, if their end still listens."""
         self._blocked.discard(id(near))
         for connection in self.of(near):
             connection.up.thaw()

@@ -1,8 +1,8 @@
-"""What goes wrong in an author's simulation, and when: drawn from the seed, until the test asks everything to settle.
+"""The faults of an author's simulation, drawn from the seed, until the test asks everything to settle.
 
-Owns the schedule of faults. It only asks the network, the disk and the server for what they can do; each fault ends by
-itself, or when the world is healed. Half of them come early, because most tests are short. A program is never crashed
-by itself, since the test holds its handles: that is the test's to do.
+`FaultSchedule` asks the network, the disk and the server for faults; each fault ends by itself, or when the world is
+healed. Half of them come early, because most tests are short. A program is never crashed by itself, since the test
+holds its handles: a test crashes it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class FaultSchedule:
         self._clock.call_at(self._clock.now_us() + us, unless_over)
 
     def end(self) -> None:
-        """Nothing goes wrong by itself from now on, and what is broken is mended."""
+        """End all faults: none begins from now on, and broken parts are mended."""
         if not self.is_over:
             self.is_over = True
             self._trace.note("world", "is healed")

@@ -1,10 +1,10 @@
-"""An event loop in virtual time: what an author's program awaits, moved by a clock and a seed.
+"""An event loop in virtual time, moved by a clock and a seed.
 
-Owns when time passes. It stands still while anything is ready, except that a turn may take a moment, drawn from the
-seed, so that what arrives meanwhile comes in between, as it does on a machine that is busy. When everything waits, time
-goes on to whatever is due next: a timer of the loop, or of the clock that the network uses. Callbacks have their turns
-in the order in which they were registered, as asyncio promises. Nothing sleeps, no thread is made, no socket is opened;
-the same seed gives the same order. A program that waits for nothing, or for ever, is told so.
+Time stands still while a callback is ready, except that a turn may take a moment, drawn from the seed, so that messages
+arrive in between, as on a busy machine. When everything waits, time goes on to the next due moment: a timer of the
+loop, or of the clock that the network uses. Callbacks run in the order in which they were registered, as asyncio
+promises. Nothing sleeps, no thread is made, no socket is opened; the same seed gives the same order. A program that
+waits for nothing, or for ever, gets an error.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 PATIENCE_US: Final = 3_600_000_000
-"""How long a test may wait, beyond what it lets pass by itself."""
+"""How long a test may wait, beyond the time that it lets pass by itself."""
 TURNS: Final = 200_000
-"""Turns of the loop in which nobody waits for time. More is a program that asks for its turn again and again."""
+"""Turns of the loop without a wait for time. More is a program that asks for its turn again and again."""
 LINGERS: Final = 0.1
 """The share of turns that take a moment,"""
 LINGERS_US: Final = 400
@@ -31,7 +31,7 @@ LINGERS_US: Final = 400
 
 
 class _Time:
-    """What stands where an event loop has its selector: the one place where it waits."""
+    """Stands in for the selector of an event loop: the one place where it waits."""
 
     __slots__ = ("_loop",)
 
@@ -46,7 +46,7 @@ class _Time:
 class VirtualLoop(asyncio.BaseEventLoop):
     """asyncio's loop over a virtual clock. `is_busy`: turns take time."""
 
-    # What the base class calls of its platform's loop.
+    # Called by the base class for its platform's loop.
     _selector: _Time
 
     def __init__(self, clock: VirtualClock, *, is_busy: bool) -> None:
@@ -58,7 +58,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._is_busy = is_busy
         self._turns = 0
         self._patient_until_us = clock.monotonic_us() + PATIENCE_US
-        self.stands_still = False  # somebody wants to see a moment as it is
+        self.stands_still = False  # time does not pass, so that a moment can be examined
         self.waits_for: Callable[[], str] = lambda: "something"
 
     def time(self) -> float:
@@ -69,7 +69,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._patient_until_us += us
 
     def pass_time(self, timeout: float | None) -> None:
-        """Let time go on: not at all or for a moment if something is ready, otherwise to what is due next."""
+        """Let time go on: not at all or for a moment if a callback is ready, otherwise to the next due moment."""
         clock = self._clock
         if timeout is not None and timeout <= 0:
             self._turns += 1
@@ -95,7 +95,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             )
         clock.advance(min(waits))
 
-    # ---- what the base class asks of a platform ------------------------------------------------------
+    # ---- the platform, for the base class -----------------------------------------------------------
 
     def _process_events(self, event_list: list[Any]) -> None:
         """There are no sockets, so that nothing was selected."""
@@ -104,10 +104,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """There is no other thread that could wake it up."""
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        """What would be done on another thread is done here and now: when it ends is no accident then."""
+        """Call a function for another thread here and now, so that its end is not left to chance."""
         done: asyncio.Future[T] = self.create_future()
         try:
             done.set_result(func(*args))
-        except Exception as error:  # Whoever awaits it gets it.
+        except Exception as error:  # Its awaiter gets it.
             done.set_exception(error)
         return done

@@ -1,8 +1,8 @@
-"""How the runtimes of an author's simulation reach its server: the transport port over the simulated network.
+"""The transport between the runtimes of an author's simulation and its server, over the simulated network.
 
-Owns one user's end of all connections, and what was promised over them: each verdict that a runtime heard is kept, so
-that it can be asked afterwards whether the server still stands by it. Delay, loss and order are the network's. Messages
-cross as bytes, as they do over a socket.
+`Client` is one user's end of all connections. It keeps each verdict that a runtime received, so that a test can check
+afterwards whether the log still has it. Delay, loss and order are the network's. Messages cross as bytes, as they do
+over a socket.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Client:
         self._connections: dict[Connection, ClientConnection] = {}
         self.is_offline = False
         self.is_dead = False  # its process is gone
-        self.ambush: Callable[[Connection, FromReplica], object] | None = None  # sees what is about to be sent
+        self.ambush: Callable[[Connection, FromReplica], object] | None = None  # sees messages to be sent
         self.promised: dict[tuple[str, str, int], int] = {}  # space, session and number of a commit: its seq
 
     async def connect(self, heard: Heard, lost: Lost) -> ClientConnection:
@@ -138,7 +138,7 @@ class Client:
             self._trace.note(self.user, "sees the end of connection", connection.number)
             line.end()
 
-    # ---- what happens to it ------------------------------------------------------------------------
+    # ---- faults --------------------------------------------------------------------------------------
 
     def go_offline(self) -> None:
         """Its connections end here and now, and none can be made."""
@@ -152,7 +152,7 @@ class Client:
         self._network.mend(self)
 
     def die(self) -> None:
-        """Its process is gone: what it sent may still arrive, and nobody is told."""
+        """Kill its process: messages that it sent may still arrive, and no end is notified."""
         self.is_dead = True
         self._network.drop(self)
         lines, self._connections = self._connections, {}
@@ -174,4 +174,4 @@ class Route:
         return self._client
 
     async def close(self) -> None:
-        """Connections are closed by whoever opened them."""
+        """Do nothing: each connection is closed by its opener."""

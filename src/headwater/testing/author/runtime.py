@@ -29,7 +29,7 @@ Key = tuple[type[Any], str, bool]
 
 
 class Counts:
-    """How often what ran."""
+    """The number of runs of each member."""
 
     __slots__ = ("_attempts", "_runs", "_trace", "total")
 
@@ -106,7 +106,7 @@ class SimulatedRuntime(Runtime):
         super().__init__(Route(client), clock=clock, policy=policy, outbox=outbox, reacts=reacts)
         self.client = client
         self.failures: deque[Failure] = deque(maxlen=FAILURES)
-        self.broke: Exception | None = None  # what must not happen
+        self.broke: Exception | None = None  # an error that must not happen
         self._trace = trace
         self.introspection.idempotency.switch(on=True)
 
@@ -127,11 +127,11 @@ class SimulatedRuntime(Runtime):
             self.broke = failure.error
 
     async def kill(self) -> None:
-        """The process is gone. Whoever waits for something of it is told so."""
+        """Kill the process. Callers that wait for it get an error."""
         self.client.die()
         self.reactions.abandon()
         self.close_s = 0.0
         try:
             await self.close()
-        except HeadwaterError as error:  # What a crash leaves undone is what a crash is about.
+        except HeadwaterError as error:  # A crash may leave work undone.
             self._trace.note(self.client.user, "is killed:", error)

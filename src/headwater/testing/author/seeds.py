@@ -1,10 +1,10 @@
 """`@simulated`: an author's test under many seeds.
 
-Owns which seeds run, how one of them runs from its beginning to its end, and what is said of one that fails: its
-number, how to run it alone, and what happened last. Every seed has a world of its own; nothing is left of it.
+This module decides which seeds run, runs one seed from its beginning to its end, and reports a failing one: its number,
+the command that runs it alone, and the last lines of its trace. Every seed has a world of its own.
 
-A test may take more than `sim`: what its framework gives it (parameters, fixtures, the object that it is a method of)
-is the same for all of its seeds.
+A test may take more than `sim`: the arguments of its framework (parameters, fixtures, the object that it is a method
+of) are the same for all of its seeds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ONE: Final = "HEADWATER_SEED"
 COUNT: Final = "HEADWATER_SEEDS"
 SCALE: Final = "HEADWATER_RANDOM_SCALE"
 SHOWN: Final = 25
-"""Lines of what happened last, and failures that nobody awaited, that are shown of a failing seed."""
+"""Lines of the end of the trace, and unawaited failures, that are shown of a failing seed."""
 CLOSING_TURNS: Final = 10
 _ASYNCIO: Final = os.path.dirname(asyncio.__file__)
 DEEPEST: Final = 100
@@ -53,10 +53,10 @@ class Simulated:
         self.fn = fn
         self.seeds = seeds
         self.faults = faults
-        self.name = _simulation_of(fn)  # what it calls its world
+        self.name = _simulation_of(fn)  # its name for the world
 
     def signature(self) -> inspect.Signature:
-        """What somebody else has to give it."""
+        """The parameters that its framework has to fill."""
         whole = inspect.signature(self.fn)
         others = [each for each in whole.parameters.values() if each.name != self.name]
         return whole.replace(parameters=others, return_annotation=None)
@@ -97,7 +97,7 @@ class Simulated:
 
 
 class Decorator(Protocol):
-    """What `simulated(...)` makes of a test: one without the simulation."""
+    """The result of `simulated(...)`: turns a test into one without the simulation."""
 
     @overload
     def __call__(self, fn: Callable[Concatenate[Simulation, P], Awaitable[None]], /) -> Callable[P, None]: ...
@@ -152,7 +152,7 @@ def _simulation_of(fn: Callable[..., Awaitable[None]]) -> str:
 
 
 def run_seed(fn: Test, seed: int, faults: tuple[str, ...], *, hint: str = "pytest") -> str:
-    """Run one seed, and answer the digest of what happened. An error says which seed it was."""
+    """Run one seed, and return the digest of its trace. An error names the seed."""
     __tracebackhide__ = True
     with _collected_later():
         clock = VirtualClock(seed=seed)
@@ -218,7 +218,7 @@ def _clean_up(loop: VirtualLoop, made: list[Simulation], test: asyncio.Task[None
 
 
 def _place(fn: Test, task: asyncio.Task[None]) -> str:
-    """Where a test waits: the line of it that awaits, and what that came to."""
+    """Return where a test waits: the line of it that awaits, and the innermost one."""
     waits: Any = task.get_coro()
     lines: list[traceback.FrameSummary] = []
     inside = False
@@ -269,7 +269,7 @@ def _explain(error: Exception, seed: int, made: list[Simulation], command: str) 
 
 @contextmanager
 def _collected_later() -> Iterator[None]:
-    """Memory is let go between seeds: when the collector runs is no part of what a seed decides."""
+    """Collect garbage between seeds only: the moment of a collection is no part of a seed."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,9 @@
-"""The server of an author's simulation: the engines of all spaces on one disk, in a process that dies and comes back.
+"""The server of an author's simulation: the engines of all spaces on one disk, in a process that dies and is started
+again.
 
-Owns that process. It takes messages in batches, as a server under load does; nothing leaves it that was made after the
-power failed; a disk that fails is opened again until it does not. What is on the disk decides what it knows afterwards.
-It decides nothing about commits and serves whoever connects: the runtimes of a test are trusted.
+It takes messages in batches, as a server under load does; no byte leaves it that was made after a power loss; a disk
+that fails is opened again until it does not. The content of the disk decides the state of the next process. It accepts
+every connection: the runtimes of a test are trusted.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from headwater.testing.disk.model import Loss
 from headwater.testing.network import Connection, Network
 
 RETRY_US: Final = 250_000  # until a server that could not go on is started again
-TICK_US: Final = 1_000  # what arrives within it is taken together
+TICK_US: Final = 1_000  # messages that arrive within it are taken together
 WHO: Final = "server"
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class SpaceHost:
         self.hub = Hub(self.engine, clock, DEFAULT_LIMITS, keeps_time=True)
         self.batch: list[tuple[Peer, FromReplica]] = []
 
-    # What a reception asks of its host. It is never lost through it: the server sees that.
+    # Asked by a reception of its host. It is never lost through it: the server notices that.
 
     def post(self, peer: Peer, message: FromReplica) -> None:
         front = self._server.front
@@ -98,8 +99,8 @@ class SimulatedServer:
         self._is_timed = False
         self._is_up = True
         self.disk = FaultyDisk("author")
-        self.front: Front | None = None  # for tests that change what arrives
-        self.open_store: Callable[..., SqliteStore] = SqliteStore  # for tests that count what is stored, or refuse it
+        self.front: Front | None = None  # for tests that change arriving messages
+        self.open_store: Callable[..., SqliteStore] = SqliteStore  # for tests that count stored rows, or refuse them
         self.restarts = 0
 
     # ---- living and dying --------------------------------------------------------------------------
@@ -153,7 +154,7 @@ class SimulatedServer:
 
     def accept(self, connection: Connection) -> None:
         def say(message: FromEngine) -> None:
-            if not self.disk.is_off:  # What is made after the power failed never leaves the machine.
+            if not self.disk.is_off:  # Bytes made after the power failed never leave the machine.
                 self._outbox.append((connection, message))
 
         self._receptions[connection] = Handshake(say, _trusted, self._host, DEFAULT_LIMITS)
@@ -221,26 +222,26 @@ class SimulatedServer:
             reception.lost()
 
     def _pass_turns(self) -> None:
-        """Whoever does not use its turn loses it, and what was kept back for it goes on."""
+        """Take a turn from a session that does not use it, and release the commits that it held back."""
         self._is_timed = False
         if self._is_up:
             self._tick_soon()
 
     def _expire(self) -> None:
-        """What a server does now and then: let go of what nobody came back for."""
+        """Expire sessions and watches that were not resumed, as a server does now and then."""
         if self._is_up:
             for host in tuple(self._hosts.values()):
                 self.guarded(host.hub.expire)
 
     def guarded(self, work: Callable[[], object]) -> None:
-        """Run a step; what it says leaves afterwards, if there is still a machine to say it."""
+        """Run a step; its messages leave afterwards, if the machine is still on."""
         failed = ""
         try:
             work()
         except StorageError as error:
             failed = f"the disk failed: {error}"
         if self.disk.is_off:
-            if self._draws.random() < 0.5:  # What was said before the power failed may have left.
+            if self._draws.random() < 0.5:  # Messages from before the power failed may have left.
                 self._deliver()
             self.crash("the power failed", RETRY_US, self._draws.choice(list(Loss)))
             return
@@ -267,11 +268,11 @@ class SimulatedServer:
         return {name: host.store for name, host in self._hosts.items()}
 
     def read(self, work: Callable[[Mapping[str, Engine]], T]) -> T:
-        """Look at the engine of every space that there is. What is on the disk can be read, whatever state it is in."""
+        """Read the engine of every space. The disk can be read in any state of the server."""
         self.start()
         try:
             return work({name: self._host(name).engine for name in self._names})
-        except StorageError as error:  # A fault that was meant for somebody else: it is spent on this process.
+        except StorageError as error:  # A fault that was meant for another step: it is spent on this process.
             self._die(f"the disk failed: {error}", None)
         self.heal()
         return work({name: self._host(name).engine for name in self._names})
@@ -283,7 +284,7 @@ def _trusted(_: str) -> str:
 
 
 def _abandon(store: SqliteStore) -> None:
-    """Close what is left of a store whose disk was taken away."""
+    """Close the rest of a store whose disk was taken away."""
     try:
         store.close()
     except StorageError:

@@ -1,7 +1,6 @@
-"""`Simulation`: what an author's test is given. A server, its disk, a network and any number of runtimes, on one clock.
+"""`Simulation`, the world of an author's test: a server, its disk, a network and any number of runtimes, on one clock.
 
-Owns that world for one seed and lets the test move it. It composes the parts and delegates to them; a fault is theirs,
-a decision the runtime's.
+It composes the parts for one seed and lets the test move them; faults are made by the parts, decisions by the runtimes.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ DOWN_US: Final = 500_000
 class Simulation:
     """A server, its disk, a network and any number of runtimes on one virtual clock.
 
-    `await` moves nothing by itself: time goes on when everything waits, to whatever is due next, and by `advance`.
-    Until `settle` is awaited for the first time, what the seed has drawn from `faults` goes wrong.
+    `await` moves nothing by itself: time goes on when everything waits, to the next due moment, and by `advance`. Until
+    `settle` is awaited for the first time, the faults that the seed has drawn from `faults` happen.
     """
 
     def __init__(self, seed: int, faults: tuple[str, ...], clock: VirtualClock, loop: VirtualLoop) -> None:
@@ -85,7 +84,7 @@ class Simulation:
     # ---- time ------------------------------------------------------------------------------------------
 
     def now(self) -> datetime:
-        """What every clock shows."""
+        """The time that every clock shows."""
         return EPOCH + timedelta(microseconds=self._clock.now_us())
 
     async def advance(self, *, seconds: float = 0.0, until: datetime | None = None) -> None:
@@ -118,14 +117,14 @@ class Simulation:
         self._clock.set_wall_clock(round(seconds * 1e6))
 
     async def settle(self) -> None:
-        """Have everything come to rest: the faults end, everybody hears everything, and all that follows has run.
+        """Have everything come to rest: the faults end, all messages arrive, and all reactions to them have run.
 
-        Whoever is offline stays so, and only comes to rest by itself. Nothing goes wrong by itself afterwards.
+        A user who is offline stays so, and comes to rest alone. No fault begins by itself afterwards.
         """
         self._misfortune.end()
         self._trace.note("test", "settles")
         for _ in range(ROUNDS):
-            await asyncio.sleep(NOTICED_S)  # Whoever has lost a connection sees it, and is not at rest.
+            await asyncio.sleep(NOTICED_S)  # A runtime that lost its connection notices it, and is not at rest.
             before = self._moment()
             for runtime in tuple(self._runtimes.values()):
                 await self._rest(runtime)
@@ -153,7 +152,9 @@ class Simulation:
         await runtime.settled()
 
     async def _delivered(self, runtime: SimulatedRuntime) -> None:
-        """What is being delivered to reactions comes to its end, unless that takes long. What is due later is not."""
+        """Wait for the running deliveries to reactions, unless that takes long. Deliveries that are due later do not
+        count.
+        """
         for _ in range(round(RESTING_S / NOTICED_S)):
             if not runtime.reactions.is_delivering:
                 return
@@ -167,10 +168,10 @@ class Simulation:
         """Where the log of each space ends."""
         return self._server.read(lambda engines: {name: engine.last_seq for name, engine in engines.items()})
 
-    # ---- what happens to the world -------------------------------------------------------------------
+    # ---- faults --------------------------------------------------------------------------------------
 
     def offline(self, *users: str) -> AbstractContextManager[None]:
-        """Inside, these users have no connection: what they do stays with them until they have one again."""
+        """Take the connection from these users while the context is open: their writes stay local until it is back."""
         if not users:
             raise AuthoringError("offline(): write who, like sim.offline('ann')")
         return self._without(users)
@@ -206,7 +207,7 @@ class Simulation:
         self._gone.append(self._clients.pop(who))
         await runtime.kill()
 
-    # ---- what happened -------------------------------------------------------------------------------
+    # ---- results -------------------------------------------------------------------------------------
 
     def runs(self, member: Member[Any], /) -> int:
         """How often a member's node ran to an end, in all runtimes together."""
@@ -217,7 +218,7 @@ class Simulation:
         return self._counts.attempts(member)
 
     def records(self, member: Member[Any], /) -> list[Any]:
-        """What was emitted to a topic and is durable, in the order of the log."""
+        """Return the durable records of a topic, in the order of the log."""
         if not isinstance(member, Member) or member.declaration.kind != "topic":
             raise AuthoringError(f"records({member!r}): write a topic, like Cart.placed")
         return self._server.read(lambda engines: records(engines, member))
@@ -236,17 +237,17 @@ class Simulation:
 
     @property
     def trace(self) -> Trace:
-        """What happened, line by line."""
+        """The trace of this world, line by line."""
         return self._trace
 
     def failures(self) -> list[Failure]:
-        """What was told on the error channels."""
+        """The failures that the error channels reported."""
         return [failure for runtime in (*self._killed, *self._runtimes.values()) for failure in runtime.failures]
 
     # ---- the end -------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """What must hold at the end of every test, whatever it is about."""
+        """Check the conditions that hold at the end of every test."""
         for runtime in (*self._killed, *self._runtimes.values()):
             runtime.introspection.idempotency.assert_idempotent()
             if runtime.broke is not None:

@@ -1,4 +1,4 @@
-"""What the server of an author's simulation has in its logs: records of topics, and whether promises were kept.
+"""The logs of the server of an author's simulation: records of topics, and whether promises were kept.
 
 Reads engines and changes nothing. A record belongs to a class by its topic.
 """
@@ -47,7 +47,7 @@ def _with_subclasses(cls: type[Any]) -> list[type[Any]]:
 
 
 def lost(engines: Mapping[str, Engine], clients: Iterable[Client]) -> list[tuple[str, str, int, int]]:
-    """What a runtime was told to be durable and no log has: its space, session, number and seq."""
+    """Return the commits that a runtime was told to be durable and no log has: space, session, number and seq."""
     there = {
         (space, logged.session, logged.commit.local_seq, logged.seq)
         for space, engine in engines.items()

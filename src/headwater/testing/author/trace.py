@@ -1,7 +1,7 @@
-"""The trace of an author's simulation: what happened, and when, line by line.
+"""The trace of an author's simulation: each step with its time, line by line.
 
-Owns the lines and their digest, by which two runs of one seed are compared. It keeps the newest lines, for whoever
-reads why a seed failed; nothing is decided by it.
+Two runs of one seed are compared by the digest of their lines. The newest lines are kept, for the report of a failing
+seed; no decision reads them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEPT: Final = 2_000
 
 
 class Trace:
-    """What happened, in order."""
+    """The steps of one world, in order."""
 
     __slots__ = ("_clock", "_digest", "is_over", "lines", "noted")
 
@@ -27,7 +27,7 @@ class Trace:
         self._clock = clock
         self._digest = hashlib.sha256()
         self.noted = 0
-        self.is_over = False  # what happens after a test is nobody's concern
+        self.is_over = False  # steps after the end of a test do not count
         self.lines: deque[str] = deque(maxlen=KEPT)
 
     def note(self, who: str, *what: object) -> None:

@@ -77,7 +77,7 @@ class Disagreement(Exception):
 
 
 class Agreement:
-    """Compares what the engine answered with the naive model, which then follows the engine."""
+    """Compares the engine's answers with the naive model, which then follows the engine."""
 
     __slots__ = ("_counts", "_limits", "_naive", "kept_from", "memory")
 
@@ -225,7 +225,7 @@ class Agreement:
         return [] if TRUE in found else [kind for kind in found if kind is not None][:1]
 
     def around(self, session: str) -> Circumstances:
-        """What the engine may have let go of by now."""
+        """Return the history that the engine may have dropped by now."""
         own = [past.seq for past in self._naive.history if past.session == session]
         kept = self._limits.session_commits
         forgotten = max(self.memory.since(session), own[-kept - 1] if len(own) > kept else 0)

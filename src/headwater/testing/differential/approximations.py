@@ -1,8 +1,7 @@
-"""Why the engine may reject what the naive model admits: the list of its over-approximations.
+"""The over-approximations of the engine: reasons for which it may reject a commit that the naive model admits.
 
-C2 allows overlap to be over-approximated, never under-approximated. Each kind is defined here from the naive
-history alone, without asking the engine, so that a rejection that fits none of them is a disagreement. Never
-decides whether a commit is admissible.
+C2 allows overlap to be over-approximated, never under-approximated. Each kind is defined here from the naive history
+alone, without asking the engine, so that a rejection that fits none of them is a disagreement.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ TRUE: Final = "true"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What the engine may have let go of when it judged."""
+    """The history that the engine may have dropped when it judged."""
 
     limits: Limits
     forgotten_seq: int  # own commits up to this seq may be out of memory
@@ -68,7 +67,7 @@ def explain(naive: NaiveSpace, session: str, branch: str, read: Read, seq: int, 
 
 
 def _whole_array(read: Read) -> Read:
-    """Everything that the first array on the path holds: what a layer did to an array depends on all of it."""
+    """Return a read of all of the first array on the path: the effect of a layer on an array depends on all of it."""
     cut = next((place for place, step in enumerate(read.path) if isinstance(step, int)), len(read.path))
     return msgspec.structs.replace(read, path=read.path[:cut], depth=Depth.DEEP)
 
@@ -105,7 +104,7 @@ def _explain_visible(
 
 
 def _steps(naive: NaiveSpace, branch: str, past: Past, read: Read) -> list[tuple[Patch, MaybeValue, tuple[Touch, ...]]]:
-    """The patches of a commit to the document read, each with the value before it and what it touched."""
+    """Return the patches of a commit to the document read, each with the value before it and its touches."""
     value: MaybeValue = ABSENT
     for earlier in naive.line(branch, past.seq - 1):
         value = folded(value, earlier.commit, read.doc)

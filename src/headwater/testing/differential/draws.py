@@ -1,7 +1,7 @@
 """Random documents, patches and reads for schedules: small, so that writers meet often.
 
-Owns what is drawn, never when. Everything is drawn from the source that is handed in, so that a schedule can
-be repeated from its seed. What is drawn fits the value it is drawn for, except where the name says otherwise.
+Everything is drawn from the source that is handed in, so that a schedule can be repeated from its seed. A drawn patch
+or read fits the value that it is drawn for, except where the name says otherwise.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The differential harness: the engine and the naive model play the same random schedules.
 
-Owns the comparison. After every frame each verdict is compared with the naive model: the engine accepts
-nothing that the model refuses, the seqs are the same, and whatever it rejects beyond the model belongs to a
-listed over-approximation (`testing.approximations`), which is counted. Reads are compared with folding (C11),
-and at the end the history oracle reads what was stored. A schedule follows from its seed alone.
+After every frame each verdict is compared with the naive model: the engine accepts nothing that the model refuses, the
+seqs are the same, and each rejection beyond the model belongs to a listed over-approximation (`approximations`), which
+is counted. Reads are compared with folding (C11), and at the end the history oracle reads the stored file. A schedule
+follows from its seed alone.
 
     python -m headwater.testing.differential.harness --seed 4711     # play one schedule and show it if it fails
     python -m headwater.testing.differential.harness --seeds 20000   # play many and print the rates
@@ -31,7 +31,7 @@ from headwater.testing.differential.schedules import Generator, Look, Profile, S
 
 @dataclass(slots=True)
 class Summary:
-    """What a run of schedules amounted to."""
+    """The results of a run of schedules."""
 
     schedules: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -119,7 +119,7 @@ def play(seed: int, counts: Counter[str] | None = None) -> Failure | None:
     except Disagreement as found:
         return Failure(seed, str(found), profile, shortened(seed, profile, steps))
     except Exception as error:
-        # Not an answer but a crash: it goes on to whoever asked, who must know how to repeat it.
+        # Not an answer but a crash: it goes on to the caller, with the command that repeats it.
         error.add_note(f"in a schedule: python -m headwater.testing.differential.harness --seed {seed}")
         raise
     finally:
@@ -128,7 +128,7 @@ def play(seed: int, counts: Counter[str] | None = None) -> Failure | None:
 
 
 def replay(seed: int, profile: Profile, steps: Iterable[Step], counts: Counter[str] | None = None) -> str | None:
-    """Play given steps. What the two disagree about, or None."""
+    """Play given steps. Return the disagreement, or None."""
     player = _player(seed, profile, counts)
     try:
         for step in steps:

@@ -1,8 +1,9 @@
-"""What nodes did, compared: the engine keeps no run that was stale, and takes no node for clean that missed a write.
+"""The naive model of stored observations: the engine keeps no run that was stale, and calls no node clean that missed a
+write.
 
-Owns the observations that ride with a schedule's frames and a naive model of what must be kept of them: a list of reads
-with a seq, folded like everything else. More may be dropped, or be taken for dirty, where the engine approximates;
-that is counted. Nothing is drawn, so that a schedule is otherwise what it is without observations.
+The model makes the observations that ride with a schedule's frames and knows which of them must be kept: a list of
+reads with a seq, folded like everything else. The engine may drop more, or call more nodes dirty, where it
+approximates; that is counted. Nothing is drawn, so that a schedule is otherwise the same as without observations.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ NOBODY = "nobody"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the model knows of a node."""
+    """The model's knowledge of a node."""
 
     fingerprint: str
     reads: tuple[Touched, ...]
@@ -46,7 +47,7 @@ class Run:
 
 
 class ObservedModel:
-    """The runs of a schedule, and what is to be known of their nodes."""
+    """The runs of a schedule, and the expected observations of their nodes."""
 
     __slots__ = ("_counts", "_known", "_naive")
 
@@ -84,10 +85,10 @@ class ObservedModel:
         reads = tuple(dict.fromkeys(Touched(read.doc, read.path, read.depth) for read in commit.reads))
         return _encoded(node, f"{session}-{commit.local_seq}", reads, 2 * max(commit.local_seq, 1))
 
-    # ---- what became of them ---------------------------------------------------------------------
+    # ---- results -----------------------------------------------------------------------------------
 
     def would_keep(self, branch: str, quiet: Observation) -> bool:
-        """Before its frame is judged: whether a quiet run saw what is there."""
+        """Before its frame is judged: whether a quiet run saw the present values."""
         if branch not in self._naive.branches or branch in self._naive.deleted or quiet.seq > self._naive.last_seq:
             return False
         return not self._missed(branch, _footprint(quiet).reads, quiet.seq)
@@ -95,7 +96,7 @@ class ObservedModel:
     def judged(
         self, engine: Engine, branch: str, runs: tuple[Observation, ...], verdicts: tuple[Verdict, ...], fresh: bool
     ) -> None:
-        """After it: what was accepted is known, and the quiet run if the engine kept it, which it may."""
+        """After it: take in the accepted runs, and the quiet run if the engine kept it, which it may."""
         at = self._naive.last_seq - sum(map(_is_new, verdicts))
         node = _about(runs[0]).node
         if (branch, node) not in self._known and any(not _is_known(verdict) for verdict in verdicts):
@@ -175,7 +176,7 @@ def _is_new(verdict: Verdict) -> bool:
 
 
 def _all(engine: Engine, branch: str, node: NodeKey | None = None) -> list[Observed]:
-    """What is known of all nodes, or of one, in short pages."""
+    """Return the observations of all nodes, or of one, read in short pages."""
     piece, member = (node.piece, node.member) if node is not None else ("", "")
     found: list[Observed] = []
     after: NodeKey | None = None

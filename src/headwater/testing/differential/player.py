@@ -72,7 +72,7 @@ def compare_merge(engine: Engine, naive: NaiveSpace, name: str, around: Circumst
 
 
 class _Reads:
-    """What a change of the branch looked at, as reads that the naive model can judge."""
+    """The reads behind a change of the branch, for the naive model to judge."""
 
     __slots__ = ("_fork_seq", "_layers", "session")
 
@@ -106,7 +106,7 @@ def _compare_collisions(
 
 
 def _compare_outcome(naive: NaiveSpace, commit: Commit, name: str, parent: str) -> None:
-    """Where it changed something, the parent now shows what the branch shows."""
+    """Check that, where the merge changed something, the parent now shows the branch's value."""
     for operation in commit.operations:
         ours, theirs = naive.value(operation.doc, parent), naive.value(operation.doc, name)
         for patch in operation.patches:
@@ -297,7 +297,7 @@ class Player:
     # ---- branches --------------------------------------------------------------------------------
 
     def _merge(self, name: str) -> None:
-        """Merges are commits of a session like others, except that nobody sends them."""
+        """Merges are commits of a session like others, except that no client sends them."""
         session, before = merge_session(name), self.naive.last_seq
         self._agreement.memory.opened(session)
         compare_merge(self.engine, self.naive, name, self._agreement.around(session))
@@ -325,7 +325,7 @@ class Player:
         naive.fork(name, parent, at)
 
     def verify_history(self) -> None:
-        """The history oracle reads what was stored, and finds nothing."""
+        """Check that the history oracle reads the stored file and finds nothing."""
         report = verify_store(self._store)
         if report.violation is not None:
             raise Disagreement(f"the history oracle says {report.violation}")
@@ -336,6 +336,6 @@ class Player:
 
 
 def _told(error: BaseException) -> str:
-    """The error, and what it came from: a failed recovery hides why there was one."""
+    """Return the error, and its cause: a failed recovery hides why there was one."""
     told = f"{type(error).__name__}: {error}"
     return f"{told} (after {_told(error.__context__)})" if error.__context__ is not None else told

@@ -50,7 +50,7 @@ class Client:
         self.branch = MAIN
         self.basis = 0
         self.next_local = 1
-        self.layers: list[Commit] = []  # what the view shows on top of the basis, in order
+        self.layers: list[Commit] = []  # shown by the view on top of the basis, in order
         self.outbox: list[Commit] = []  # made, not sent yet
         self.sent: dict[int, Commit] = {}
         self.unheard: list[Verdict] = []
@@ -60,11 +60,11 @@ class Client:
     # ---- the view --------------------------------------------------------------------------------
 
     def value(self, naive: NaiveSpace, doc: DocKey) -> MaybeValue:
-        """What the client sees of a document."""
+        """Return the client's value of a document."""
         return self._view(naive, doc)[0]
 
     def _view(self, naive: NaiveSpace, doc: DocKey) -> tuple[MaybeValue, set[int]]:
-        """What the client sees of a document, and the layers that do not fit it any more: these show nothing."""
+        """Return the client's value of a document, and the layers that do not fit it any more: these show nothing."""
         value = naive.value(doc, self.branch, self.basis)
         misfits: set[int] = set()
         for layer in self.layers:
@@ -91,7 +91,7 @@ class Client:
                 self.drop(verdict.local_seq, honest=honest)
 
     def drop(self, local_seq: int, *, honest: bool) -> None:
-        """A layer is dead. C4: what stands on it and was not sent yet is refused locally, transitively."""
+        """Drop a dead layer. C4: unsent commits that stand on it are refused locally, transitively."""
         dead = {local_seq}
         if honest:
             for commit in self.outbox:
@@ -221,9 +221,10 @@ class Client:
         return tuple(SentEvent(id, rng.choice("st"), draws.scalar(rng), rng.randrange(9)) for id in ids)
 
     def _handled(self, naive: NaiveSpace) -> tuple[str, ...]:
-        """Now and then some events of any branch, and one that nobody sent: what is not stored here is harmless.
+        """Return, now and then, some events of any branch, and one that was never sent: an event that is not stored
+        here is harmless.
 
-        Nothing is drawn for it, so that what else is drawn is what it was before there were any.
+        Nothing is drawn for it, so that the other draws are the same as without events.
         """
         turn = 7 * self.next_local + 3 * naive.last_seq
         ids = [event.id for event, _ in naive.events()] if turn % 4 == 0 else []
@@ -235,7 +236,7 @@ def _some(rng: Random, docs: tuple[DocKey, ...], counts: tuple[int, ...]) -> lis
 
 
 def ranges(numbers: list[int]) -> tuple[tuple[int, int], ...]:
-    """Rising numbers as inclusive ranges. What lies between two of them is not named."""
+    """Return rising numbers as inclusive ranges. Numbers between two of them are not named."""
     found: list[tuple[int, int]] = []
     for number in numbers:
         if found and found[-1][1] == number - 1:
@@ -271,7 +272,7 @@ class MergeBranch:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Everything in memory is lost; what is stored stays. `clean`: it was closed in order."""
+    """All memory is lost; stored rows stay. `clean`: the engine was closed in order."""
 
     clean: bool
 
@@ -304,7 +305,7 @@ Step: TypeAlias = Submit | Fork | DeleteBranch | MergeBranch | Restart | Compact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What kind of schedule it is."""
+    """The kind of a schedule."""
 
     steps: int
     sessions: int
@@ -345,7 +346,7 @@ class Profile:
 
 
 class Generator:
-    """Draws the next step from what happened so far."""
+    """Draws the next step from the steps so far."""
 
     __slots__ = ("_forks", "_naive", "_profile", "_rng", "clients")
 
@@ -381,9 +382,9 @@ class Generator:
         return Look(rng.randrange(self._naive.last_seq + 1))
 
     def answered(self, session: str, frame: Frame, verdicts: tuple[Verdict, ...] | None) -> Read | None:
-        """What the engine said to a frame. None: it was no frame, and its commits will not be sent again.
+        """Take in the engine's answer to a frame. None: it was no frame, and its commits will not be sent again.
 
-        Answers with a read of an honest client that was accepted and had seen something else.
+        Returns a read of an honest client that was accepted and had seen something else.
         """
         client = self.clients[session]
         honest = self._profile.lie == 0
@@ -411,7 +412,7 @@ class Generator:
         return Submit(tuple(batch))
 
     def _frames(self, client: Client) -> list[Frame]:
-        """Some of what waits to be sent, oldest first, in one wave or in several frames of one branch each."""
+        """Return some of the unsent commits, oldest first, in one wave or in several frames of one branch each."""
         rng = self._rng
         count = rng.randrange(1, len(client.outbox) + 1)
         sending, client.outbox = client.outbox[:count], client.outbox[count:]
@@ -427,7 +428,7 @@ class Generator:
         return list(waves)
 
     def _refresh(self, client: Client) -> None:
-        """What the client learns before it writes: verdicts, the branch, or nothing."""
+        """Give the client news before it writes: verdicts, the branch, or nothing."""
         rng, naive = self._rng, self._naive
         honest = self._profile.lie == 0
         if rng.random() < self._profile.eager:
@@ -456,7 +457,7 @@ class Generator:
         return Submit(((client.key, tuple(again)),))
 
     def _acknowledgeable(self, client: Client) -> int:
-        """An honest client acknowledges what it heard and will neither send again nor name."""
+        """Return the number up to which an honest client has verdicts and will neither send again nor name commits."""
         pending = [commit.local_seq for commit in (*client.layers, *client.outbox)]
         pending += [verdict.local_seq for verdict in client.unheard]
         return max(0, min([client.next_local - 1, *[number - 1 for number in pending]]))

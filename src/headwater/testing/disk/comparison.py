@@ -1,7 +1,7 @@
-"""Comparing what is there after a crash or a fault with what the tape says, and counting it.
+"""Compares the state after a crash or a fault with the tape, and counts the checks.
 
-Owns what "the same" means: for tables, for documents, and for answers. Raises `Violation`, which the harness
-collects; changes nothing.
+Defines when tables, documents and answers are the same. Raises `Violation`, which the harness collects; changes
+nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from headwater.testing.disk.machine import Documents
 from headwater.testing.disk.steps import Frames
 from headwater.testing.disk.tape import Answered, Asked, Tables, Tape, Transacted
 
-# When these are written depends on what is in memory, which a crash empties. What they say follows from the log
-# and is compared through the documents, and through what is answered to commits that were refused (`judged`, which a
+# When these are written depends on the memory, which a crash empties. Their content follows from the log
+# and is compared through the documents, and through the answers to refused commits (`judged`, which a
 # session's seal covers; that it fits is the history oracle's to say).
 DERIVED: Final = frozenset(
     {
@@ -33,12 +33,12 @@ DERIVED: Final = frozenset(
 
 
 class Violation(Exception):
-    """What a check found. Collected, not raised to the caller of the harness."""
+    """A failed check. Collected, not raised to the caller of the harness."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was checked."""
+    """The number of checks."""
 
     checks: int = 0
     acknowledged: int = 0  # commits, summed over all checks

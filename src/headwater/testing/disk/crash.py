@@ -1,4 +1,4 @@
-"""The crash harness: an engine is killed at every point of a workload, and nothing it said may turn out untrue.
+"""The crash harness: an engine is killed at every point of a workload, and every answer that it gave must stay true.
 
     summary = run()
     assert not summary.violations, summary
@@ -6,9 +6,7 @@
 A workload of several sessions, waves, groups, branches, leases and rejections runs once on a disk in memory, and
 every operation is recorded. Then, for every operation of the disk, the machine stops before or after it and the
 disk is rebuilt with its unsynced writes kept, dropped, torn, reordered or scattered (`crash_points`); and for every
-operation, read and store call of every step, that very thing fails under a running engine (`faults`).
-
-Owns the choice of what is tried and the summary. What must hold is said where it is checked.
+operation, read and store call of every step, that operation fails under a running engine (`faults`).
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ T = TypeVar("T")
 
 
 class Suite(enum.Enum):
-    """What is tried."""
+    """The kinds of trials."""
 
     CRASHES = "crashes"  # at every moment, from a recorded run
     FAULTS = "faults"  # errors, a full disk and kills in a running engine
@@ -38,7 +36,7 @@ class Suite(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What was tried and what was found. Sums over parts are made by adding summaries."""
+    """The trials and their findings. Sums over parts are made by adding summaries."""
 
     commits: int  # accepted by the workload
     operations: int  # of the disk, in the workload

@@ -1,11 +1,11 @@
-"""Crash points: at every moment of a tape the machine stops; what is left is looked at, opened and worked on.
+"""Crash points: at every moment of a tape the machine stops; the rest is examined, opened and worked on.
 
-Owns what must hold after a crash. From the recorded operations it rebuilds the disk at each moment, without
-running the work again, lets the unsynced part of it be lost in every way of `Loss`, and checks:
+From the recorded operations it rebuilds the disk at each moment, without running the work again, lets the unsynced part
+of it be lost in every way of `Loss`, and checks:
 
-- the file holds what it held after some store transaction, no less than what was answered, no half of one (C7);
+- the file equals its state after some store transaction, not before the last answered one, no half of one (C7);
 - every commit that was answered, and every rejection, is answered the same again (C6, C10);
-- what was asked and not answered, asked again, leaves the space as if nothing had happened, and durably so.
+- a step that was asked and not answered, asked again, leaves the space as if nothing had happened, and durably so.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Point:
     """The machine stops here: everything before `moment` of the tape has happened."""
 
     moment: int
-    loss: Loss | None  # None: only the process dies, and what it wrote is still in the cache
+    loss: Loss | None  # None: only the process dies, and its writes are still in the cache
     told: int  # the state that the last answer was about
     reached: int  # the state that a transaction may have reached without an answer
     answered: int  # steps
@@ -83,11 +83,11 @@ def crash_points(tape: Tape) -> list[Point]:
             case Answered(step):
                 in_flight, answered, told = None, step + 1, state
             case _:
-                continue  # A call of the store changes neither the disk nor what anybody knows.
+                continue  # A call of the store changes neither the disk nor the knowledge of a client.
         for loss in (None,) if platter.is_settled() else (None, *POWER_LOSSES):
             if loss is Loss.DROPPED:
                 if last_dropped == (synced, told, in_flight):
-                    continue  # What is synced is the same, whatever was written since.
+                    continue  # The synced state is the same, whatever was written since.
                 last_dropped = (synced, told, in_flight)
             point = Point(
                 moment=number,
@@ -158,7 +158,7 @@ class PointChecks:
         if self.tally.checks % CARRY_ON_EVERY == 0:
             self._carry_on(point)
 
-    # ---- what the file holds --------------------------------------------------------------------------------
+    # ---- the file ---------------------------------------------------------------------------------------------
 
     def _recovered_state(self, point: Point, found: Tables) -> int:
         self._check_acknowledged(point, found)
@@ -186,7 +186,7 @@ class PointChecks:
             return point.in_flight
         return point.answered - 1 if state == point.told and point.answered else None
 
-    # ---- what is answered -----------------------------------------------------------------------------------
+    # ---- the answers ------------------------------------------------------------------------------------------
 
     def _resend(self, point: Point, *, everything: bool) -> None:
         """All that was answered keeps its answer: the newest steps, and everything that was refused."""

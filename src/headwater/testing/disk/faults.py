@@ -1,9 +1,9 @@
 """Faults in a running engine: the disk or the store fails under it, and it goes on or comes back.
 
-Owns the list of trials and what must hold in each. A trial starts from the disk as it was before a step, asks
-the step while one thing goes wrong, and checks: an answer or a StorageError, nothing between; a failed call
-gave no verdict, and the same call afterwards gives the right one; what is in memory is what is on the disk;
-whatever was answered survives a power failure at the end. Opening is tried like a step, with crashes in it.
+A trial starts from the disk as it was before a step, asks the step while one operation fails, and checks: an answer or
+a StorageError, nothing between; a failed call gave no verdict, and the same call afterwards gives the right one; the
+memory agrees with the disk; every answer survives a power failure at the end. Opening is tried like a step, with
+crashes in it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Trials:
                     yield from self._crashes(trial)
 
     def _of(self, step: int, action: Callable[[], object], *, opening: bool = False) -> Iterator[Trial]:
-        """Do it once without a fault, and list what can fail in it."""
+        """Do it once without a fault, and list the operations that can fail in it."""
         self._kinds.clear()
         self._calls.clear()
         reads = self._disk.reads
@@ -183,7 +183,7 @@ class Trials:
             return None
 
     def _read_while_broken(self, number: int) -> None:
-        """What is read while the disk is full or broken is true, or an error."""
+        """Check that a read while the disk is full or broken is true, or an error."""
         if self.tally.checks % FULL_LOOK_EVERY or self._dead or not self._machine.is_open:
             return
         with suppress(StorageError):
@@ -223,7 +223,7 @@ class Trials:
         self._machine.open()
 
     def _check_end(self, trial: Trial) -> None:
-        """What is in memory and what survives are both as if nothing had failed."""
+        """Check that memory and disk are both as if nothing had failed."""
         if self.tally.checks % FULL_LOOK_EVERY == 0:
             compare_documents(self._tape.documents[trial.step], self._machine.documents(), "at the end")
         left = self._disk.platter().after_crash(Loss.DROPPED, self._clock.randomness("unused"))
@@ -244,7 +244,7 @@ class Trials:
             self._call_fault = fault
 
     def _check_met(self, trial: Trial) -> None:
-        """The harness itself: what was to fail did, where the run without a fault had it."""
+        """Check the harness itself: the chosen operation failed, where the run without a fault had it."""
         call_fault, self._call_fault = self._call_fault, None
         if call_fault is not None or (isinstance(trial.fault, Fault) and self._met == self._disk.failed):
             raise Violation("the fault was never met")
@@ -270,7 +270,7 @@ class Trials:
 
 
 def _faults_of(at: int, kind: OpKind, syncs: int) -> list[Fault]:
-    """What can go wrong with operation `at`, which is sync number `syncs` if it is one."""
+    """Return the faults of operation `at`, which is sync number `syncs` if it is one."""
     faults = [Fault(mode=Mode.IO_ERROR, at=at, times=times) for times in (1, FOR_GOOD)]
     if kind is OpKind.SYNC:
         for mode in (Mode.IO_ERROR, Mode.SYNC_DONE, Mode.SYNC_LOST):

@@ -1,11 +1,11 @@
 """A disk in memory that SQLite can use and a test can break: an apsw VFS over `model`.
 
-Owns the faults: a crash before or after the n-th operation, an I/O error, a full disk, a sync that fails with
-its data on the platter or without. Open a store on it with `SqliteStore("shop.space", vfs=disk.vfs)`; it needs
-exclusive locking, as there is no shared memory. The same calls with the same seeded source give the same disk.
+Its faults: a crash before or after the n-th operation, an I/O error, a full disk, a sync that fails with its data on
+the platter or without. Open a store on it with `SqliteStore("shop.space", vfs=disk.vfs)`; it needs exclusive locking,
+as there is no shared memory. The same calls with the same seeded source give the same disk.
 
-Handles of a process that was killed, or of a machine that lost power, stay usable and change nothing but their
-own copy, so that what is left of a dead engine can be closed. Temporary files never fail and survive nothing.
+Handles of a process that was killed, or of a machine that lost power, stay usable and change nothing but their own
+copy, so that the rest of a dead engine can be closed. Temporary files never fail and survive nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Mode(enum.Enum):
 
     CRASH_BEFORE = "crash before"  # the power fails, and the operation did not happen
     CRASH_AFTER = "crash after"  # the power fails, and the operation reached the cache (a sync: the platter)
-    IO_ERROR = "I/O error"  # nothing happened; what a failed sync should have written stays pending
+    IO_ERROR = "I/O error"  # nothing happened; the data of a failed sync stays pending
     FULL = "disk full"
     SYNC_DONE = "sync done, reported as failed"
     SYNC_LOST = "sync failed, its pages taken for clean"  # reads still see them, no later sync writes them
@@ -75,7 +75,7 @@ class FaultyDisk(apsw.VFS):
         self._left = 0
         self._platter = Platter(sector_garbled=sector_garbled)
 
-    # ---- what a test does with it ---------------------------------------------------------------------------
+    # ---- for tests ----------------------------------------------------------------------------------------------
 
     @property
     def is_off(self) -> bool:
@@ -87,11 +87,11 @@ class FaultyDisk(apsw.VFS):
         self._fault, self._left = fault, fault.at
 
     def heal(self) -> None:
-        """Nothing goes wrong any more. What was lost stays lost."""
+        """End all faults. Lost data stays lost."""
         self._fault = None
 
     def kill_process(self) -> None:
-        """Every handle is gone, the machine runs on: what was written is seen, and synced or not as before."""
+        """Drop every handle while the machine runs on: writes are seen, and synced or not as before."""
         self._boot(self._platter.copy())
 
     def reboot(self, loss: Loss, random: Random) -> None:
@@ -99,12 +99,12 @@ class FaultyDisk(apsw.VFS):
         self.load(self._platter.after_crash(loss, random))
 
     def load(self, content: Image | Platter) -> None:
-        """Take everything out and put this in: an image that is durable, or a platter with what it has pending."""
+        """Replace the content: by an image that is durable, or by a platter with its pending writes."""
         fresh = content if isinstance(content, Platter) else Platter(content, sector_garbled=self._sector_garbled)
         self._boot(fresh)
 
     def image(self) -> dict[str, bytes]:
-        """What a reader sees now."""
+        """Return the content that a reader sees now."""
         return self._platter.visible()
 
     def platter(self) -> Platter:
@@ -169,7 +169,7 @@ class FaultyDisk(apsw.VFS):
             raise apsw.IOError(f"read of {name}: {Mode.READ_ERROR.value}")
 
     def is_current(self, name: str, file: DiskFile) -> bool:
-        """Whether what is done to this file still happens to this disk."""
+        """Whether operations on this file still reach this disk."""
         return self._platter.find(name) is file
 
     # ---- the VFS --------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class FaultyDisk(apsw.VFS):
     def xOpen(self, path: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
         flags[1] = flags[0]
         name = None if path is None else self._own(path if isinstance(path, str) else path.filename())
-        if name is None:  # A temporary file, or one of a connection from before the last boot: nobody else's.
+        if name is None:  # A temporary file, or one of a connection from before the last boot: private.
             return cast(apsw.VFSFile, _Handle(self, "", DiskFile()))
         if self._platter.find(name) is None and flags[0] & apsw.SQLITE_OPEN_CREATE:
             self.perform(DiskOp(kind=OpKind.CREATE, file=name))
@@ -280,6 +280,6 @@ class _Handle:
 def _was_arranged(error: BaseException | None) -> bool:
     """True: nothing to report. SQLite goes on after some errors, as it does with any disk; apsw then asks here.
 
-    What is raised on purpose is an apsw.Error. Anything else is a mistake in this module, and is to be seen.
+    An arranged fault is an apsw.Error. Anything else is a mistake in this module, and is to be seen.
     """
     return isinstance(error, apsw.Error)

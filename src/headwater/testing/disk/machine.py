@@ -1,7 +1,7 @@
 """One machine that runs an engine on a faulty disk.
 
-Owns how the harness opens, asks, abandons and reads an engine, and what of it can be replaced (`Rig`). Each step
-is asked at a time of its own, so that asking it again writes the same rows. Decides nothing about right or wrong.
+`Machine` opens, asks, abandons and reads an engine; `Rig` has the parts that can be replaced. Each step is asked at a
+time of its own, so that asking it again writes the same rows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Killed(BaseException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rig:
-    """What is put on the disk. The parts can be replaced by broken ones, to see that they are found."""
+    """The software on the disk. Its parts can be replaced by broken ones, to see that they are found."""
 
     store: Callable[[str], Store] = lambda vfs: SqliteStore(FILE, vfs=vfs)
     engine: Callable[[Store, Clock], Engine] = lambda store, clock: Engine(store, clock=clock, limits=LIMITS)
@@ -109,7 +109,7 @@ class Machine:
         return self._engine is not None
 
     def open(self) -> None:
-        """Open the engine on what the disk holds. After a failure, `abandon` what there is of it."""
+        """Open the engine on the content of the disk. After a failure, call `abandon`."""
         self._store = store = self._rig.store(self.disk.vfs)
         self._after("open")
         self._clock = VirtualClock()
@@ -123,7 +123,7 @@ class Machine:
             engine.close()
 
     def abandon(self) -> None:
-        """Let go of an engine whose disk was taken away: what its connection still does, it does to nothing."""
+        """Let go of an engine whose disk was taken away: its connection changes nothing any more."""
         store, self._engine, self._store = self._store, None, None
         if store is not None:
             store.close()
@@ -150,11 +150,10 @@ class Machine:
 
 @contextmanager
 def harness() -> Iterator[None]:
-    """Around everything that uses machines: what is set here holds for the whole process.
+    """Prepare the whole process for the use of machines.
 
-    Every connection checkpoints often, as a long run would. SQLite goes on after some failures of a disk; apsw
-    reports those to the hook for exceptions that nobody can catch, which is not a place to hear of a fault that
-    was arranged.
+    Every connection checkpoints often, as a long run would. SQLite goes on after some failures of a disk; apsw reports
+    those to the hook for uncatchable exceptions, which is not a place for arranged faults.
     """
     report = sys.unraisablehook
 

@@ -1,11 +1,11 @@
-"""A disk with a volatile cache, as plain data: what is on the platter, what only the cache holds, what a crash leaves.
+"""A disk with a volatile cache, as plain data: the platter, the cache, and the content after a crash.
 
-Owns the rules of loss. A write or truncation reaches the cache; a sync brings what the file has pending to the
-platter; names are made durable apart from content; a crash keeps of the rest what `Loss` says, in pieces of a
-sector, drawn from a seeded source. Knows nothing of SQLite, never fails by itself, and records nothing.
+A write or truncation reaches the cache; a sync brings the pending data of the file to the platter; names are made
+durable apart from content; a crash keeps a part of the rest, by `Loss`, in pieces of a sector, drawn from a seeded
+source. The model knows nothing of SQLite, never fails by itself, and records nothing.
 
-Invariant: `apply` is the only way to change a platter, so that replaying recorded operations on a fresh one
-gives the same platter as the run that recorded them.
+Invariant: `apply` is the only way to change a platter, so that replaying recorded operations on a fresh one gives the
+same platter as the run that recorded them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Image: TypeAlias = Mapping[str, bytes]
 
 
 class OpKind(enum.Enum):
-    """What can be done to a disk."""
+    """The operations on a disk."""
 
     CREATE = "create"
     WRITE = "write"
@@ -50,9 +50,9 @@ class DiskOp:
 
 
 class Loss(enum.Enum):
-    """What becomes of the writes that no sync covered."""
+    """The fate of the writes that no sync covered."""
 
-    KEPT = "kept"  # the cache reached the platter in time; also what a killed process leaves
+    KEPT = "kept"  # the cache reached the platter in time; also after a killed process
     DROPPED = "dropped"
     TORN = "torn"  # in order up to some byte inside a sector
     REORDERED = "reordered"  # some sectors, an older write over a newer one included
@@ -67,7 +67,7 @@ class DiskFile:
     def __init__(self, content: bytes = b"", *, is_new: bool = False) -> None:
         self.is_new = is_new  # not synced since it was made
         self.durable = bytearray(content)
-        self.cached = bytearray(content)  # what a read sees
+        self.cached = bytearray(content)  # seen by reads
         self.pending: list[DiskOp] = []  # writes and truncations that no sync covered, oldest first
 
     def change(self, op: DiskOp) -> None:
@@ -104,7 +104,7 @@ class Platter:
         return self._cached_names.get(name)
 
     def visible(self) -> dict[str, bytes]:
-        """What a reader sees now."""
+        """Return the content that a reader sees now."""
         return {name: bytes(file.cached) for name, file in self._cached_names.items()}
 
     def apply(self, op: DiskOp) -> None:
@@ -211,7 +211,7 @@ class Platter:
 
 
 def _pieces(op: DiskOp) -> Iterator[DiskOp]:
-    """What a disk may do of an operation by itself: a write falls apart at the borders of sectors."""
+    """Return the parts of an operation that a disk may do alone: a write falls apart at the borders of sectors."""
     if op.kind is not OpKind.WRITE:
         yield op
         return

@@ -26,7 +26,7 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Frames of several sessions in one group, and what was observed of nodes with each of them."""
+    """Frames of several sessions in one group, and the observations of nodes with each of them."""
 
     batch: tuple[tuple[str, Frame], ...]
     observed: tuple[tuple[Observation, ...], ...] = ()
@@ -34,7 +34,7 @@ class Frames:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """A piece of another space says what it reads here."""
+    """A piece of another space announces its reads here."""
 
     piece: str
     docs: tuple[tuple[DocKey, int], ...]
@@ -88,7 +88,7 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class LookThrough:
-    """What was emitted before a reaction was there is given its targets; nothing is claimed."""
+    """Records from before a reaction was declared are given their targets; nothing is claimed."""
 
     reaction: str
 
@@ -116,7 +116,7 @@ Step: TypeAlias = (
 
 
 def ask(engine: Engine, step: Step) -> list[Outcome]:
-    """Ask one step of the engine, and answer what its frames were answered. A restart is not the engine's."""
+    """Give one step to the engine, and return the answers to its frames. A restart is not the engine's."""
     match step:
         case OpenSession(key):
             engine.open_session(key)

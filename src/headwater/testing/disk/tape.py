@@ -1,8 +1,7 @@
-"""The tape of a run in which nothing failed: what every crashed run is compared with.
+"""The tape of a run without failures, which every crashed run is compared with.
 
-Holds everything in order: each operation of the disk, each call of the store, each step asked and answered; and
-what the space looked like after each store transaction, read from the file without the engine. Decides nothing
-about right or wrong.
+It holds everything in order: each operation of the disk, each call of the store, each step asked and answered; and the
+tables after each store transaction, read from the file without the engine.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ def record(rig: Rig, *, seed: int, commits: int) -> Tape:
 
 
 def _states(moments: list[Moment]) -> list[Tables]:
-    """What the file holds before the first transaction and after each, by the same operations on another disk."""
+    """Return the tables before the first transaction and after each, by the same operations on another disk."""
     platter = Platter()
     looker = StateReader()
     states: list[Tables] = [{}]
@@ -145,7 +144,7 @@ class StateReader:
             connection.close()
 
     def verify(self, image: Image) -> Report:
-        """What the history oracle says about the file."""
+        """Return the history oracle's report about the file."""
         self._disk.load(image)
         store = SqliteStore(FILE, vfs=self._disk.vfs)
         try:

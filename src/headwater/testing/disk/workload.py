@@ -129,7 +129,7 @@ class Script:
         self._branches: list[str] = []
         self._token = 1
         self._due = self._milestones()
-        # More entries: more often. What is refused is about a fifth of it.
+        # More entries: more often. About a fifth of them is refused.
         self._makers: list[Callable[[str], Frame]] = [
             *(self._intent, self._intent, self._edit, self._edit, self._wave, self._wave, self._create),
             *(self._create, self._message, self._leased, self._branch_edit, self._branch_edit),
@@ -147,13 +147,13 @@ class Script:
         return Frames(batch, tuple(observed_of(key, frame, self._last_seq, self._created) for key, frame in batch))
 
     def heard(self, outcomes: list[Outcome]) -> None:
-        """What the last step was answered."""
+        """Take in the answers to the last step."""
         for outcome in outcomes:
             if not isinstance(outcome, Exception):
                 self._accepted += sum(isinstance(v, Accepted) and not v.replayed for v in outcome)
 
     def _milestones(self) -> list[tuple[int, Callable[[], Step]]]:
-        """What happens when that many percent of the commits were accepted."""
+        """Return the steps that are due when so many percent of the commits were accepted."""
         opening: list[tuple[int, Callable[[], Step]]] = [
             *((0, lambda key=key: OpenSession(key)) for key in WRITERS),
             (0, lambda: Acquire("ann")),
@@ -229,7 +229,7 @@ class Script:
         local_seq = self._local[key]
         name = f"{key}-{local_seq}"
         payload = {"of": name, "text": self._text()}
-        # What was sent a while ago by anybody: often stored, sometimes handled before, of a refused commit or a branch.
+        # Events sent a while ago: often stored, sometimes handled before, of a refused commit or a branch.
         handled = f"{WRITERS[local_seq % len(WRITERS)]}-{local_seq // 2}"
         return Commit(
             local_seq,
@@ -259,12 +259,12 @@ class Script:
         return (self._commit(key, (COUNTS, increment(("n",))), (LINES, self._random.choice(patches)), outgoing=True),)
 
     def _edit(self, key: str) -> Frame:
-        # Its own field, and an old or a new basis: nobody else writes it, so both are admitted.
+        # Its own field, and an old or a new basis: it has no other writer, so both are admitted.
         write = (COUNTS, replace(("by", key), self._random.randrange(1_000)))
         return (self._commit(key, write, reads=(self._read(SETTINGS, "dark"),)),)
 
     def _wave(self, key: str) -> Frame:
-        """Each commit reads what the commits before it in the same frame wrote."""
+        """Make a wave: each commit reads the writes of the commits before it in the same frame."""
         first = self._local[key] + 1
         frame = []
         for place in range(self._random.choice((2, 3))):
@@ -280,7 +280,7 @@ class Script:
         return (self._commit(key, write, preconditions=(EntityAbsent(doc),), outgoing=True),)
 
     def _message(self, key: str) -> Frame:
-        """A commit without an operation: only what it sends."""
+        """Make a commit without an operation: it only sends."""
         return (self._commit(key, outgoing=True),)
 
     def _leased(self, key: str) -> Frame:
@@ -324,7 +324,7 @@ class Script:
         return (self._commit(key, (COUNTS, increment(("n",))), preconditions=(precondition,), outgoing=True),)
 
     def _delete(self, key: str) -> Frame:
-        """Deleting what is deleted is refused; what was created is never created again."""
+        """Make a deletion. Deleting a deleted document is refused; a created document is never created again."""
         if not self._created:
             return self._intent(key)
         return (self._commit(key, (self._random.choice(self._created), remove(()))),)

@@ -1,6 +1,6 @@
-"""What must hold of a scheduler's graph between two steps, by definition instead of by bookkeeping.
+"""Conditions on a scheduler's graph between two steps, by definition instead of by bookkeeping.
 
-Everything is derived anew from who reads what and who writes what. Decides nothing and changes nothing.
+Everything is derived anew from the reads and writes of the nodes. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headwater.testing.scheduler.kit import World
 
 
 def check_world(world: World, *, heights: bool = True) -> None:
-    """Every node is what its fields say it is, and the graph is what a full rebuild would make."""
+    """Check that every node agrees with its fields, and that the graph equals a full rebuild."""
     nodes = world.nodes()
     live = demanded(nodes)
     live_refs = Counter(writer for node in live for writer in writers_above(node))
@@ -111,7 +111,7 @@ def unsettled(world: World) -> list[Node]:
 
 
 def left_behind(world: World) -> dict[str, int]:
-    """What a scheduler still holds on to, by component."""
+    """Return the number of objects that a scheduler still holds, by component."""
     held = world.replica.documents.held()
     return {
         **world.scheduler.held(),

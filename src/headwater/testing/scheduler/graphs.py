@@ -1,7 +1,7 @@
-"""Random graphs of computations and effects, and what they ought to show: the same rules, computed anew from the cells.
+"""Random graphs of computations and effects, and their expected values: the same rules, computed anew from the cells.
 
-A `Rule` is what a node does, written once against a `Read` port: the scheduler's node plays it on handles, `Expected`
-on plain values. Owns the rules and the naive answer; whether both agree is for tests to say.
+A `Rule` is the behaviour of a node, written once against a `Read` port: the scheduler's node plays it on handles,
+`Expected` on plain values. Tests compare the two.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from headwater.replica import NOT_HERE
 from headwater.testing.scheduler.kit import Handle, World
 
 Read = Callable[[str, str], Any]
-"""(name, part) -> what is there. The part is "" for all of it, "?" for its keys, or one key."""
+"""(name, part) -> the value there. The part is "" for all of it, "?" for its keys, or one key."""
 
 KEYS = ("a", "b")
 
 
 class Broken(Exception):
-    """What a rule raises on purpose."""
+    """Raised by a rule on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one node does with what it reads."""
+    """The behaviour of one node: a function of its reads."""
 
     kind: str
     reads: tuple[tuple[str, str], ...]
@@ -118,14 +118,14 @@ def random_plan(
 
 
 class Built:
-    """A plan as nodes of a world, with what every run of them saw and made."""
+    """A plan as nodes of a world, with the reads and results of every run."""
 
     def __init__(self, world: World, plan: Plan) -> None:
         self.world = world
         self.plan = plan
         self.handles = {name: world.cell(id=name) for name in [*plan.cells, *plan.nodes]}
         self.parts: dict[tuple[str, str], Handle] = {}
-        self.made: dict[str, Any] = {}  # by effect: what its last run made; an exception if it failed
+        self.made: dict[str, Any] = {}  # by effect: the result of its last run; an exception if it failed
         for name, value in plan.cells.items():
             self.handles[name].set(value)
 
@@ -165,14 +165,14 @@ class Built:
 
 
 class Expected:
-    """What every node of a plan without cycles ought to be, computed from the cells alone."""
+    """The expected value of every node of a plan without cycles, computed from the cells alone."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._known: dict[str, Any] = {}
 
     def of(self, name: str) -> Any:
-        """Its value, or the type of what it raises."""
+        """Return its value, or the type of its exception."""
         if name not in self._known:
             rule = self.plan.nodes.get(name) or self.plan.effects[name]
             try:

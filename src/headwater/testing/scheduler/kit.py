@@ -1,8 +1,8 @@
 """A scheduler in the test's hands: one replica, a virtual clock, a driver that does nothing by itself, and handles.
 
-Owns how tests make cells and nodes, let time pass and look at what ran. `World.tick` is one slice, `settle` everything
-that can be done now, `advance` time with everything that falls due on the way. A `lazy` world fetches nothing until
-`arrive` is called. It decides and checks nothing. When handles change, only this file does.
+Tests make cells and nodes, let time pass and look at runs. `World.tick` is one slice, `settle` everything that can be
+done now, `advance` time with everything that falls due on the way. A `lazy` world fetches nothing until `arrive` is
+called. When handles change, only this file does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SettlesNever(AssertionError):
 
 
 class Wire(Protocol):
-    """What a world needs from the session of its replica."""
+    """The session of a world's replica, as the world needs it."""
 
     def watch(self, docs: Iterable[DocKey]) -> None: ...
 
@@ -57,7 +57,7 @@ class Handle:
         return Handle(self.world, self.document, (*self.path, *steps))
 
     def get(self) -> Any:
-        """What is there, or ABSENT."""
+        """Return the value, or ABSENT."""
         run = self.world.scheduler.current.run
         if run is not None:
             if self._deep.stamp != run.number:
@@ -66,7 +66,7 @@ class Handle:
         return self._seen()
 
     def shape(self) -> Any:
-        """Its keys, its length, or, if it is a leaf, what it is."""
+        """Return its keys, its length, or, if it is a leaf, its value."""
         run = self.world.scheduler.current.run
         if run is not None:
             if self._shape.stamp != run.number:
@@ -78,7 +78,7 @@ class Handle:
         return len(value) if type(value) is tuple else value
 
     def peek(self) -> Any:
-        """What is shown, without being heard."""
+        """Return the shown value, without a subscription."""
         return ABSENT if self.document.value is NOT_HERE else lookup(self.document.value, self.path)
 
     def _seen(self) -> MaybeValue:
@@ -116,7 +116,7 @@ class Handle:
 
 
 class StandInDriver:
-    """What a loop would do, only when it is told."""
+    """Does the work of a loop, only when it is told."""
 
     def __init__(self, clock: VirtualClock, wire: Wire, *, lazy: bool) -> None:
         self.clock = clock
@@ -211,7 +211,7 @@ class World:
         return handle
 
     def absent_cell(self, id: str = "") -> Handle:
-        """A document that is not here: whoever reads it waits for it."""
+        """Make a document that is not loaded: its readers wait for it."""
         return Handle(self, self.document(id, here=False))
 
     def computed(self, fn: Callable[[], object], *, id: str = "", **options: Any) -> Handle:
@@ -246,7 +246,7 @@ class World:
         return self.scheduler.register(spec)
 
     def look(self, handle: Handle, *, id: str = "") -> list[Any]:
-        """Demand a place; what comes back grows by what each run of that effect sees."""
+        """Demand a place; the returned list grows with the value that each run of the effect reads."""
         seen: list[Any] = []
 
         def watch() -> None:
@@ -275,7 +275,7 @@ class World:
         return self.scheduler.tick()
 
     def settle(self, most: int = MOST_TICKS) -> None:
-        """Do everything that can be done now, and confirm what was committed."""
+        """Do everything that can be done now, and confirm the commits."""
         for _ in range(most):
             if not self.scheduler.tick():
                 self.wire.flush()

@@ -1,7 +1,7 @@
-"""Watches a scheduler from outside: every notification of the feed against the naive definition of who it concerns.
+"""Watches a scheduler from outside: every notification of the feed against the naive definition of its concern.
 
-It hears each notification before and after the scheduler does, compares every read of every node with what changed, and
-keeps why each node ought to be invalid. `problems` says where the scheduler thinks otherwise. Changes nothing.
+It hears each notification before and after the scheduler does, compares every read of every node with the change, and
+keeps why each node ought to be invalid. `problems` says where the scheduler differs. Changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Place = tuple[DocKey, Path]
 
 
 def concerns(spot: Spot, change: Changed) -> bool:
-    """Whether whoever looked there would be shown something else now."""
+    """Whether a reader of the spot would get another value now."""
     if spot.document is not change.document:
         return False
     if not change.known_before:
@@ -30,7 +30,7 @@ def concerns(spot: Spot, change: Changed) -> bool:
 
 
 def _is_replaced(node: Node, notification: Notification) -> bool:
-    """Whether another writer changed the result of a clean node, or took away what its last run found in place."""
+    """Whether another writer changed the result of a clean node, or removed one that its last run found in place."""
     if isinstance(notification.source, Node) or notification.kind is Kind.COMMIT or node.error is not None:
         return False
     documents = {change.document for change in notification.changes}

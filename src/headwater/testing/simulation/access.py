@@ -1,7 +1,7 @@
-"""Who may do what in a simulated space, and whether what happened kept to it.
+"""The rights of users in a simulated space, and whether the history kept to them.
 
-Owns a second reading of the access document, written down from what the rules say and not from `engine.access`: what
-a commit that landed needed (`check_landed`), and what somebody may be told (`check_told`). Changes nothing.
+A second reading of the access document, written from the rules and not from `engine.access`: the right that a landed
+commit needed (`check_landed`), and the documents that a user may be told of (`check_told`). Changes nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ ROLES: Final = {"readers": READ, "writers": WRITE, "owners": OWN}
 
 
 def right_in(document: MaybeValue, user: str) -> int:
-    """What an access document says of a user."""
+    """Return the right of a user by an access document."""
     if not isinstance(document, dict):
-        return OWN  # a space that nobody has founded
+        return OWN  # a space without a founder
     return max([right for role, right in ROLES.items() if user in _names(document, role)], default=NONE)
 
 
@@ -33,7 +33,7 @@ def _names(document: MaybeValue, role: str) -> tuple[object, ...]:
 
 
 class Register:
-    """Whose session is whose, and what each of them could do when."""
+    """The owner of each session, and the rights of each user over time."""
 
     __slots__ = ("_least", "_seen", "_trace", "_value", "users")
 
@@ -57,7 +57,7 @@ class Register:
     # ---- the log -----------------------------------------------------------------------------------
 
     def check_landed(self, seq: int, session: str, commit: Commit) -> None:
-        """What is about to be the log's commit at `seq` was allowed just before it."""
+        """Check that the commit that is about to land at `seq` was allowed just before it."""
         written = [operation.doc for operation in commit.operations]
         if ACCESS in written:
             self._seen.append(seq)
@@ -84,7 +84,7 @@ class Register:
     # ---- the wire ----------------------------------------------------------------------------------
 
     def check_told(self, user: str, session: str, message: FromEngine, end: int) -> None:
-        """Nobody is told of a time at which they could not read, or of documents that are not theirs."""
+        """Check that no user is told of a time at which they could not read, or of documents of others."""
         docs: list[DocKey] = []
         match message:
             case Watched(_, seq, documents) | Answer(_, seq, documents):

@@ -1,8 +1,8 @@
-"""What a simulated author did in one go, checked against the one snapshot that it may have seen.
+"""The transactions of a simulated author, checked against the one snapshot that each may have seen.
 
-Owns the journal of each attempt, kept beside the replica's own: what was read was there (C8), what the commit says it
-stood on gives what was read (C3), what it writes is what was written (C7). A layer that stays here, for want of the
-right to write, never stands for itself: whoever looked at it depends on what it was made of (C1). Changes nothing.
+A journal of each attempt is kept beside the replica's own: each read saw the value of the snapshot (C8), the declared
+basis of the commit gives the values read (C3), its patches are the writes (C7). A layer that stays local, for want of
+the right to write, never stands for itself: its readers depend on its inputs (C1). Changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLAIN: Final = ("replace", "add", "remove")
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One transaction that became a commit, or tried to. What its callbacks said is kept here."""
+    """One transaction that became a commit, or tried to, with the calls of its callbacks."""
 
     tag: str
     session: str
@@ -40,15 +40,15 @@ class Attempt:
     rejection: Rejection | None = None
     is_alone: bool = False  # its process died before it heard
     is_undone: bool = False  # the server was given an older state since
-    made_at: int = 0  # the seq of what was confirmed when it was made
+    made_at: int = 0  # the confirmed seq when it was made
     is_local: bool = False  # it stays here
     whole: DocKey | None = None  # it replaced this document
-    is_yielded: bool = False  # it stayed here until somebody wrote in its place
+    is_yielded: bool = False  # it stayed local until another session wrote in its place
     written: list[tuple[DocKey, Patch]] = field(default_factory=list)  # by its author, unless it was derived
 
 
 def whole_commit(local_seq: int, doc: DocKey, value: MaybeValue, derived: bool) -> Commit:
-    """A document that was replaced, as long as nobody knows which patches will say so."""
+    """Return the commit of a replaced document, as long as its patches are not known."""
     patch = remove(()) if value is ABSENT else replace((), value)
     return Commit(local_seq, (Operation(doc, (patch,)),), provenance=Provenance("", "", (), derived))
 
@@ -59,13 +59,13 @@ def stood_on(commit: Commit) -> set[int]:
 
 
 def wrote_plainly(commit: Commit, doc: DocKey, path: Path) -> bool:
-    """Whether what is at a path is what this commit put there, whatever was there before."""
+    """Whether the value at a path is the one that this commit put there, regardless of the value before."""
     patches = [patch for operation in commit.operations if operation.doc == doc for patch in operation.patches]
     return any(patch.kind in PLAIN and starts_with(path, patch.path) for patch in patches)
 
 
 class View:
-    """What is shown at one moment: the log at a seq, and the layers on top of it."""
+    """The shown state at one moment: the log at a seq, and the layers on top of it."""
 
     __slots__ = ("_branch", "_oracle", "_trace", "_who", "basis", "layers")
 
@@ -78,7 +78,7 @@ class View:
         self.layers = tuple(layers)
 
     def of(self, doc: DocKey, *, local: bool = True) -> MaybeValue:
-        """A document. Without what stays here it is what the engine would have, if all the others landed."""
+        """Return a document. Without local layers it is the engine's, if all the others landed."""
         value = self._oracle.value(doc, self.basis, self._branch)
         for layer in self.layers:
             if layer.commit is not None and (local or not layer.is_local):
@@ -102,7 +102,7 @@ class View:
         reads: Sequence[tuple[DocKey, Path, Depth]],
         after: dict[DocKey, MaybeValue],
     ) -> None:
-        """C3: what the commit says it stood on gives what was seen; what it writes, what was written."""
+        """Check C3: the declared basis of the commit gives the values seen, and its patches the values written."""
         broken = self._trace.broken
         attempt.commit, attempt.local_seq = commit, commit.local_seq
         inherited = self._inherited(attempt, commit, reads)
@@ -140,7 +140,7 @@ class View:
             broken("C3", self._who, f"{attempt.tag}: {read} does not name all it stood on")
 
     def _is_covered(self, local_seq: int, read: Read, misfits: set[int]) -> bool:
-        """Whether a later layer says all that the read saw, so that it makes no difference what is under it."""
+        """Whether a later layer wrote all that the read saw, so that the layers under it make no difference."""
         named = numbers(read.layers)
         return any(
             layer.local_seq > local_seq
@@ -152,7 +152,7 @@ class View:
         )
 
     def _named(self, read: Read, layers: dict[int, Commit]) -> MaybeValue:
-        """What the layers that a read names show. One that fits only on others does not land without them."""
+        """Return the value by the layers that a read names. One that fits only on others does not land alone."""
         named = {number for number in numbers(read.layers) if number in layers}
         while True:
             value, lacking = self._oracle.value(read.doc, read.seq, self._branch), set()
@@ -168,7 +168,7 @@ class View:
     def _inherited(
         self, attempt: Attempt, commit: Commit, reads: Sequence[tuple[DocKey, Path, Depth]]
     ) -> dict[Read, MaybeValue]:
-        """C1: the reads of what stays here are reads of whoever looked at it. What they saw then."""
+        """Return the reads of local layers with their values: by C1 they are reads of every reader of the layers."""
         found: dict[Read, MaybeValue] = {}
         for layer in self.layers:
             if not layer.is_local or layer.commit is None:
@@ -177,7 +177,7 @@ class View:
             for doc, path, depth in reads:
                 later = [other for other in self.layers if other.local_seq > layer.local_seq]
                 if any(other.whole == doc for other in later):
-                    continue  # that one stands for what it was made of, and so does what it looked at
+                    continue  # that one stands for its inputs, and so do its reads
                 others = [other for other in self.layers if other is not layer]
                 if same(self._without(doc, others), self.of(doc), Read(doc, path, depth, self.basis)):
                     continue
@@ -235,7 +235,9 @@ class CheckedTransaction:
         self._overlay[doc] = value
 
     def answered(self, attempt: Attempt, found: Layer | Rejection | None) -> None:
-        """What `Replica.commit` says at once: a layer, a refusal with its reason, or that there is nothing to tell."""
+        """Check the immediate answer of `Replica.commit`: a layer, a refusal with its reason, or that there is nothing
+        to tell.
+        """
         broken, transaction = self._trace.broken, self.transaction
         wrote = any(not equal(value, self._view.of(doc)) for doc, value in self._overlay.items())
         tells = wrote or bool(transaction.preconditions or transaction.events or transaction.records)
@@ -285,7 +287,7 @@ class CheckedWhole:
         return value
 
     def made(self, attempt: Attempt, layer: Layer, derived: bool) -> None:
-        """It is shown from now on; what it says to the engine is not known yet."""
+        """Note that it is shown from now on; its message to the engine is not known yet."""
         attempt.local_seq, attempt.whole = layer.local_seq, self.doc
         attempt.commit = whole_commit(layer.local_seq, self.doc, self.value, derived)
 

@@ -1,7 +1,7 @@
-"""What one life of a simulated process says and hears, noted beside its session.
+"""The messages of one life of a simulated process, noted beside its session.
 
-Owns the order of verdicts on a connection (C5), the frames that may be sent again, and what each message means for the
-books, the watches and the tokens. Sends nothing by itself and decides nothing.
+Checks the order of verdicts on a connection (C5), knows the frames that may be sent again, and applies each message to
+the books, the watches and the tokens. Sends nothing by itself.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Conversation:
         self._opening: Open | None = None
         self.answered_open: Open | None = None  # the last whose answer came: its token was used
         self.doubles_share = 0.0  # of the frames are sent twice, which a correct replica never does
-        self.problem: Problem | None = None  # what is being taken in
+        self.problem: Problem | None = None  # being taken in
 
     def begin(self) -> None:
         """Another life."""
@@ -72,11 +72,11 @@ class Conversation:
         self._tokens.connected()
 
     def repeatable(self, books: Books) -> list[Transact]:
-        """Frames that may come again: nobody has said that they will not."""
+        """Return the frames that may come again: the session has not excluded them."""
         return [frame for frame in self._frames if frame.commits[0].local_seq > books.released]
 
     def asks(self, query: Query, books: Books) -> Reply:
-        """What is to be done with the answer to a query, of which there is one."""
+        """Return the callback for the answer to a query, of which there is one."""
         heard: list[object] = []
         self._asked.append(heard)
 
@@ -111,7 +111,7 @@ class Conversation:
                 pass
 
     def hears(self, message: FromEngine, books: Books) -> None:
-        """What a message means, before the session takes it in."""
+        """Apply a message, before the session takes it in."""
         books.arriving = ()
         self.problem = None
         match message:

@@ -45,7 +45,7 @@ WHO = "thief"
 
 
 class Thief:
-    """One attempt: connects, repeats what was heard, and hangs up."""
+    """One attempt: connects, repeats a message that it heard, and hangs up."""
 
     __slots__ = ("_trace",)
 
@@ -67,7 +67,7 @@ class Thief:
             connection.up.send(encode(message))
 
     def pose(self, process: ReplicaProcess, network: Network, server: ServerProcess, user: str) -> None:
-        """Somebody greets as themselves, and brings the token of somebody else as if it was their next."""
+        """Greet as one user, with the token of another as if it was the next one."""
         connection = network.connect(self, server, "msgpack") if server.is_up and user != process.user else None
         if connection is None:
             return
@@ -275,19 +275,19 @@ class FaultInjector:
             thief.steal(process, self._network, self._server, user)
 
     def _ambush(self) -> None:
-        """Lies in wait: the next wave that is accepted in part is judged, nobody hears it, and the server dies."""
+        """Lie in wait: the next wave that is accepted in part is judged, unheard, and the server dies."""
         self._trace.note("fault", "ambush")
         self._server.ambush = True
 
     def _restore(self) -> None:
-        """The disk is copied now, and later the server is given that copy: what landed in between never happened."""
+        """Copy the disk now, and later give the server that copy: commits in between never happened."""
         backup = self._server.backup()
         if backup is None:
             return
 
         def restore() -> None:
             if self._trace.counts["backups restored"]:
-                return  # a copy from before the first time would bring back what that undid
+                return  # a copy from before the first time would bring back undone commits
             self._trace.note("fault", "restore")
             self._trace.counts["backups restored"] += 1
             end = self._server.restore(backup)
@@ -297,7 +297,7 @@ class FaultInjector:
         self._at(self._draws.choice((0, 200_000, 2_000_000)), restore)
 
     def _maintenance(self) -> None:
-        """The server compacts its history or lets go of its caches, which nobody may notice, or writes by itself."""
+        """Have the server compact its history or drop its caches, unnoticed by replicas, or write by itself."""
         kept = self._draws.randrange(12)
         self._trace.note("fault", "maintenance", kept)
 

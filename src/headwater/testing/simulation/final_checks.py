@@ -1,8 +1,8 @@
-"""What must hold when everything has healed: the end of every simulated history.
+"""The checks at the end of every simulated history, when everything has healed.
 
-Owns the last checks: everybody shows what the engine has and waits for nothing, every commit has one fate that both
-sides agree on (C6), nothing is in the log twice (C10), every accepted read saw what was there (C1), the file obeys the
-rules (`verify`), and the past is what folding the log gives (C11).
+Every replica shows the engine's state and waits for nothing, every commit has one fate that both sides agree on (C6),
+nothing is in the log twice (C10), every accepted read saw the value at its seq (C1), the file obeys the rules
+(`verify`), and the past equals the folded log (C11).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_all(server: ServerProcess, processes: Sequence[ReplicaProcess], oracle
         return
     oracle.follow(engine)
     for process in processes:
-        if process.is_shut_out:  # it waits for somebody to let it in, and shows what it had
+        if process.is_shut_out:  # it waits to be let in, and shows its last state
             for attempt in process.books.attempts:
                 attempt.is_alone = attempt.is_alone or not attempt.fired
         else:
@@ -55,7 +55,7 @@ def check_all(server: ServerProcess, processes: Sequence[ReplicaProcess], oracle
 
 
 def _check_settled(process: ReplicaProcess, trace: Trace) -> None:
-    """After healing nobody waits for anything."""
+    """Check that nothing waits after healing."""
     session, who = process.session, process.name
     if session.link is not Link.UP:
         trace.broken("healing", who, f"its session is {session.link.value}")
@@ -75,7 +75,7 @@ def _check_settled(process: ReplicaProcess, trace: Trace) -> None:
 
 
 def _check_shown(process: ReplicaProcess, engine: Engine, oracle: Oracle, trace: Trace) -> None:
-    """Every document that is watched is here, those that links lead to included, and is what the engine has."""
+    """Check that every watched document is here, targets of links included, and equals the engine's."""
     end, branch = len(oracle.log), process.replica.branch
     for root, follow in process.wants.wanted.items():
         for doc in _reachable(root, engine, oracle, process) if follow else [root]:
@@ -117,7 +117,7 @@ def _check_attempts(attempts: Iterable[Attempt], oracle: Oracle, trace: Trace, w
 
 
 def _check_landed(attempt: Attempt, seq: int, oracle: Oracle, trace: Trace, who: str) -> None:
-    """C1: what it saw is what was there just before it. C7: all of it is there."""
+    """Check C1: its reads are the state just before it. C7: all of its writes are there."""
     assert attempt.commit is not None
     if oracle.log[seq - 1].commit.operations != attempt.commit.operations:
         trace.broken("C7", who, f"{attempt.tag} landed at {seq} with other operations")
@@ -153,7 +153,7 @@ def _check_intents(process: ReplicaProcess, oracle: Oracle, trace: Trace) -> Non
     for intent in process.intents:
         seqs = oracle.tags.get(intent.tag, [])
         told = any(attempt.seq and not attempt.is_undone for attempt in intent.attempts)
-        # Whoever may not write stands on what is refused again and again.
+        # A session without the right to write stands on commits that are refused again and again.
         if len(intent.attempts) > MAX_ATTEMPTS and intent.status == "failed" and can_write:
             trace.broken("progress", who, f"{intent.tag} was given up after {len(intent.attempts)} attempts")
         if len(seqs) > 1:
@@ -166,7 +166,7 @@ def _check_intents(process: ReplicaProcess, oracle: Oracle, trace: Trace) -> Non
 
 
 def _check_past(engine: Engine, oracle: Oracle, trace: Trace) -> None:
-    """C11: at some moments of the past, every document is what folding the log gives."""
+    """Check C11: at some moments of the past, every document equals the folded log."""
     last = len(oracle.log)
     for branch in oracle.live():
         for at in {last // 3, 2 * last // 3, max(last - 1, 0)}:

@@ -40,7 +40,7 @@ class Wants:
         self._plain: set[DocKey] = set()  # have arrived by a watch of their own, and are told since
         self._stopped: set[DocKey] = set()  # links from there are not followed any more, however often it is asked for
         self.follow_documents = DEFAULT_LIMITS.follow_documents  # to how many links may lead
-        self.wanted: dict[DocKey, bool] = {}  # watched, and whether with what its links lead to
+        self.wanted: dict[DocKey, bool] = {}  # watched, and whether with the targets of its links
         self.dropped: set[DocKey] = set()  # let go on purpose, so that following links need not bring them back
 
     def begin(self, scopes: tuple[str, ...]) -> None:
@@ -67,7 +67,7 @@ class Wants:
         self._numbers[message.id] = message.selectors
 
     def opens(self, message: Open) -> None:
-        """Whoever is taken up again goes on watching what it was told until now."""
+        """Take in an `Open`: a resumed session goes on watching the same documents."""
         for doc in self._plain:
             numbers = [number for number, selectors in self._numbers.items() if selectors[0].doc == doc]
             if message.watching is not None and max(numbers, default=0) not in message.watching:
@@ -81,10 +81,10 @@ class Wants:
         self._plain.clear()
         self._stopped.clear()
 
-    # ---- what is refused ---------------------------------------------------------------------------
+    # ---- refusals ------------------------------------------------------------------------------------
 
     def narrowed(self, problem: Problem) -> None:
-        """Links lead too far: what is watched is watched on, and no more will follow."""
+        """Links lead too far: present watches go on, and no more will follow."""
         if problem.code == "limit" and problem.id and self.follow_documents < DEFAULT_LIMITS.follow_documents:
             for selector in self._numbers.get(problem.id, ()):
                 if self.wanted.get(selector.doc):
@@ -116,7 +116,7 @@ Work = Callable[[CheckedTransaction], Generator[int, None, None] | None]
 """A transaction's body. A generator may yield microseconds: the transaction stays open meanwhile (C8)."""
 
 WholeWork = Callable[[CheckedWhole], MaybeValue]
-"""What a document is replaced by, made of what is read elsewhere. It has no pauses: nothing happens meanwhile."""
+"""Makes the new value of a document from reads of others. It has no pauses: nothing happens meanwhile."""
 
 Status = Literal["running", "waiting", "sent", "kept", "landed", "failed", "lost"]
 
@@ -151,7 +151,7 @@ class Host(Protocol):
     wants: Wants
 
     def fetch(self, doc: DocKey) -> None:
-        """Ask for a document that somebody waits for."""
+        """Ask for a document that an intent waits for."""
         ...
 
     def flush(self) -> None: ...
@@ -188,7 +188,7 @@ class Intents:
             if intent.status != "waiting" or intent.not_before_us > now:
                 continue
             if intent.missing is not None and not host.replica.is_here(intent.missing):
-                if intent.missing not in host.wants.wanted:  # somebody let it go meanwhile
+                if intent.missing not in host.wants.wanted:  # it was released meanwhile
                     host.fetch(intent.missing)
                 continue
             if intent.conflict is not None and not self._is_ready(intent, intent.conflict):
@@ -226,7 +226,7 @@ class Intents:
             self._host.fetch(missing.doc)
             return
         except PatchError:
-            intent.status = "failed"  # what it wanted to change is not there; nothing was committed
+            intent.status = "failed"  # its target is not there; nothing was committed
             return
         if pause_us is None:
             self._commit(intent, checked)
@@ -247,7 +247,7 @@ class Intents:
         books.replacing = frozenset(checked.transaction.written_docs()) if intent.derived else frozenset()
         found = host.replica.commit(checked.transaction, settled)
         books.replacing = frozenset()
-        books.learn()  # what was not told before it is told by now
+        books.learn()  # earlier layers are known by now
         checked.answered(attempt, found)
         if isinstance(found, Layer):
             self._made(intent, attempt, found, None)
@@ -255,7 +255,7 @@ class Intents:
     def _replace(self, intent: Intent, doc: DocKey) -> None:
         """Replace a document, as a computation does: no transaction, and no commit before the pass is over."""
         host, books = self._host, self._host.books
-        looked = books.query_observations(doc)
+        looked = books.begin_replacement(doc)
         try:
             if not host.replica.is_here(doc):
                 raise NotHere(doc)
@@ -297,7 +297,7 @@ class Intents:
         host.books.made(attempt, layer, intent.derived, whole)
         if attempt.is_local:
             intent.status = "kept"
-        elif intent.derived:  # the pass ends soon; then what is derived leaves, if nobody sent it before
+        elif intent.derived:  # the pass ends soon; then derived commits leave, if they were not sent before
             self._clock.call_at(self._clock.now_us() + self._draws.randrange(PASS_US), host.flush)
 
     def _settled(self, intent: Intent, attempt: Attempt, rejection: Rejection | None) -> None:

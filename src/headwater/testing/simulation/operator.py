@@ -1,7 +1,7 @@
-"""Whoever runs a simulated server: branches are forked, merged and deleted while replicas write to them.
+"""The operator of a simulated server: forks, merges and deletes branches while replicas write to them.
 
-Owns the choice of what is done and when, drawn from the seed. Everything goes through the engine, as a command on an
-owned directory does; some replicas are asked to go on on the new branch. Decides nothing about right or wrong.
+The actions and their times are drawn from the seed. Everything goes through the engine, as a command on an owned
+directory does; some replicas are asked to go on on the new branch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Operator:
         self._made = 0
 
     def schedule(self, forks: int, within_us: int) -> None:
-        """So many branches in the time to come, each with what becomes of it."""
+        """Schedule so many branches in the time to come, each with its end."""
         now = self._clock.now_us()
         for _ in range(forks):
             begin = now + self._draws.randrange(within_us)

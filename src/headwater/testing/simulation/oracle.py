@@ -1,9 +1,9 @@
 """The log of a simulated space, as it was seen to become durable, and every document at every seq, on every branch.
 
-Owns the truth that replicas are compared with: folding the log, nothing else (C11). Follows the engine after each
-of its steps and never forgets, so that compaction, restarts and crashes of the engine change nothing here. Notes
-what a log must not do: shrink, change, or take a commit twice (C5, C7, C10), lose a branch, merge something else than
-what a branch changed.
+Replicas are compared with it: folding the log, nothing else (C11). It follows the engine after each of its steps and
+never forgets, so that compaction, restarts and crashes of the engine change nothing here. It reports a log that
+shrinks, changes, or takes a commit twice (C5, C7, C10), loses a branch, or merges something else than the changes of a
+branch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def links_in(value: MaybeValue) -> Iterator[Link]:
 
 
 class BranchFork(NamedTuple):
-    """A branch: what it shows of its parent, up to which seq."""
+    """A branch: its parent, and the seq up to which it shows the parent."""
 
     parent: str
     fork_seq: int
@@ -92,19 +92,19 @@ class Oracle:
         self._trace = trace
         self.access = Register(self.value, trace)
         self.log: list[Logged] = []
-        self.is_behind = False  # the server died in a step: what it said then is known here when it is up again
-        self.are_branches_moving = False  # somebody forks or deletes in this step
+        self.is_behind = False  # the server died in a step: its messages are known here when it is up again
+        self.are_branches_moving = False  # a fork or a deletion is under way in this step
         self.lines: dict[str, BranchFork] = {}  # every branch that there was, but main
-        self.doomed: set[str] = set()  # somebody tried to delete them
+        self.doomed: set[str] = set()  # a deletion was tried
         self.gone: set[str] = set()  # and these are deleted
         self.seq_of: dict[tuple[str, int], int] = {}
-        self.tags: dict[str, list[int]] = {}  # what the node of a commit says -> the seqs of such commits
+        self.tags: dict[str, list[int]] = {}  # the node of a commit -> the seqs of such commits
         self._merged: dict[str, int] = {}
         self._last_of: dict[str, int] = {}
         self._versions: dict[tuple[str, DocKey], tuple[list[int], list[MaybeValue]]] = {}
 
     def follow(self, engine: Engine) -> None:
-        """Take in what the log has gained."""
+        """Take in the new end of the log."""
         if self.are_branches_moving:
             self.are_branches_moving = False
             self._follow_branches(engine)
@@ -165,7 +165,9 @@ class Oracle:
             values.append(value)
 
     def _check_merge(self, name: str, commit: Commit, seq: int) -> None:
-        """A merge brings what the branch changed since its fork or its last merge: all of it and nothing else."""
+        """Check that a merge brings the changes of the branch since its fork or its last merge: all of them and nothing
+        else.
+        """
         first = name not in self._merged
         since = self._merged.get(name, self.lines[name].fork_seq)
         self._merged[name] = seq - 1
@@ -182,7 +184,7 @@ class Oracle:
             self._check_overwritten(name, commit, seq)
 
     def _check_overwritten(self, name: str, commit: Commit, seq: int) -> None:
-        """What a merge writes, nobody wrote on the parent since the fork. Later merges meet what earlier ones wrote."""
+        """Check that no place written by a merge was written on the parent since the fork, except by earlier merges."""
         for operation in commit.operations:
             then = self.value(operation.doc, self.lines[name].fork_seq, commit.branch)
             now = self.value(operation.doc, seq - 1, commit.branch)
@@ -204,7 +206,7 @@ class Oracle:
         again.doomed = set(again.gone)
         return again
 
-    # ---- what it was -------------------------------------------------------------------------------
+    # ---- history -------------------------------------------------------------------------------------
 
     def _version(self, doc: DocKey, at: int, branch: str) -> tuple[int, MaybeValue]:
         while True:
@@ -234,7 +236,7 @@ class Oracle:
     # ---- the engine --------------------------------------------------------------------------------
 
     def compare(self, engine: Engine) -> None:
-        """After a restart: nothing that was durable is gone, and the end of the log is what it was."""
+        """After a restart: check that nothing durable is gone, and that the end of the log is the same."""
         self.is_behind = False
         last = len(self.log)
         if engine.last_seq < last:
@@ -248,7 +250,7 @@ class Oracle:
         self.follow(engine)
 
     def compare_all(self, engine: Engine) -> None:
-        """At the end: every document that the engine shows is what folding the log gives (C11)."""
+        """At the end: check that every document of the engine equals the folded log (C11)."""
         for branch in self.live():
             for doc in self.docs():
                 shown = engine.read(doc, branch=branch)

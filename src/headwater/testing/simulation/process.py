@@ -76,7 +76,7 @@ class Connector:
         self.on_connected: Callable[[Connection], object] = _nobody
 
     def begin(self) -> None:
-        """Another life: what was begun in the last one is not its own."""
+        """Begin another life: connections of the last one are not its own."""
         self._life += 1
         self._is_waiting = False
         self._failures = 0
@@ -117,7 +117,7 @@ class Connector:
         self.connection = None
 
     def again(self) -> None:
-        """After a lost connection, unless nobody wants one."""
+        """Connect again after a lost connection, unless none is wanted."""
         if not self.is_offline:
             self.soon(min(1_000_000 << self.turned, TURNED_AWAY_US) if self.turned else None)
 
@@ -219,7 +219,7 @@ class ReplicaProcess:
         self._connector.begin()
 
     def calm(self) -> None:
-        """Nothing is over from now on, and what is derived leaves."""
+        """End the expiry of tokens from now on, and send derived commits."""
         self.tokens.calm()
         if not self.tokens.is_endless():
             self.renew()
@@ -287,7 +287,7 @@ class ReplicaProcess:
             elif isinstance(message, Sync):
                 self.books.heard_of(change.doc for change in message.changes if change.doc not in shown)
         except ProtocolError as error:
-            # The engine's storage may fail; then the connection is made again. Anything else is somebody's mistake.
+            # The engine's storage may fail; then the connection is made again. Any other problem is a mistake.
             if not (isinstance(message, Problem) and message.code == "storage"):
                 self._trace.broken("protocol", self.name, f"{error}")
             connection.end_near()
@@ -297,7 +297,7 @@ class ReplicaProcess:
         self.stepped()
 
     def _turned_away(self, problem: Problem, connection: Connection) -> None:
-        """Whoever may not read any more tries again now and then; where a branch is gone, life goes on on main."""
+        """Try again now and then if the user may not read any more; if its branch is gone, go on on main."""
         self._trace.note(self.name, "is turned away", problem)
         if problem.code == "access" and self.tokens.was_over(problem):
             connection.end_near()
@@ -341,7 +341,7 @@ class ReplicaProcess:
     # ---- life and death ----------------------------------------------------------------------------
 
     def undo(self, end: int) -> None:
-        """The server was given an older state, whose log ends there. Nobody tells this process."""
+        """Note that the server was given an older state, whose log ends there. This process is not told."""
         self.books.undo(end, [*self.past_attempts, *self.books.attempts])
         self._undone_to = (end, self._connection)
         self.conversation.answered_open = None  # its token may not have been used there
@@ -367,7 +367,7 @@ class ReplicaProcess:
             self.crash()
 
     def crash(self) -> None:
-        """All memory is gone. What was on the wire lands or not, and nobody will hear."""
+        """Lose all memory. Messages on the wire land or not, unheard."""
         self._trace.note(self.name, "crashes")
         self._network.drop(self)
         self._end_life("lost")
@@ -443,7 +443,7 @@ class ReplicaProcess:
     def replace(
         self, tag: str, doc: DocKey, work: WholeWork, *, derived: bool = True, retries: int = MAX_ATTEMPTS
     ) -> Intent:
-        """Replace a document by what is made of others, as a computation does."""
+        """Replace a document by a value made of others, as a computation does."""
         return self._runner.begin(tag, work, derived=derived, retries=retries, whole=doc)
 
     def flush(self) -> None:
@@ -454,7 +454,7 @@ class ReplicaProcess:
     # ---- after every step --------------------------------------------------------------------------
 
     def stepped(self) -> None:
-        """Something happened here: send what is to be sent, check the books, and run what can run now."""
+        """After each step: send pending messages, check the books, and run the intents that can run now."""
         self._pump()
         self.books.check()
         self._runner.retry()
@@ -474,7 +474,7 @@ class ReplicaProcess:
                 connection.up.send(data)
 
     def repeat(self) -> None:
-        """Send a frame again, though its verdict may be here, as long as nobody said that it will not be sent again."""
+        """Send a frame again, though its verdict may be here, as long as the session has not excluded that."""
         frames = self.conversation.repeatable(self.books)
         if self.session.link is Link.UP and self._connection is not None and frames:
             self.conversation.doubles_share = max(self.conversation.doubles_share, 0.01)

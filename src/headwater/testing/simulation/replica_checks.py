@@ -1,9 +1,9 @@
-"""What must hold for a replica after every step.
+"""The checks of a replica after every step.
 
-Owns the comparison of a replica with the log (`Oracle`): its confirmed state is the log at its seq (C3), what it shows
-is that with its living layers on top (read your writes, C4), its feed tells exactly these differences in order (C9).
-What is derived without the right to write stays here and yields to what others write. Keeps its own books of layers,
-and believes the replica about nothing but its seq. Never changes anything.
+A replica is compared with the log (`Oracle`): its confirmed state is the log at its seq (C3), its shown state is that
+with its living layers on top (read your writes, C4), its feed tells exactly these differences in order (C9). Results
+that are derived without the right to write stay local and yield to writes of others. `Books` has its own list of
+layers, and believes the replica about nothing but its seq. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headwater.testing.simulation.trace import Trace
 
 
 class Books:
-    """The books kept about one replica process: its layers and what its feed has told."""
+    """The books kept about one replica process: its layers and the notifications of its feed."""
 
     __slots__ = (
         "_checked",
@@ -53,14 +53,14 @@ class Books:
     )
 
     def __init__(self, who: str, user: str, session: str, replica: Replica, oracle: Oracle, trace: Trace) -> None:
-        self.keeps_derived = False  # what may not be sent and is derived is derived again, and stays here
+        self.keeps_derived = False  # results that may not be sent are derived again, and stay local
         self._may_write = True  # as far as this session was told
         self._judged: set[int] = set()
         self._kept_reads: set[Read] = set()  # of layers that stay here, or did
         self.released = 0  # no commit to come names a layer up to here
         self._untold: list[tuple[CheckedWhole, Attempt, Layer]] = []  # shown, and not a commit yet
         self.arriving: tuple[DocKey, ...] = ()  # documents in the message that is being taken in
-        self.replacing: frozenset[DocKey] = frozenset()  # these are being replaced by what is derived
+        self.replacing: frozenset[DocKey] = frozenset()  # these are being replaced by derived values
         self.who = who
         self.user = user
         self._scopes = (SPACE_SCOPE, f"user:{user}", f"session:{session}")
@@ -71,7 +71,7 @@ class Books:
         self.attempts: list[Attempt] = []
         self._made: dict[int, Attempt] = {}  # layers that may still be shown
         self._numbered: dict[int, Attempt] = {}  # all that became layers
-        self._shadow: dict[DocKey, MaybeValue] = {}  # what the feed has told
+        self._shadow: dict[DocKey, MaybeValue] = {}  # the state by the feed
         self._gone: set[DocKey] = set()  # told, and not here now: after a gap, or because nothing leads to them
         self._fresh: set[DocKey] = set()  # told in this step
         self._checked: tuple[object, ...] = ()
@@ -85,12 +85,12 @@ class Books:
     def begun(self, transaction: Transaction) -> CheckedTransaction:
         return CheckedTransaction(transaction, self._view(), self.who, self._trace)
 
-    def query_observations(self, doc: DocKey) -> CheckedWhole:
-        """Somebody is about to replace a document."""
+    def begin_replacement(self, doc: DocKey) -> CheckedWhole:
+        """Return the checked snapshot from which an author replaces a document."""
         return CheckedWhole(doc, self.replica, self._view(), self.who, self._trace)
 
     def made(self, attempt: Attempt, layer: Layer, derived: bool, whole: CheckedWhole | None = None) -> None:
-        """A layer is shown from now on. Whether it stays here was decided by what this session was told."""
+        """Note that a layer is shown from now on. Whether it stays local was decided by messages to this session."""
         counts = self._trace.counts
         attempt.made_at = self.replica.confirmed.seq
         attempt.is_local = derived and not self._may_write
@@ -108,7 +108,7 @@ class Books:
             self.learn()
 
     def learn(self) -> None:
-        """What was shown and not told may be a commit by now."""
+        """Note shown layers that may have become commits by now."""
         if self._untold and self._untold[0][2].document is None:
             untold, self._untold = self._untold, []
             for whole, attempt, layer in untold:
@@ -119,7 +119,9 @@ class Books:
                 self._known(attempt)
 
     def _known(self, attempt: Attempt) -> None:
-        """What a layer says is known now. It names nothing that this session said it will not name any more (C4)."""
+        """Check the commit of a layer, known now. It names nothing that this session said it will not name any more
+        (C4).
+        """
         commit = attempt.commit
         if commit is None:
             return
@@ -134,7 +136,7 @@ class Books:
             self._trace.broken("C4", self.who, said)
 
     def settled(self, attempt: Attempt, layer: Layer, rejection: Rejection | None) -> None:
-        """C6: what the replica believes about a commit is so, and it is told once."""
+        """Check C6: the replica's belief about a commit is true, and is reported once."""
         self.learn()
         attempt.fired += 1
         attempt.rejection = rejection
@@ -149,7 +151,7 @@ class Books:
                 self._trace.broken("C6", self.who, f"{attempt.tag} landed at {layer.seq}, the log has it at {landed}")
 
     def _settled_here(self, attempt: Attempt, rejection: Rejection | None) -> None:
-        """What stays here yields to what somebody wrote in its place, and is taken back when it may be sent."""
+        """Check that a local layer yields to a write in its place, and is taken back when it may be sent."""
         if rejection is not None:
             self._trace.counts["layers taken back when the right was given"] += 1
             return
@@ -158,18 +160,18 @@ class Books:
         seq, branch = self.replica.confirmed.seq, self.replica.branch
         docs = [operation.doc for operation in attempt.commit.operations] if attempt.commit is not None else []
         if docs and self.replacing.issuperset(docs):
-            return  # what was derived before is derived again
+            return  # earlier results are derived again
         if not any(doc in self.arriving or self._oracle.written(doc, seq, branch) > attempt.made_at for doc in docs):
             self._trace.broken("access", self.who, f"{attempt.tag} gave way, and nobody wrote {docs}")
 
     def undo(self, end: int, attempts: Iterable[Attempt]) -> None:
-        """The server was given an older state, which ends there: what was told since is not in it, or may be."""
+        """Note that the server was given an older state, which ends there: later messages are not in it, or may be."""
         for attempt in attempts:
             attempt.is_undone |= not 0 < attempt.seq <= end
 
     @property
     def newest(self) -> int:
-        """The last seq that this replica was told of, by what it shows or by a verdict."""
+        """Return the last seq that this replica was told of, by its shown state or by a verdict."""
         return max([self.replica.confirmed.seq, *(layer.seq for layer in self.living())])
 
     def go_on(self, oracle: Oracle) -> None:
@@ -181,13 +183,13 @@ class Books:
         self._may_write = True
 
     def check_nothing_kept(self) -> None:
-        """A session was taken up: what stayed here is taken back, and may be sent."""
+        """Check that a resumed session has no local layers: they are taken back, and may be sent."""
         kept = [layer.local_seq for layer in self.living() if layer.is_local]
         if kept:
             self._trace.broken("access", self.who, f"the layers {kept} still stay here, although they may be sent")
 
     def told(self, verdicts: tuple[Verdict, ...]) -> None:
-        """C6: whoever made a commit hears what the engine said of it; or that it fell with one under it."""
+        """Check C6: the maker of a commit hears the engine's verdict; or that it fell with a layer under it."""
         for verdict in verdicts:
             attempt, is_first = self._numbered.get(verdict.local_seq), verdict.local_seq not in self._judged
             self._judged.add(verdict.local_seq)
@@ -212,7 +214,7 @@ class Books:
                 self._trace.broken("C6", self.who, said)
 
     def _check_reasons(self, attempt: Attempt, rejection: Rejection) -> None:
-        """A refusal has a reason; a conflict names writes that happened, after what was read."""
+        """Check that a refusal has a reason, and that a conflict names writes that happened after its reads."""
         if isinstance(rejection, RuleRefused):
             self._check_rule(attempt, rejection)
         if not isinstance(rejection, Conflict) or self._oracle.is_behind:
@@ -249,7 +251,7 @@ class Books:
     # ---- the feed ----------------------------------------------------------------------------------
 
     def _heard(self, notification: Notification) -> None:
-        """C9: each notification is an exact difference to what was told before."""
+        """Check C9: each notification is an exact difference to the state before."""
         self._fresh.update(change.doc for change in notification.changes)
         for change in notification.changes:
             doc, told = change.doc, change.doc in self._shadow
@@ -283,7 +285,7 @@ class Books:
             self._shadow.pop(doc, None)
 
     def check_answer(self, query: Query, answer: Answer) -> None:
-        """C11: what a query found is what was there, then; and a page leaves nothing out."""
+        """Check C11: the answer to a query is the state at its seq; and a page leaves nothing out."""
         branch, oracle = self.replica.branch, self._oracle
         if oracle.is_behind:
             return
@@ -334,7 +336,7 @@ class Books:
                 broken("C9", self.who, f"{doc} is shown as {value!r}, the feed told {self._shadow.get(doc, ABSENT)!r}")
 
     def shown(self, doc: DocKey, value: MaybeValue) -> MaybeValue:
-        """What must be shown of a document whose confirmed value this is."""
+        """Return the value that must be shown of a document with this confirmed value."""
         for layer in self.living():
             if layer.commit is not None:
                 value = folded(value, layer.commit, doc, lenient=True)
@@ -361,7 +363,7 @@ class Books:
             broken("C6", self.who, f"layer {layer.local_seq} is part of the state at {seq} and still on top of it")
         for read in commit.reads:
             if read in self._kept_reads:
-                continue  # what stays here may have stood on something that fell since
+                continue  # a local layer may have stood on one that fell since
             for under in numbers(read.layers):
                 if under < self._covering(read):
                     continue
@@ -369,7 +371,7 @@ class Books:
                     broken("C4", self.who, f"layer {layer.local_seq} is shown and stands on {under}, which is dead")
 
     def _covering(self, read: Read) -> int:
-        """The last layer whose plain write is all that a read saw: what is under it had no say, as a wave says."""
+        """Return the last layer whose plain write is all that a read saw: the layers under it had no say."""
         for under in reversed(numbers(read.layers)):
             layer = self._made.get(under)
             if layer is not None and layer.commit is not None and wrote_plainly(layer.commit, read.doc, read.path):
@@ -377,7 +379,7 @@ class Books:
         return 0
 
     def _check_kept(self, layer: Attempt, commit: Commit, seq: int, landed: int) -> None:
-        """What stays here never left, and is on top of nothing that somebody else wrote since."""
+        """Check that a local layer never left, and is on top of no later write of another session."""
         oracle, broken, branch = self._oracle, self._trace.broken, self.replica.branch
         if landed:
             broken("access", self.who, f"layer {layer.local_seq} stays here and is in the log at {landed}")

@@ -1,7 +1,7 @@
 """The server of a simulation: an engine and its hub on a disk that fails, in a process that dies and is started again.
 
 `ServerProcess` takes messages in batches, as a server under load does, sends no byte that was made after a power loss,
-and dies of a disk that it cannot reopen. The content of the disk decides what the next process knows.
+and dies of a disk that it cannot reopen. The content of the disk decides the state of the next process.
 
 `WireChecks` reads every message that leaves the server: a verdict agrees with the log and is never taken back (C6,
 C10), a turn that is over stays over (C5), a session has one connection, and no user receives a document that it may
@@ -69,7 +69,7 @@ class WireChecks:
         self._refused = {(session, number) for session, number in self._refused if number <= self._kept(session)}
 
     def restored(self, oracle: Oracle) -> None:
-        """It was given an older state: what it said since did not happen."""
+        """Note that it was given an older state: its messages since then did not happen."""
         self._oracle = oracle
         self._judged.clear()
         self._refused.clear()
@@ -95,7 +95,7 @@ class WireChecks:
             self._check_judged(message)
 
     def _store(self, session: str, verdicts: tuple[Verdict, ...]) -> None:
-        """C6: what was judged with an accepted commit, or before one, is on the disk before anybody is told."""
+        """Note C6: verdicts with an accepted commit, or before one, are on the disk before they are sent."""
         fresh = [verdict for verdict in verdicts if not (isinstance(verdict, Accepted) and verdict.replayed)]
         accepted = [isinstance(verdict, Accepted) for verdict in fresh]
         if any(accepted):
@@ -235,7 +235,7 @@ class ServerProcess:
         return self._store
 
     def start(self) -> None:
-        """Open what is on the disk. A disk that fails now is tried again later, as a supervisor would."""
+        """Open the engine on the disk. A disk that fails now is tried again later, as a supervisor would."""
         if self.engine is not None:
             return
         try:
@@ -256,7 +256,7 @@ class ServerProcess:
         self.oracle.compare(engine)
 
     def backup(self) -> dict[str, bytes] | None:
-        """A copy of what is on the disk, if the disk is well."""
+        """Return a copy of the disk, if the disk is well."""
         return self.disk.image() if self.is_up and not self.disk.is_off else None
 
     def restore(self, backup: dict[str, bytes]) -> int:
@@ -335,7 +335,7 @@ class ServerProcess:
             self._clock.call_at(self._clock.now_us() + self._limits.session_kept_us, self.upkeep)
             self._guarded(lambda hub: hub.lost(reception.peer))
 
-    # What a reception asks of its host. It is never lost through it: `hang_up` is who sees that.
+    # Asked by a reception of its host. It is never lost through it: `hang_up` notices that.
 
     def post(self, peer: Peer, message: FromReplica) -> None:
         self._batch.append((peer, message))
@@ -352,14 +352,14 @@ class ServerProcess:
         self.die("closed")
 
     def _outlived(self, connection: Connection, token: str) -> None:
-        """The time of a token is over, and nobody has brought another."""
+        """End a connection whose token is over and was not renewed."""
         reception = self._receptions.get(connection)
         if reception is not None and self._tokens.get(connection) == token and not reception.peer.is_closed():
             self._say(connection, Problem("access", f"{OVER}. Renew it before that."))
             self.lost(reception.peer)
 
     def _say(self, connection: Connection, message: FromEngine) -> None:
-        # What is made after the power failed never leaves the machine.
+        # Bytes made after the power failed never leave the machine.
         if not self.disk.is_off:
             self._outbox.append((connection, message))
 
@@ -402,12 +402,12 @@ class ServerProcess:
             hub.lost(peer)
 
     def _pass_turns(self) -> None:
-        """Whoever does not use its turn loses it, and what was kept back for it goes on."""
+        """Take a turn from a session that does not use it, and release the commits that it held back."""
         self._is_timed = False
         self._tick_soon()
 
     def upkeep(self) -> None:
-        """What a server does now and then: let go of watches whose time is over."""
+        """Drop watches whose time is over, as a server does now and then."""
         self._guarded(lambda hub: hub.expire())
 
     def maintain(self, work: Callable[[Engine], object]) -> None:
@@ -423,7 +423,7 @@ class ServerProcess:
         self._guarded(worked)
 
     def _guarded(self, work: Callable[[Hub], object]) -> None:
-        """Run a step of the server; what it says leaves afterwards, if there is still a machine to say it."""
+        """Run a step of the server; its messages leave afterwards, if the machine is still on."""
         if self.hub is None or self.engine is None:
             return
         failed = ""
@@ -437,7 +437,7 @@ class ServerProcess:
             self._trace.broken("server", WHO, f"{type(error).__name__} out of the hub: {error}")
             failed = str(error)
         if self.disk.is_off:
-            # What was said before the power failed may have left.
+            # Messages from before the power failed may have left.
             self._deliver(all_of_it=self._draws.random() < 0.5)
             self.crash("the power failed", RETRY_US, self._draws.choice(list(Loss)))
             return
@@ -473,7 +473,7 @@ class ServerProcess:
 
 
 def _abandon(store: Store) -> None:
-    """Close what is left of a store whose disk was taken away."""
+    """Close the rest of a store whose disk was taken away."""
     try:
         store.close()
     except StorageError:

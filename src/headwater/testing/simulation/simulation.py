@@ -102,7 +102,7 @@ class Simulation:
         limits: Limits | None = None,
         weather: Weather | None = None,
     ) -> None:
-        """What is left out is drawn from the seed. `users` are those of the replicas, one for each."""
+        """Arguments that are left out are drawn from the seed. `users` are those of the replicas, one for each."""
         self._stack = ExitStack()
         self._stack.enter_context(harness())
         self.clock = clock = VirtualClock(seed=seed)
@@ -171,7 +171,7 @@ class Simulation:
         self._run(self.clock.now_us() + us, lambda: False)
 
     def _run(self, until_us: int, is_done: Callable[[], bool]) -> bool:
-        """Fire what is due, one moment after the other. False: the time was over first."""
+        """Fire due timers, one moment after the other. False: the time was over first."""
         clock = self.clock
         while not is_done():
             due_us = clock.next_timer_us()
@@ -189,12 +189,12 @@ class Simulation:
     # ---- driving it by hand ------------------------------------------------------------------------
 
     def offline(self, process: ReplicaProcess, *, for_us: int) -> None:
-        """A replica is without a network for a while. It goes on with what it has."""
+        """Take the network from a replica for a while. It goes on with its local state."""
         process.go_offline()
         self.clock.call_at(self.clock.now_us() + for_us, process.go_online)
 
     def crash(self, process: ReplicaProcess | ServerProcess, *, down_us: int = 1_000_000) -> None:
-        """A process dies: a replica forgets everything, the server knows what its disk holds."""
+        """Kill a process: a replica forgets everything, the server knows the content of its disk."""
         if isinstance(process, ServerProcess):
             if process.is_up:
                 process.crash("killed", down_us)
@@ -202,7 +202,7 @@ class Simulation:
             process.crash()
 
     def partition(self, process: ReplicaProcess, *, for_us: int) -> None:
-        """Nothing passes between a replica and the server, and nobody is told."""
+        """Let nothing pass between a replica and the server, unnoticed."""
         self.network.partition(process)
         self.clock.call_at(self.clock.now_us() + for_us, lambda: self.network.mend(process))
 
@@ -241,7 +241,7 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a run of seeds did and found."""
+    """The results of a run of seeds."""
 
     seeds: int
     commits: int
@@ -249,7 +249,7 @@ class Summary:
     restarts: int
     virtual_us: int
     broken: tuple[RuleBroken, ...]
-    counts: Counter[str] = field(default_factory=Counter)  # what was exercised, and how often
+    counts: Counter[str] = field(default_factory=Counter)  # exercised mechanisms, and how often
 
     def __str__(self) -> str:
         hours = self.virtual_us / 3_600_000_000

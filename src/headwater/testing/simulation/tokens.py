@@ -1,8 +1,7 @@
-"""Access tokens of a simulated space: whose they are, and until when.
+"""Access tokens of a simulated space: their users, and their ends.
 
-Owns the tokens that users have, and when a process gets itself the next one: mostly in time, on the connection it has
-(`Session.renew`), sometimes too late. What a token says is written in it; who checks it is the server. Never decides
-what becomes of a connection.
+`TokenHolder` has the tokens of a user, and gets the next one: mostly in time, on the present connection
+(`Session.renew`), sometimes too late. The content of a token is written in it; the server checks it.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class TokenHolder:
             wait_us = int((until_us - now_us) * self._draws.choice((0.3, 0.5, 0.7, 1.2)))
             self._clock.call_at(now_us + max(0, wait_us), unless_renewed)
 
-    # ---- what is said ------------------------------------------------------------------------------
+    # ---- messages ------------------------------------------------------------------------------------
 
     def connected(self) -> None:
         """Another connection, which begins with a greeting."""
@@ -93,7 +92,7 @@ class TokenHolder:
         self._renewed = ""
 
     def says(self, message: Hello | Renew) -> None:
-        """Whoever introduces itself uses the newest token that it has."""
+        """Note the newest token, which the process uses when it introduces itself."""
         self._is_unsaid &= not isinstance(message, Renew)
         if message.token != self.token:
             self._trace.broken("token", self._who, f"it says {message.token!r} and has {self.token!r}")

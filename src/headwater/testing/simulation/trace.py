@@ -1,9 +1,9 @@
-"""What happened in a simulation, and which rules it broke.
+"""The steps of a simulation, and the rules that it broke.
 
-Owns the trace: one entry per step, in order, with virtual time. The same seed gives the same entries, and they are
-made into text only when somebody reads them. Findings are collected, not raised, because they are made inside
-callbacks; whoever drives the simulation raises the first (`check`). Counts what was exercised, so that a mechanism
-that no history reaches is seen (`COVERED`).
+The trace has one entry per step, in order, with virtual time. The same seed gives the same entries, and they are made
+into text only when they are read. Findings are collected, not raised, because they are made inside callbacks; the
+simulation raises the first (`check`). Exercised mechanisms are counted, so that a mechanism that no history reaches is
+seen (`COVERED`).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ COVERED: Final = (
     "sessions over after a restore",
     "sessions that outlived a restore",
 )
-"""What many histories together must have done."""
+"""Mechanisms that many histories together must have exercised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A rule that did not hold: when, for whom, and what was seen."""
+    """A rule that did not hold: the time, the process, and the observation."""
 
     rule: str
     at_us: int
@@ -63,7 +63,7 @@ class RuleBroken(Exception):
 
 
 Entry = tuple[int, str, str, tuple[object, ...]]
-"""When, who, what, and the details: immutable things whose repr is the same in every run."""
+"""Time, process, step, and details: immutable objects whose repr is the same in every run."""
 
 
 class Trace:
@@ -82,7 +82,7 @@ class Trace:
         self.entries.append((self._clock.monotonic_us(), who, what, details))
 
     def broken(self, rule: str, who: str, message: str) -> None:
-        """A rule does not hold. What follows in the history means little; the first finding is the one to read."""
+        """Note that a rule does not hold. Later steps mean little; the first finding is the one to read."""
         self.note(who, "BROKEN", rule, message)
         self.findings.append(Finding(rule=rule, at_us=self._clock.monotonic_us(), who=who, message=message))
 

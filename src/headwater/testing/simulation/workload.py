@@ -172,7 +172,7 @@ def conditional(doc: DocKey, on_origin: bool, process: ReplicaProcess, tag: str)
 
 
 def look(doc: DocKey, other: DocKey) -> Work:
-    """Looks, and writes what is there."""
+    """Read, and write the value read."""
 
     def work(t: CheckedTransaction) -> None:
         n = t.read(doc, ("n",))
@@ -184,7 +184,7 @@ def look(doc: DocKey, other: DocKey) -> Work:
 
 
 def repeat(doc: DocKey, key: str, *, whole: bool) -> Work:
-    """Write what is shown, without a look: it changes nothing here, and something where it lands if others wrote."""
+    """Write the shown value, without a read: it changes nothing here, and something where it lands if others wrote."""
 
     def work(t: CheckedTransaction) -> None:
         shown = t.transaction.peek(doc)
@@ -202,7 +202,7 @@ def repeat(doc: DocKey, key: str, *, whole: bool) -> Work:
 
 
 def spoil(doc: DocKey) -> Work:
-    """Take a list away, or put it back: what others append meanwhile fits here and does not fit there."""
+    """Take a list away, or put it back: appends of others meanwhile fit here and do not fit there."""
 
     def work(t: CheckedTransaction) -> None:
         ensure(t, doc)
@@ -234,7 +234,7 @@ def made_of(seen: CheckedWhole, source: DocKey, target: DocKey, tag: str) -> May
 
 
 def changed_by(seen: CheckedWhole, source: DocKey, target: DocKey, tag: str) -> MaybeValue:
-    """Some of it is changed, by what another document has."""
+    """Change a part of it, by a value of another document."""
     n, before = seen.read(source, ("n",)), seen.read(target)
     if not isinstance(before, dict):
         return made_of(seen, source, target, tag)
@@ -379,7 +379,7 @@ class Author:
         self._process.transact(tag, work(tag), derived=derived, retries=retries)
 
     def _wave(self) -> None:
-        """Computations of one pass: each reads what the one before wrote; one frame carries them."""
+        """Run computations of one pass: each reads the writes of the one before; one frame carries them."""
         docs = [self._doc() for _ in range(self._draws.randint(2, 4))]
         for source, target in pairwise(docs):
             self._transact(lambda tag, s=source, t=target: derive(s, t, tag), derived=True)  # type: ignore[misc]
@@ -403,7 +403,7 @@ class Author:
         self._process.replace(tag, target, lambda seen: work(seen, source, target, tag), derived=derived)
 
     def _access_work(self) -> Callable[[str], Work]:
-        """Let somebody in or out; some of it nobody may do, and who is no owner may do none of it."""
+        """Let a user in or out; some of it is refused to everyone, and all of it to users who are not owners."""
         draws = self._draws
         user, role = draws.choice(self._users), draws.choice(("", "", "readers", "writers"))
         drawn = draws.random()
