@@ -23,29 +23,29 @@ BROKEN_PIPE: Final = 128 + 13  # SIGPIPE: `headwater log ... | head` is not an e
 COMMANDS: Final = {
     "new": (
         "process.project:new",
-        "Make a project: a shared list with a page and tests, to change into what you want.",
+        "Make a project: a shared list with a page and tests, to start from.",
     ),
     "run": ("process.run:run", "Run an application: its pieces, its data and its page."),
     "test": ("process.project:run_tests", "Run tests, with every seed of those that are simulated."),
-    "get": ("data.commands:get", "What a member shows, or what is at an address, now or as it was."),
+    "get": ("data.commands:get", "Print the value of a member, or the value at an address, now or at a seq."),
     "set": ("data.commands:set_value", "Set a cell, or a part of one. The types of the application are checked."),
     "send": (
         "data.commands:send",
-        "Send an event to a handler, and wait until what it did is durable. Prints what it answered.",
+        "Send an event to a handler, wait until its writes are durable, and print its result.",
     ),
     "log": ("data.commands:log", "The commits of a space, oldest first."),
     "why": (
         "data.commands:why",
-        "Why a member is what it is: the commit that wrote it last, what made that one run, and so on.",
+        "Print why a member has its value: the commit that wrote it last, the cause of that commit, and so on.",
     ),
-    "graph": ("data.commands:graph", "What runs in a space: every node, what it reads, and how often it ran."),
+    "graph": ("data.commands:graph", "Print the nodes of a space: the reads of each, and how often it ran."),
     "intents": (
         "data.commands:intents",
-        "Every event that is on its way: what it waits for, to whom it lost, and how the last ones ended.",
+        "Print every event on its way: its wait, its conflict, and the outcomes of the last ones.",
     ),
     "reactions": (
         "data.reactions:reactions",
-        "What reactions wait for, what failed, and what is to be done about it.",
+        "Print the state and failures of reactions, or act on them.",
     ),
     "worker": (
         "process.worker:worker",
@@ -55,10 +55,10 @@ COMMANDS: Final = {
         "data.preview:preview",
         "Before a deploy: which nodes of which pieces would run again with this code, and why.",
     ),
-    "nodes": ("data.nodes:nodes", "What nodes last did, and whether what they read still holds."),
+    "nodes": ("data.nodes:nodes", "Print the last runs of nodes, and whether their reads are still current."),
     "backlog": (
         "data.nodes:backlog",
-        "The pieces whose nodes are not clean: how many, what they took when they last ran, and because of what.",
+        "Print the pieces whose nodes are not clean: how many, the time of their last runs, and the cause.",
     ),
     "spaces": ("data.history:spaces", "The spaces of a data directory."),
     "branch": ("data.history:branch", "List, make, compare, merge and delete branches of a space."),

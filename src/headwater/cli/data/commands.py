@@ -47,9 +47,9 @@ def get(
     token: Token = "",
     json: Json = False,
 ) -> int:
-    """What a member shows, or what is at an address, now or as it was.
+    """Print the value of a member, or the value at an address, now or at a seq.
 
-    Of a directory that nobody serves, without --app, it is what was stored last; otherwise it is brought up to date.
+    Of a directory that no process serves, without --app, it is the stored value; otherwise it is brought up to date.
 
     Example: `headwater get ./data shop ann.total`
 
@@ -111,7 +111,7 @@ def send(
     token: Token = "",
     json: Json = False,
 ) -> int:
-    """Send an event to a handler, and wait until what it did is durable. Prints what it answered.
+    """Send an event to a handler, wait until its writes are durable, and print its result.
 
     A piece that is not there yet is made if its class is named: `Cart:ann.add`. Exits 1 if the handler refuses.
 
@@ -198,10 +198,10 @@ def why(
     token: Token = "",
     json: Json = False,
 ) -> int:
-    """Why a member is what it is: the commit that wrote it last, what made that one run, and so on.
+    """Print why a member has its value: the commit that wrote it last, the cause of that commit, and so on.
 
-    Of a member that is computed, also what is known of its last run, however long ago that was: what made it run, and
-    whether what it read still holds.
+    Of a computed member, also its last run, however long ago that was: the cause of the run, and whether its reads are
+    still current.
 
     Example: `headwater why ./data shop ann.total`
 
@@ -263,7 +263,7 @@ def graph(
     token: Token = "",
     json: Json = False,
 ) -> int:
-    """What runs in a space: every node, what it reads, and how often it ran. Of a directory that nobody serves, its
+    """Print the nodes of a space: the reads of each, and how often it ran. Of a directory that no process serves, its
     pieces.
 
     Example: `headwater graph http://127.0.0.1:8900 team --dot | dot -Tsvg > graph.svg`
@@ -346,7 +346,7 @@ def intents(
     token: Token = "",
     json: Json = False,
 ) -> int:
-    """Every event that is on its way: what it waits for, to whom it lost, and how the last ones ended.
+    """Print every event on its way: its wait, its conflict, and the outcomes of the last ones.
 
     Example: `headwater intents ./data shop`
 
@@ -355,7 +355,7 @@ def intents(
     Parameters
     ----------
     follow
-        Go on until interrupted, and tell what changes.
+        Go on until interrupted, and print changes.
     """
     if "://" not in where and not Path(where).is_dir():
         raise AbsentError(f"{where} is no directory. Name the data directory that a program of yours opened.")

@@ -193,14 +193,14 @@ def diff(
     token: Token = "",
     json: Json = False,
 ) -> int:
-    """What a branch changed since it was made or last merged, and what of it collides with its parent.
+    """Print the changes of a branch since it was made or last merged, and their collisions with its parent.
 
     Example: `headwater branch diff ./data shop try-discounts --limit 20`
 
     Parameters
     ----------
     after
-        Begin after this place: what the page before said under `more`, or as its `next`.
+        Begin after this place, which the page before printed under `more`, or as its `next`.
     limit
         At most this many documents. Of a document with very many changes, only --json lists all.
     """
@@ -247,7 +247,7 @@ def merge(
 def delete(
     where: Where, space: SpaceName, name: str, /, *, user: User = "", token: Token = "", json: Json = False
 ) -> int:
-    """Delete a branch and what it stored. Its commits stay in the log, its name stays taken.
+    """Delete a branch and its documents. Its commits stay in the log, its name stays taken.
 
     Example: `headwater branch delete ./data shop try-discounts`
     """

@@ -35,7 +35,7 @@ def nodes(
     token: Token = "",
     json: Json = False,
 ) -> int:
-    """What nodes last did, and whether what they read still holds: clean, dirty, failed or unknown.
+    """Print the last runs of nodes, and whether their reads are still current: clean, dirty, failed or unknown.
 
     Nothing runs. For owners of the space: addresses reveal how a program is made.
 
@@ -48,7 +48,7 @@ def nodes(
     piece
         Only nodes of this piece, with those of its children.
     generation
-        Only what this version of the class did: the number that rises when a class does something else.
+        Only nodes of this version of the class: the number that rises when a class does something else.
     member
         Only nodes of this member. The rows of an `each` are called `MEMBER row`.
     child
@@ -56,7 +56,7 @@ def nodes(
     reads
         Only nodes that read this document, an address like space:ann:lines.
     after
-        Begin after this place: what the page before said under `more`.
+        Begin after this place, which the page before printed under `more`.
     limit
         At most this many nodes.
     branch
@@ -104,7 +104,7 @@ def backlog(
     token: Token = "",
     json: Json = False,
 ) -> int:
-    """The pieces whose nodes are not clean: how many, what they took when they last ran, and because of what.
+    """Print the pieces whose nodes are not clean: how many, the time of their last runs, and the cause.
 
     Nothing runs. For owners of the space.
 
@@ -113,7 +113,7 @@ def backlog(
     Parameters
     ----------
     after
-        Begin after this piece: what the page before said under `more`.
+        Begin after this piece, which the page before printed under `more`.
     limit
         Look through at most this many pieces.
     branch

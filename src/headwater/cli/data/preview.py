@@ -50,8 +50,8 @@ def preview(
     """Before a deploy: which nodes of which pieces would run again with this code, and why.
 
     Nothing runs and nothing is written. A directory that a process serves is asked through that process, so that the
-    old version may go on meanwhile. How long it would take is what the nodes took when they last ran. Nodes that read
-    what is made anew run only if that comes out differently; they are counted apart. Nodes that nothing is known of,
+    old version may go on meanwhile. The estimated time is the time of the nodes' last runs. Nodes that read
+    results of these run only if a result changes; they are counted apart. Nodes without stored observations,
     such as effects of a program that shares its data with others, run at every start and are not counted.
 
     Exits 0; with --check 1 if anything would run again, and 2 if the application or the data cannot be read.

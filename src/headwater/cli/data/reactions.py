@@ -47,10 +47,10 @@ def reactions(
     token: Token = "",
     json: Json = False,
 ) -> int:
-    """What reactions wait for, what failed, and what is to be done about it.
+    """Print the state and failures of reactions, or act on them.
 
     `list` shows all of a space, `targets` one per key, `failures` the attempts that are kept and the records that were
-    passed over, `groups` what failed alike. `unblock` goes on at the record that blocked a target, `skip` without it;
+    passed over, `groups` equal failures. `unblock` goes on at the record that blocked a target, `skip` without it;
     `replay` tries records again that were parked or skipped; `reset` delivers everything again; `pause`, `resume` and
     `retire` are about the whole reaction.
 
@@ -70,7 +70,7 @@ def reactions(
         With `replay`: one record, as `failures` names it: 17.0. With `skip`: only if the target is at this one. With
         `failures`: go on after this one.
     fingerprint
-        With `unblock`, `skip`, `replay` and `reset`: only what failed alike.
+        With `unblock`, `skip`, `replay` and `reset`: only equal failures.
     state
         With `targets`: only those in this state.
     after

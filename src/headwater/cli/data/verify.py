@@ -53,11 +53,11 @@ def verify(file: str, /, *, resume: str = "", user: User = "", token: Token = ""
     """Replay the history of a space and check it against the rules of admission.
 
     Exits 0 if everything holds, 1 at the first violation, 2 if the file cannot be read as a space.
-    If a process serves its directory, that makes a copy first, and the copy is verified. If one owns it and serves it
-    to nobody, stop that one.
+    If a process serves its directory, that makes a copy first, and the copy is verified. If a process owns it
+    and does not serve it, stop that process.
 
-    With --resume, run instead every node that a start of this application would leave alone, on a copy of what is
-    stored, and say which of them would have written something else. Nothing that they write is kept, and no effect is
+    With --resume, run instead every node that a start of this application would leave alone, on a copy of the
+    data, and say which of them would have written something else. Nothing that they write is kept, and no effect is
     run. Exits 1 if there is such a node.
 
     Example: `headwater verify ./data/shop.space`

@@ -35,7 +35,7 @@ FILES: Final = {
 
 
 def new(name: str, /, *, json: Json = False) -> int:
-    """Make a project: a shared list with a page and tests, to change into what you want.
+    """Make a project: a shared list with a page and tests, to start from.
 
     Example: `headwater new groceries`
 
@@ -94,7 +94,7 @@ def run_tests(
     paths
         Files or folders with tests. Without any: those of this folder.
     seeds
-        How many seeds each simulated test runs, instead of what it says.
+        How many seeds each simulated test runs, instead of its own number.
     seed
         Only this seed.
     match

@@ -49,8 +49,8 @@ def run(
     """Run an application: its pieces, its data and its page.
 
     APP is the file of the application, `shop.py`, or one class of it, `shop.py:Cart`. If it has `async def start(rt)`,
-    that is called with the runtime and opens what is to run, and `async def work(rt)` is run beside it; otherwise its
-    `async def main()` is run beside the server, on the same data. A folder `page` beside it is what a browser is given.
+    that is called with the runtime and opens pieces, and `async def work(rt)` is run beside it; otherwise its
+    `async def main()` is run beside the server, on the same data. A folder `page` beside it has the files for browsers.
     It runs until it is interrupted.
 
     Example: `headwater run examples/board/app.py --insecure-local --reload`
@@ -64,7 +64,7 @@ def run(
     port
         The port to listen on; 0 takes a free one.
     insecure_local
-        Without keys: everybody on this machine is whoever they say they are.
+        Without keys: every client on this machine is believed which user it is.
     owner
         With keys: the user who owns the spaces that the application makes, and says who else may use them. The
         application refuses to write to a space of others that this user may not write to.
@@ -72,8 +72,8 @@ def run(
         With keys: every user with a token may make a space by being the first to write to it, and owns it. Without
         this only OWNER may.
     reload
-        Look at the application's files, and take in what changes: state stays, and only what does something else now
-        runs again. What changes the shape of a class is a new start on the same data.
+        Apply changes of the application's files: state stays, and only members that do something else now
+        run again. A change of the shape of a class is a new start on the same data.
     """
     with server_extra():
         import uvloop  # noqa: PLC0415 (an extra)
