@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headwater.engine.directory import Directory
     from headwater.engine.engine import Engine
     from headwater.engine.limits import DEFAULT_LIMITS, Limits
-    from headwater.engine.log.history import Document, Logged, every
+    from headwater.engine.log.history import HistoricDocument, Logged, every
     from headwater.engine.sync.error_codes import problem_code
     from headwater.engine.sync.host import Host, InlineHost, ThreadHost
     from headwater.engine.sync.hub import Hub
@@ -28,8 +28,8 @@ __all__ = [
     "DEFAULT_LIMITS",
     "BranchDiff",
     "Directory",
-    "Document",
     "Engine",
+    "HistoricDocument",
     "Host",
     "Hub",
     "InlineHost",
@@ -56,7 +56,7 @@ __getattr__ = load_on_use(
         "BranchDiff": "headwater.engine.admission.merge",
         "Peer": "headwater.engine.sync.peer",
         "PeerState": "headwater.engine.sync.peer",
-        "Document": "headwater.engine.log.history",
+        "HistoricDocument": "headwater.engine.log.history",
         "Logged": "headwater.engine.log.history",
         "Outcome": "headwater.engine.commit_group",
         "problem_code": "headwater.engine.sync.error_codes",

@@ -17,12 +17,12 @@ from headwater.data.patch import Touch, replace
 from headwater.data.value import MAX_INT
 from headwater.engine.admission.access import ACCESS, Access, founding
 from headwater.engine.admission.admission import Admission, Planned
-from headwater.engine.delivery.outbox import Outbox
+from headwater.engine.delivery.outbox import CommitOutbox
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch, Branches
 from headwater.engine.log.heads import Heads
 from headwater.engine.log.log import Log
-from headwater.engine.log.sessions import FOUNDER, MERGES, AcceptedCommit, Session, Sessions
+from headwater.engine.log.sessions import FOUNDER, MERGES, AcceptedCommit, Sessions, StoredSession
 from headwater.engine.log.snapshots import Snapshots
 from headwater.engine.observations.reader_index import ReaderIndex
 from headwater.engine.observations.writer import ObservationWriter, ReplacedPieces
@@ -165,7 +165,7 @@ class CommitGroup:
         sessions: Sessions,
         admission: Admission,
         snapshots: Snapshots,
-        outbox: Outbox,
+        outbox: CommitOutbox,
         observations: ObservationWriter,
         readers: ReaderIndex,
         access: Access | None,
@@ -191,7 +191,7 @@ class CommitGroup:
         self._at_us = 0
 
     def judge_frame(
-        self, session: Session, frame: Frame, *, alone: bool = False, observed: tuple[Observation, ...] = ()
+        self, session: StoredSession, frame: Frame, *, alone: bool = False, observed: tuple[Observation, ...] = ()
     ) -> Outcome:
         """Judge one frame. A frame outside the protocol changes nothing and has no verdicts.
 
@@ -272,7 +272,7 @@ class CommitGroup:
 
     # ---- replay ----------------------------------------------------------------------------------
 
-    def _replays(self, session: Session, frame: Frame) -> list[Verdict]:
+    def _replays(self, session: StoredSession, frame: Frame) -> list[Verdict]:
         """C10: return the known verdicts of commits that already have one, before anything else is checked."""
         if len(frame) == 1 and session.last < frame[0].local_seq <= MAX_INT:
             check_commit(frame[0], self._log.next_seq - 1, self._limits)
@@ -287,7 +287,7 @@ class CommitGroup:
             check_commit(commit, self._log.next_seq - 1, self._limits)
         return known
 
-    def _known_verdict(self, session: Session, commit: Commit) -> Verdict:
+    def _known_verdict(self, session: StoredSession, commit: Commit) -> Verdict:
         logged = self._sessions.logged(session, commit.local_seq)
         if logged is not None:
             seq = logged.seq
@@ -310,7 +310,7 @@ class CommitGroup:
         # Without a remembered reason the answer is still no: its turn is over (C5).
         return Rejected(commit.local_seq, session.refused.get(commit.local_seq, Conflict()))
 
-    def _check_frame(self, session: Session, frame: Frame) -> None:
+    def _check_frame(self, session: StoredSession, frame: Frame) -> None:
         if not frame:
             raise ProtocolError("a frame holds at least one commit")
         if len(frame) > self._limits.frame_commits:
@@ -332,7 +332,7 @@ class CommitGroup:
     # ---- judging and accepting -------------------------------------------------------------------
 
     def _judge_commits(
-        self, session: Session, frame: Frame, encodings: list[bytes], observed: tuple[Observation, ...]
+        self, session: StoredSession, frame: Frame, encodings: list[bytes], observed: tuple[Observation, ...]
     ) -> list[Verdict]:
         branch = self._branches.find(frame[0].branch)
         if branch is None:
@@ -369,7 +369,9 @@ class CommitGroup:
         # fault group.wave_judged_backwards: return verdicts[::-1]
         return verdicts
 
-    def observe(self, session: Session, branch: Branch, observed: tuple[Observation, ...]) -> dict[int, Observation]:
+    def observe(
+        self, session: StoredSession, branch: Branch, observed: tuple[Observation, ...]
+    ) -> dict[int, Observation]:
         """Keep current observations of runs that changed nothing. Return those of commits, by `local_seq`."""
         runs: dict[int, Observation] = {}
         may_write = self._access is None or self._access.may_write(session.principal)
@@ -380,18 +382,20 @@ class CommitGroup:
                 self._observed.record_unchanged(session, branch, run)
         return runs
 
-    def observe_without_commits(self, session: Session, branch_name: str, observed: tuple[Observation, ...]) -> Outcome:
+    def observe_without_commits(
+        self, session: StoredSession, branch_name: str, observed: tuple[Observation, ...]
+    ) -> Outcome:
         """The same without a frame: nothing is judged, so that there is no verdict."""
         branch = self._branches.find(branch_name)
         if branch is not None:
             self.observe(session, branch, observed)
         return ()
 
-    def _refused(self, session: Session, commit: Commit, rejection: Rejection) -> Rejected:
+    def _refused(self, session: StoredSession, commit: Commit, rejection: Rejection) -> Rejected:
         self._sessions.refuse(session, commit.local_seq, rejection)
         return Rejected(commit.local_seq, rejection)
 
-    def _refusal(self, session: Session, commit: Commit, encoded: bytes) -> RuleRefused | None:
+    def _refusal(self, session: StoredSession, commit: Commit, encoded: bytes) -> RuleRefused | None:
         """Return the reason of a rejection that no retry can change: its size, a taken event id, a missing right."""
         if self._access is not None:
             refused = self._access.refusal(session, commit)
@@ -422,7 +426,7 @@ class CommitGroup:
         return None
 
     def _apply(
-        self, session: Session, branch: Branch, commit: Commit, seq: int, plan: list[Planned], sizes: list[int]
+        self, session: StoredSession, branch: Branch, commit: Commit, seq: int, plan: list[Planned], sizes: list[int]
     ) -> None:
         """C7: past this point nothing can say no; a failing store fails the whole group."""
         # C7: all checks came before; from here on all is written or, with its transaction, nothing.

@@ -21,8 +21,8 @@ from headwater.engine.delivery.outbox import EventPage, EventPlace
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.log.branches import Branch
 from headwater.engine.log.heads import Head
-from headwater.engine.log.history import Document, Logged, Page
-from headwater.engine.log.sessions import Session, merge_session
+from headwater.engine.log.history import HistoricDocument, Logged, Page
+from headwater.engine.log.sessions import StoredSession, merge_session
 from headwater.engine.store.port import LeaseRow, Store
 from headwater.engine.wiring import Wiring
 from headwater.errors import HeadwaterError, ProtocolError, StorageError
@@ -72,14 +72,14 @@ class Engine:
 
     # ---- writing ---------------------------------------------------------------------------------
 
-    def open_session(self, key: str, principal: str = "") -> Session:
+    def open_session(self, key: str, principal: str = "") -> StoredSession:
         """Make the session, or take it up again with everything it is still owed."""
         with self._transaction():
             session = self._wiring.sessions.open(key, principal, self._clock.now_us())
             self._wiring.sessions.evict()
             return session
 
-    def resume_session(self, key: str, principal: str, resume: str, following: str) -> Session:
+    def resume_session(self, key: str, principal: str, resume: str, following: str) -> StoredSession:
         """Open a session for a connection, which must hold its token if it has one, and names the next."""
         with self._transaction():
             session = self._wiring.sessions.open(key, principal, self._clock.now_us())
@@ -99,7 +99,7 @@ class Engine:
         """Hear an acknowledgement; it is stored with some later accepted frame."""
         self._wiring.sessions.note_acknowledged(self.session(key), local_seq)
 
-    def _commit_own(self, session: Session, commit: Commit) -> tuple[Verdict, ...]:
+    def _commit_own(self, session: StoredSession, commit: Commit) -> tuple[Verdict, ...]:
         """A commit of the engine's own, inside the open transaction."""
         self._wiring.commit_group.begin()
         outcome = self._wiring.commit_group.judge_frame(session, (commit,))
@@ -183,7 +183,7 @@ class Engine:
         """True if a client may have seen this log end so. False: it saw another log, before a backup was restored."""
         return self._read(lambda: self._wiring.log.may_have_ended_at(seq, chain))
 
-    def read(self, doc: DocKey, *, branch: str = MAIN, at: int | None = None) -> Document:
+    def read(self, doc: DocKey, *, branch: str = MAIN, at: int | None = None) -> HistoricDocument:
         """A document now, or as it was at a seq. Its value is shared with the engine: look, do not change."""
         check_scope(doc.scope)
         check_id(doc.id)
@@ -203,7 +203,7 @@ class Engine:
         after: str = "",
         limit: int | None = None,
         most_bytes: int | None = None,
-    ) -> Page[Document]:
+    ) -> Page[HistoricDocument]:
         """The present documents of a scope, by id; a page holds one of them, or more of up to `most_bytes`."""
         return self._read(lambda: self._wiring.history.documents(scope, branch, after, limit, most_bytes))
 
@@ -211,7 +211,7 @@ class Engine:
         """The accepted commits after a seq, oldest first, of one branch or of all."""
         return self._read(lambda: self._wiring.history.changes(since, branch, limit))
 
-    def session(self, key: str) -> Session:
+    def session(self, key: str) -> StoredSession:
         """A session that was opened before."""
         return self._read(lambda: self._wiring.sessions.get(key))
 
@@ -241,7 +241,7 @@ class Engine:
         """How a user gets a right that is missing here."""
         return "" if self._wiring.access is None else self._wiring.access.advice
 
-    def is_current(self, session: Session, reads: tuple[Read, ...], *, branch: str = MAIN) -> bool:
+    def is_current(self, session: StoredSession, reads: tuple[Read, ...], *, branch: str = MAIN) -> bool:
         """Whether these reads would be admitted now: the one definition of "nothing I read has changed"."""
         wiring = self._wiring
         current = self._read(lambda: wiring.admission.conflict(session, wiring.branches.get(branch), reads) is None)

@@ -10,7 +10,7 @@ from headwater.engine.admission.preconditions import Preconditions
 from headwater.engine.commit_group import CommitGroup
 from headwater.engine.delivery.facade import DeliveryFacade
 from headwater.engine.delivery.leases import Leases
-from headwater.engine.delivery.outbox import Outbox
+from headwater.engine.delivery.outbox import CommitOutbox
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branches
 from headwater.engine.log.compaction import Compaction
@@ -60,7 +60,7 @@ class Wiring:
         self.admission = admission = Admission(log, heads, sessions, preconditions, limits)
         snapshots = Snapshots(store, heads, limits)
         self.access = access = None if founders is None else Access(heads, branches, founders)
-        self.outbox = outbox = Outbox(store, log, delivery, limits)
+        self.outbox = outbox = CommitOutbox(store, log, delivery, limits)
         self.readers = readers = ReaderIndex(store)
         self.observation_writer = ObservationWriter(store, log, heads, admission, readers, limits, is_on=observes)
         self.observation_queries = ObservationQueries(store, log, heads, admission, limits, is_on=observes)

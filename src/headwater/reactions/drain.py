@@ -35,8 +35,8 @@ from headwater.reactions.port import (
     ASK_BACKOFF,
     DEFAULT_DRAIN_LIMITS,
     DEFAULT_LANE,
+    Deliverable,
     DrainLimits,
-    Reaction,
     TargetSource,
     declaration,
 )
@@ -126,7 +126,7 @@ class Drain:
     def __init__(
         self,
         source: TargetSource,
-        reactions: Iterable[Reaction],
+        reactions: Iterable[Deliverable],
         *,
         clock: Clock,
         worker: str,
@@ -164,7 +164,7 @@ class Drain:
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
 
-    def _assign_lane(self, reaction: Reaction) -> None:
+    def _assign_lane(self, reaction: Deliverable) -> None:
         name = reaction.lane or DEFAULT_LANE
         lane = self._lanes.get(name)
         if lane is None:
@@ -183,7 +183,7 @@ class Drain:
             await subscribe(self._source, each)
         self.notify()
 
-    def serve(self, reaction: Reaction) -> None:
+    def serve(self, reaction: Deliverable) -> None:
         """Claim for one more reaction, whose subscription exists. A reaction of the same name is replaced."""
         is_new = reaction.name not in self._reactions
         self._reactions[reaction.name] = reaction
@@ -418,7 +418,7 @@ class Drain:
         self._on_trace(Unheard(reaction=hold.reaction, key=hold.key, error=why))
 
 
-async def subscribe(source: TargetSource, each: Reaction) -> None:
+async def subscribe(source: TargetSource, each: Deliverable) -> None:
     """Subscribe a reaction to its topic. Raises HeadwaterError if the space does not answer, or refuses."""
     answer = await source.ask(Subscribe(0, *astuple(declaration(each))))
     assert isinstance(answer, Subscribed)

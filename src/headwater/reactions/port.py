@@ -52,7 +52,7 @@ class Batch:
     is_last: bool  # no other batch of the same grant follows
 
 
-class Reaction(Protocol):
+class Deliverable(Protocol):
     """A reaction as the drain calls it."""
 
     @property
@@ -90,7 +90,7 @@ class Reaction(Protocol):
         """Commit the result together with the position. Raises LeaseLostError if another worker has the target."""
 
 
-def declaration(each: Reaction) -> Declared:
+def declaration(each: Deliverable) -> Declared:
     """Return the declaration of a reaction, for a space that may not know it."""
     return Declared(each.name, each.topic, each.since, each.lane or DEFAULT_LANE, each.priority)
 

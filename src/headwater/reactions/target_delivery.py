@@ -26,9 +26,9 @@ from headwater.reactions.port import (
     ASK_BACKOFF,
     DEFAULT_DRAIN_LIMITS,
     Batch,
+    Deliverable,
     DrainLimits,
     LeaseLostError,
-    Reaction,
     StillRunsError,
     TargetSource,
     is_refusal,
@@ -167,7 +167,7 @@ class TargetDelivery:
 
     def __init__(
         self,
-        reaction: Reaction,
+        reaction: Deliverable,
         grant: Grant,
         reporter: OutcomeReporter,
         clock: Clock,

@@ -51,7 +51,7 @@ class Failure:
         return self.error
 
 
-class Driver(Protocol):
+class RuntimePort(Protocol):
     """What the scheduler needs from whoever owns the loop."""
 
     def request_tick(self) -> None:
@@ -76,7 +76,7 @@ class Driver(Protocol):
 class Scheduler:
     """Everything of one runtime that is scheduled."""
 
-    def __init__(self, clock: Clock, driver: Driver, limits: SchedulerLimits | None = None) -> None:
+    def __init__(self, clock: Clock, driver: RuntimePort, limits: SchedulerLimits | None = None) -> None:
         self.limits = limits or SchedulerLimits()
         self.current = Current()
         self._driver = driver

@@ -7,7 +7,7 @@ import pytest
 from headwater.data.address import DocKey, Link
 from headwater.data.patch import increment, replace
 from headwater.engine.engine import Engine
-from headwater.engine.log.history import Document
+from headwater.engine.log.history import HistoricDocument
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import Selector, Watch
 from tests.unit.replica.kit import World, doc
@@ -21,7 +21,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[DocKey]:
     seen: list[DocKey] = []
     read = Engine.read
 
-    def counted(self: Engine, doc: DocKey, *, branch: str = "main", at: int | None = None) -> Document:
+    def counted(self: Engine, doc: DocKey, *, branch: str = "main", at: int | None = None) -> HistoricDocument:
         seen.append(doc)
         return read(self, doc, branch=branch, at=at)
 

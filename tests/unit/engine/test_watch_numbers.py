@@ -9,7 +9,7 @@ import pytest
 from headwater.data.address import DocKey, Link
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.log.history import Document
+from headwater.engine.log.history import HistoricDocument
 from headwater.engine.sync.peer import Peer
 from headwater.engine.sync.watch_table import WatchTable
 from headwater.errors import CorruptionError
@@ -121,7 +121,7 @@ class TestCatchingUp:
         seen: list[DocKey] = []
         read = Engine.read
 
-        def counted(self: Engine, key: DocKey, **options: Any) -> Document:
+        def counted(self: Engine, key: DocKey, **options: Any) -> HistoricDocument:
             seen.append(key)
             return read(self, key, **options)
 

@@ -15,7 +15,7 @@ from headwater.data.patch import PatchError, apply
 from headwater.data.value import ABSENT, MaybeValue, Value
 from headwater.engine.log.branches import Branches
 from headwater.engine.log.heads import Heads
-from headwater.engine.log.sessions import FOUNDER, MERGES, Session
+from headwater.engine.log.sessions import FOUNDER, MERGES, StoredSession
 from headwater.protocol.commit import MAIN, Commit, EntityAbsent
 from headwater.protocol.verdict import RuleRefused
 
@@ -107,7 +107,7 @@ class Access:
         """True if a user may write shared documents."""
         return self.right_of(principal) >= Right.WRITE
 
-    def refusal(self, session: Session, commit: Commit) -> RuleRefused | None:
+    def refusal(self, session: StoredSession, commit: Commit) -> RuleRefused | None:
         """Why this session may not make this commit, or None."""
         principal = session.principal
         # fault access.branches_unchecked: if not principal or commit.branch != MAIN:
@@ -130,7 +130,7 @@ class Access:
             return self._refused_change(principal, right, commit)
         return None
 
-    def _refused_to_process(self, session: Session, commit: Commit) -> RuleRefused | None:
+    def _refused_to_process(self, session: StoredSession, commit: Commit) -> RuleRefused | None:
         """Keep an application that runs for one user from writing its data to a space that another user made.
 
         An owner of that space changes the access document by a command, which this process writes for that owner.

@@ -21,7 +21,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch
 from headwater.engine.log.heads import Head, Heads
 from headwater.engine.log.log import Log
-from headwater.engine.log.sessions import Session, Sessions
+from headwater.engine.log.sessions import Sessions, StoredSession
 from headwater.engine.log.write_index import NO_SESSION_ID
 from headwater.errors import InvalidValueError
 from headwater.protocol.commit import Commit, Read
@@ -45,7 +45,9 @@ class Admission:
         self._preconditions = preconditions
         self._limits = limits
 
-    def judge(self, session: Session, branch: Branch, commit: Commit, sizes: list[int]) -> Rejection | list[Planned]:
+    def judge(
+        self, session: StoredSession, branch: Branch, commit: Commit, sizes: list[int]
+    ) -> Rejection | list[Planned]:
         """Return the reason to reject the commit, whose operations are charged `sizes`, or the plan of its changes."""
         # fault admission.preconditions_ignored: if False:
         if commit.preconditions:
@@ -65,7 +67,7 @@ class Admission:
 
     # ---- reads -----------------------------------------------------------------------------------
 
-    def conflict(self, session: Session, branch: Branch, reads: tuple[Read, ...]) -> Conflict | None:
+    def conflict(self, session: StoredSession, branch: Branch, reads: tuple[Read, ...]) -> Conflict | None:
         """C1: every read saw exactly the accepted overlapping writes before this commit. All that did not."""
         # C1: every read saw exactly the accepted overlapping writes before this commit, or it is named here.
         # fault+ admission.reads_not_compared: return None
@@ -97,7 +99,7 @@ class Admission:
             return Conflict(tuple(collisions), tuple(sorted(dead)), expired)
         return None
 
-    def _dead_layers(self, session: Session, branch: Branch, layers: tuple[tuple[int, int], ...]) -> list[int]:
+    def _dead_layers(self, session: StoredSession, branch: Branch, layers: tuple[tuple[int, int], ...]) -> list[int]:
         """C4: a commit over a layer that was not accepted, or is not shown by its branch, is rejected with it."""
         # C4: a commit that depends on a rejected commit is rejected.
         dead = []
@@ -128,7 +130,7 @@ class Admission:
             latest = max(latest, self._latest(branch.parent, inherited, read, leave_out))
         return latest
 
-    def _latest_beside_layers(self, session: Session, branch: Branch, head: Head, read: Read) -> tuple[int, bool]:
+    def _latest_beside_layers(self, session: StoredSession, branch: Branch, head: Head, read: Read) -> tuple[int, bool]:
         """C3: leaves out exactly the layers that the read names, and compares with its true basis."""
         # C3: all named layers are left out, nothing else, and the basis is the true one.
         # fault+ admission.own_commits_left_out: return self._latest(branch, head, read, session.id), False
@@ -154,7 +156,7 @@ class Admission:
                     return landed.seq, False
         return 0, False
 
-    def _own_unnamed_in_log(self, session: Session, branch: Branch, head: Head, read: Read) -> tuple[int, bool]:
+    def _own_unnamed_in_log(self, session: StoredSession, branch: Branch, head: Head, read: Read) -> tuple[int, bool]:
         """The same from the log, for commits no longer remembered: any own write to the document counts (C2)."""
         if read.seq < self._log.kept_from - 1:
             return 0, True  # the rows that would tell are gone

@@ -18,7 +18,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch, Branches
 from headwater.engine.log.heads import Heads
 from headwater.engine.log.history import History
-from headwater.engine.log.sessions import Session, merge_session
+from headwater.engine.log.sessions import StoredSession, merge_session
 from headwater.engine.log.write_index import NO_SESSION_ID
 from headwater.engine.store.port import HeadRow, Store
 from headwater.errors import AuthoringError, CorruptionError, LimitError
@@ -105,7 +105,7 @@ class Merge:
             next=following,
         )
 
-    def prepare_commit(self, branch: Branch, session: Session) -> tuple[BranchDiff, Commit | None]:
+    def prepare_commit(self, branch: Branch, session: StoredSession) -> tuple[BranchDiff, Commit | None]:
         """The diff, and the commit that would merge it: None if it is empty or collides."""
         found = self._diff(branch, 0, None)  # one commit, or nothing: a merge has no pages
         if found.collisions or not found.changes:

@@ -12,7 +12,7 @@ from typing import assert_never
 from headwater.engine.delivery.targets import Targets
 from headwater.engine.log.branches import Branch
 from headwater.engine.log.heads import Heads
-from headwater.engine.log.sessions import Session, Sessions
+from headwater.engine.log.sessions import Sessions, StoredSession
 from headwater.engine.store.port import Store
 from headwater.protocol.commit import EntityAbsent, LeaseHeld, OriginCommitted, Precondition
 from headwater.protocol.reactions import LEASE_PREFIX
@@ -31,7 +31,7 @@ class Preconditions:
         self._sessions = sessions
 
     def failure(
-        self, preconditions: tuple[Precondition, ...], session: Session, branch: Branch
+        self, preconditions: tuple[Precondition, ...], session: StoredSession, branch: Branch
     ) -> PreconditionFailed | None:
         # fault preconditions.ignored: for precondition in ():
         for precondition in preconditions:
@@ -40,7 +40,7 @@ class Preconditions:
                 return PreconditionFailed(str(type(precondition).__struct_config__.tag), detail)
         return None
 
-    def _why_not(self, precondition: Precondition, session: Session, branch: Branch) -> str | None:
+    def _why_not(self, precondition: Precondition, session: StoredSession, branch: Branch) -> str | None:
         match precondition:
             case OriginCommitted(local_seq):
                 # Commits of a session are judged in order (C5), so the origin's fate is known by now.

@@ -16,7 +16,7 @@ from headwater.engine.delivery.facade import DeliveryFacade
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import MAIN_ID, Branch
 from headwater.engine.log.log import KEPT_SUM, Log, number_in_meta
-from headwater.engine.log.sessions import Session
+from headwater.engine.log.sessions import StoredSession
 from headwater.engine.store.port import EventRow, RecordRow, Store
 from headwater.errors import AuthoringError
 from headwater.protocol.commit import Commit
@@ -39,7 +39,7 @@ class EventPage:
     next_due_us: int | None
 
 
-class Outbox:
+class CommitOutbox:
     """Events and records that were sent and are not handled yet. Writes inside the open store transaction."""
 
     __slots__ = ("_delivery", "_limits", "_log", "_store")
@@ -73,7 +73,7 @@ class Outbox:
             ids.add(event.id)
         return None
 
-    def store_sent(self, session: Session, branch: Branch, commit: Commit, seq: int, at_us: int) -> None:
+    def store_sent(self, session: StoredSession, branch: Branch, commit: Commit, seq: int, at_us: int) -> None:
         """C7: drop the handled events and store the sent ones, together with the rest of the commit or not at all."""
         if commit.handled:
             dropped = [self._store.drop_event(branch.id, id) for id in dict.fromkeys(commit.handled)]

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class HistoricDocument:
     """A document as of `as_of`. `seq` is the commit that wrote it last, 0 if none did."""
 
     doc: DocKey
@@ -82,17 +82,19 @@ class History:
         self._sessions = sessions
         self._limits = limits
 
-    def read(self, doc: DocKey, branch_name: str, at: int | None) -> Document:
+    def read(self, doc: DocKey, branch_name: str, at: int | None) -> HistoricDocument:
         branch = self._branches.get(branch_name)
         if at is None:
             head = self._heads.get(branch, doc)
-            return Document(doc=doc, value=head.value, seq=head.seq or head.inherited_seq, as_of=self._log.last_seq)
+            return HistoricDocument(
+                doc=doc, value=head.value, seq=head.seq or head.inherited_seq, as_of=self._log.last_seq
+            )
         seq = self.checked_seq(branch, at)
         number = self._store.doc_of(doc)
         if number is None:
-            return Document(doc=doc, value=Absent.ABSENT, seq=0, as_of=seq)
+            return HistoricDocument(doc=doc, value=Absent.ABSENT, seq=0, as_of=seq)
         value, written = self._heads.value_at(branch, doc, number, seq)
-        return Document(doc=doc, value=value, seq=written, as_of=seq)
+        return HistoricDocument(doc=doc, value=value, seq=written, as_of=seq)
 
     def checked_seq(self, branch: Branch, at: int | None) -> int:
         """A moment that this branch can be read at."""
@@ -110,12 +112,12 @@ class History:
 
     def documents(
         self, scope: str, branch_name: str, after: str, limit: int | None, most_bytes: int | None = None
-    ) -> Page[Document]:
+    ) -> Page[HistoricDocument]:
         branch = self._branches.get(branch_name)
         size = self.page_size(limit)
         # C8: one call answers as of one seq, since nothing is accepted while it runs.
         rows = self._store.docs_of_scope(scope, after, size)
-        found: list[Document] = []
+        found: list[HistoricDocument] = []
         held, last = 0, rows[-1][1] if len(rows) == size else None
         for place, head in enumerate(self._heads.many(branch, [DocKey(scope, id) for _, id in rows])):
             if isinstance(head.value, Absent):
@@ -126,7 +128,7 @@ class History:
                     last = rows[place - 1][1]  # The next page begins with this one.
                     break
             seq = head.seq or head.inherited_seq
-            found.append(Document(doc=head.key, value=head.value, seq=seq, as_of=self._log.last_seq))
+            found.append(HistoricDocument(doc=head.key, value=head.value, seq=seq, as_of=self._log.last_seq))
         self._heads.trim()
         return Page(items=tuple(found), next=last)
 

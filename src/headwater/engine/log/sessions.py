@@ -63,7 +63,7 @@ class LoggedCommit(NamedTuple):
     encoded: bytes
 
 
-class Session:
+class StoredSession:
     """The engine's memory of one session."""
 
     __slots__ = (
@@ -98,7 +98,7 @@ class Session:
         return self.row.session
 
 
-NO_SESSION: Final = Session(SessionRow(0, "", "", 0, False, 0, "", 0), 0, 0)
+NO_SESSION: Final = StoredSession(SessionRow(0, "", "", 0, False, 0, "", 0), 0, 0)
 """The session that asks about reads without layers: it has no commits of its own."""
 
 
@@ -115,7 +115,7 @@ class Sessions:
 
     def forget(self) -> None:
         """Drop everything kept in memory, so that the disk decides."""
-        self._by_key: OrderedDict[str, Session] = OrderedDict()
+        self._by_key: OrderedDict[str, StoredSession] = OrderedDict()
         self._row: dict[int, LoggedCommit] = {}  # the log row that was decoded last, by local_seq
         self._next = self._store.last_session() + 1
 
@@ -130,12 +130,12 @@ class Sessions:
         # fault sessions.compaction_forgets_commits: self.forget()
         self._row = {}
 
-    def get_foreign(self, key: str) -> Session:
+    def get_foreign(self, key: str) -> StoredSession:
         """Return the session of a client; raises for one of the engine's own."""
         check_foreign(key)
         return self.get(key)
 
-    def get(self, key: str) -> Session:
+    def get(self, key: str) -> StoredSession:
         session = self._by_key.get(key)
         if session is not None:
             self._by_key.move_to_end(key)
@@ -147,18 +147,18 @@ class Sessions:
             raise ProtocolError(f"session {key!r} was closed. Open a new one under another key.")
         return self._remember(row)
 
-    def open_own(self, key: str, now_us: int) -> Session:
+    def open_own(self, key: str, now_us: int) -> StoredSession:
         """A session of the engine itself: one per branch for its merges, one that founds the space."""
         return self._open(key, "", now_us)
 
-    def open(self, key: str, principal: str, now_us: int) -> Session:
+    def open(self, key: str, principal: str, now_us: int) -> StoredSession:
         """Make or find a session. The caller holds an open store transaction."""
         check_foreign(key)
         if not 0 < len(key) <= NAME_LENGTH:
             raise ProtocolError(f"a session key has 1 to {NAME_LENGTH} characters, not {len(key)}")
         return self._open(key, principal, now_us)
 
-    def _open(self, key: str, principal: str, now_us: int) -> Session:
+    def _open(self, key: str, principal: str, now_us: int) -> StoredSession:
         row = self._store.session_of(key)
         if row is None:
             row = SessionRow(self._next, key, principal, now_us, False, 0, "", 0)
@@ -171,7 +171,7 @@ class Sessions:
             raise ProtocolError(f"session {key!r} was closed. Open a new one under another key.")
         return self._by_key.get(key) or self._remember(row)
 
-    def take_over(self, session: Session, resume: str, following: str) -> None:
+    def take_over(self, session: StoredSession, resume: str, following: str) -> None:
         """Let a connection resume the session, with the token that the last one chose; it names the next token.
 
         A token is good once: the second connection that presents it is refused, whether or not it is the thief.
@@ -188,14 +188,14 @@ class Sessions:
         session.row = session.row._replace(resume=token_digest(following))
         self._store.put_session(session.row)
 
-    def close(self, session: Session, acked: int) -> None:
+    def close(self, session: StoredSession, acked: int) -> None:
         """The client knows every verdict and will replay nothing. Its keys may be compacted away."""
         acked = max(min(acked, session.last), session.row.acked)
         session.row = session.row._replace(closed=True, judged=max(session.last, acked), acked=acked)
         self._store.put_session(session.row)
         self._by_key.pop(session.key, None)
 
-    def acknowledge(self, session: Session, local_seq: int) -> None:
+    def acknowledge(self, session: StoredSession, local_seq: int) -> None:
         """The client has the verdicts up to `local_seq`, and no commit it sends will name those again."""
         if not 0 <= local_seq <= MAX_INT:
             raise ProtocolError(f"session {session.key!r} acknowledges commit {local_seq}, which cannot exist")
@@ -207,12 +207,12 @@ class Sessions:
             session.row = session.row._replace(acked=local_seq, judged=session.last)
             self._store.put_session(session.row)
 
-    def note_acknowledged(self, session: Session, local_seq: int) -> None:
+    def note_acknowledged(self, session: StoredSession, local_seq: int) -> None:
         """The same without a transaction of its own. Losing it is harmless: keys are kept longer."""
         # fault sessions.acks_ahead: session.acked, session.unstored_refusals = max(session.acked, local_seq + 1), True
         session.acked = max(session.acked, min(local_seq, session.last))
 
-    def keep_judged(self, session: Session) -> None:
+    def keep_judged(self, session: StoredSession) -> None:
         """Store rejections and acknowledgements. They ride along with an accepted frame, when there is reason to."""
         # fault sessions.rejections_not_stored: if False:
         if session.unstored_refusals or session.acked >= session.row.acked + self._limits.session_acks:
@@ -235,13 +235,13 @@ class Sessions:
         row = self._store.session(session)
         return row.key if row is not None else ""
 
-    def _remember(self, row: SessionRow) -> Session:
+    def _remember(self, row: SessionRow) -> StoredSession:
         last = max(row.acked, row.judged)
         # fault sessions.log_not_searched: newest = None
         newest = self._store.row_of_session(row.session, 2**62)
         if newest is not None:
             last = max(last, newest.local_last)
-        session = Session(row, last, self._log.last_seq)
+        session = StoredSession(row, last, self._log.last_seq)
         self._by_key[row.key] = session
         return session
 
@@ -261,7 +261,7 @@ class Sessions:
 
     # ---- verdicts ----------------------------------------------------------------------------------
 
-    def accept(self, session: Session, local_seq: int, landed: AcceptedCommit) -> None:
+    def accept(self, session: StoredSession, local_seq: int, landed: AcceptedCommit) -> None:
         session.last = local_seq
         session.landed[local_seq] = landed
         session.landed_documents += len(landed.touched)
@@ -272,7 +272,7 @@ class Sessions:
             elif wrote[-1] != local_seq:
                 wrote.append(local_seq)
 
-    def trim(self, session: Session) -> None:
+    def trim(self, session: StoredSession) -> None:
         """Forget the oldest accepted commits past the limits: their frames are closed, so the log has them."""
         commits, documents = self._limits.session_commits, self._limits.session_documents
         if len(session.landed) > 2 * commits or session.landed_documents > 2 * documents:
@@ -290,7 +290,7 @@ class Sessions:
                         if not wrote:
                             del session.landed_in[doc]
 
-    def refuse(self, session: Session, local_seq: int, rejection: Rejection) -> None:
+    def refuse(self, session: StoredSession, local_seq: int, rejection: Rejection) -> None:
         session.last = local_seq
         session.unstored_refusals = True
         most = self._limits.session_collisions
@@ -301,7 +301,7 @@ class Sessions:
         if len(session.refused) > self._limits.session_rejections:
             session.refused.popitem(last=False)
 
-    def place_of(self, session: Session, local_seq: int) -> tuple[int, int] | None:
+    def place_of(self, session: StoredSession, local_seq: int) -> tuple[int, int] | None:
         """The seq and branch of an accepted commit of this session, or None if it was not accepted."""
         landed = session.landed.get(local_seq)
         if landed is not None:
@@ -312,7 +312,7 @@ class Sessions:
         found = self.logged(session, local_seq)
         return (found.seq, found.branch) if found is not None else None
 
-    def logged(self, session: Session, local_seq: int) -> LoggedCommit | None:
+    def logged(self, session: StoredSession, local_seq: int) -> LoggedCommit | None:
         """An accepted commit as the log has it."""
         # fault+ sessions.log_not_searched: return None
         if local_seq not in self._row:

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Final
 
 from headwater.engine.log.branches import Branch
-from headwater.engine.log.sessions import Session
+from headwater.engine.log.sessions import StoredSession
 from headwater.engine.observations.codec import Body, State, decode_state, encode_form
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.protocol.observations import WHOLE, Observation, decode_about
@@ -39,7 +39,7 @@ class CleanPieces:
         self._remade: dict[tuple[int, str], int] = {}  # by branch and piece, the last session that knew a former one
         self._until = self._store.last_session()  # Up to this one they may have known former ones of any piece.
 
-    def count_observation(self, session: Session) -> None:
+    def count_observation(self, session: StoredSession) -> None:
         """Count an observation of a session that is stored, or was stored already."""
         self._counted[session.id] += 1
         if len(self._counted) > MOST:
@@ -54,7 +54,7 @@ class CleanPieces:
 
     def report(
         self,
-        session: Session,
+        session: StoredSession,
         branch: Branch,
         node: NodeNumbers,
         fingerprint: int,

@@ -26,7 +26,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch
 from headwater.engine.log.heads import Heads
 from headwater.engine.log.log import Log
-from headwater.engine.log.sessions import Session
+from headwater.engine.log.sessions import StoredSession
 from headwater.engine.observations.clean_pieces import CleanPieces
 from headwater.engine.observations.codec import (
     Body,
@@ -121,7 +121,7 @@ class ObservationWriter:
 
     # ---- what a frame observes -------------------------------------------------------------------
 
-    def record_unchanged(self, session: Session, branch: Branch, observation: Observation) -> None:
+    def record_unchanged(self, session: StoredSession, branch: Branch, observation: Observation) -> None:
         """Keep a run that changed nothing, as of now, if its reads are current by the rule for commits."""
         last_seq = self._log.next_seq - 1
         try:
@@ -141,7 +141,9 @@ class ObservationWriter:
         except (ProtocolError, LimitError):
             return  # It has nothing that can be kept, and counts as not observed.
 
-    def record_run(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
+    def record_run(
+        self, session: StoredSession, branch: Branch, observation: Observation, seq: int, *, wrote: bool
+    ) -> None:
         """Keep a run whose commit was admitted, with its reads, at a seq."""
         try:
             # fault observations.verified_after_frame: self._keep(session, branch, observation, seq + 1, wrote=wrote)
@@ -157,7 +159,7 @@ class ObservationWriter:
             return None
         return children if len(children) <= MOST_AWAKE else None
 
-    def _is_current(self, session: Session, branch: Branch, observation: Observation) -> bool:
+    def _is_current(self, session: StoredSession, branch: Branch, observation: Observation) -> bool:
         # fault+ observations.stale_runs_kept: return True
         footprint = self._footprint(observation)
         layers = observation.layers or ((),) * len(footprint.reads)
@@ -186,7 +188,7 @@ class ObservationWriter:
         check_names(texts)
         return footprint
 
-    def _keep(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
+    def _keep(self, session: StoredSession, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
         """Store an observation whose reads are current as of a seq, unless a later run of the node was observed."""
         # fault+ observations.stored_for_parent_branch: branch = branch.parent or branch
         about = self._abouts.get((branch.id, observation.about)) or self._about(branch, observation.about)
@@ -233,7 +235,7 @@ class ObservationWriter:
 
     def _state(
         self,
-        session: Session,
+        session: StoredSession,
         branch: Branch,
         observation: Observation,
         what: tuple[int, int, int, int],

@@ -23,7 +23,7 @@ from headwater.engine.admission.access import ACCESS
 from headwater.engine.commit_group import Outcome
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.log.sessions import Session
+from headwater.engine.log.sessions import StoredSession
 from headwater.engine.sync.conflict_turns import ConflictTurns
 from headwater.engine.sync.error_codes import ending_code, problem_code, refused
 from headwater.engine.sync.peer import SMALL, AnswerBudget, Peer, PeerState, SyncWindows, size_of_patches
@@ -142,7 +142,7 @@ def _size_of_commit(engine: Engine, watching: WatchTable, commit: Commit, most: 
     return total
 
 
-def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session | None:
+def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> StoredSession | None:
     """Return the session, which is this peer's from now on. None: it is gone, and the peer was sent a problem."""
     if peer.state is not PeerState.GREETED:
         raise ProtocolError("a connection opens one session, after it has said hello")

@@ -15,7 +15,7 @@ from headwater.data.address import DocKey, Link, check_id, check_scope
 from headwater.data.value import MaybeValue, size_of
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.log.history import Document
+from headwater.engine.log.history import HistoricDocument
 from headwater.engine.sync.peer import AnswerBudget, Peer
 from headwater.errors import AccessError, LimitError
 from headwater.protocol.messages import DocChange, Problem, Selector, State, Sync, Watch, state_of, whole_of
@@ -164,7 +164,7 @@ class WatchTable:
             peer.links.pop(doc, None)
         return True
 
-    def read(self, peer: Peer, doc: DocKey, room: AnswerBudget) -> Document:
+    def read(self, peer: Peer, doc: DocKey, room: AnswerBudget) -> HistoricDocument:
         """A document as it is now, if there is room for it. LimitError: there is none."""
         found = self._engine.read(doc, branch=peer.branch)
         room.take(size_of(found.value))

@@ -19,7 +19,7 @@ from typing import assert_never
 from headwater.clock import VirtualClock
 from headwater.data.address import Depth
 from headwater.data.value import Absent, equal, lookup
-from headwater.engine import BranchDiff, Document, Engine
+from headwater.engine import BranchDiff, Engine, HistoricDocument
 from headwater.engine.store.port import Store
 from headwater.engine.verify import NaiveSpace, verify_store
 from headwater.errors import AbsentError, HeadwaterError
@@ -141,7 +141,7 @@ class ReadComparison:
             self._look_at_events(branch)
         self._look_at_changes(at)
 
-    def _same(self, branch: str, at: int, read: Document) -> None:
+    def _same(self, branch: str, at: int, read: HistoricDocument) -> None:
         self._counts["reads"] += 1
         folded, written = self._naive.value(read.doc, branch, at), self._naive.written(read.doc, branch, at)
         if not equal(read.value, folded) or read.seq != written:
@@ -158,7 +158,7 @@ class ReadComparison:
 
     def _look_at_pages(self, branch: str) -> None:
         for scope in ("space", "user:ann"):
-            found: list[Document] = []
+            found: list[HistoricDocument] = []
             after: str | None = ""
             while after is not None:
                 page = self._engine.documents(scope, branch=branch, after=after, limit=2)
