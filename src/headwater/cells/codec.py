@@ -37,7 +37,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from headwater.cells.codec_base import Memo, TypeCodec
+from headwater.cells.codec_base import CELL_LIMITS, Memo, TypeCodec
 from headwater.cells.containers import FixedTupleCodec, FrozensetCodec, JsonCodec, KeyCodec, MappingCodec, TupleCodec
 from headwater.cells.model import Json
 from headwater.cells.records import Field, RecordCodec
@@ -155,8 +155,6 @@ def cannot_resolve(cls: type[Any], error: Exception) -> AuthoringError:
 
 T = typing.TypeVar("T")
 
-_MOST_KNOWN: Final = 4_096
-"""Types whose codecs are kept. A program has hundreds; one that makes classes without end must not leak."""
 
 _SCALARS: Final[dict[Any, TypeCodec[Any]]] = {
     str: StrCodec(),
@@ -190,7 +188,7 @@ def codec_for(type_: Any) -> TypeCodec[Any]:
     made: dict[Any, TypeCodec[Any]] = {}
     codec = _Builder(made).codec(type_)
     # Only now: a type that was refused halfway leaves nothing behind.
-    if len(_known) + len(made) > _MOST_KNOWN:
+    if len(_known) + len(made) > CELL_LIMITS.known_types:
         _known.clear()
     _known.update(made)
     return codec

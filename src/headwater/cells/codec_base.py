@@ -13,6 +13,7 @@ and nothing accumulates.
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import msgspec
@@ -25,9 +26,32 @@ from headwater.data.text import shown
 from headwater.data.value import ABSENT, Absent, MaybeValue, Value, equal
 from headwater.errors import InvalidValueError
 
-__all__ = ["Lazy", "Memo", "Mismatch", "TypeCodec", "is_known_to_msgspec", "misfit"]
+__all__ = ["CELL_LIMITS", "CellLimits", "Lazy", "Memo", "Mismatch", "TypeCodec", "is_known_to_msgspec", "misfit"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellLimits:
+    """Bounds on handles and codecs. Bounds on values are `data.limits.ValueLimits`."""
+
+    link_hops: int = 32
+    """Links on the way to one value."""
+
+    kept_parts: int = 4_096
+    """Handles of parts that a handle keeps, so that their decoded values are reused."""
+
+    known_types: int = 4_096
+    """Types whose codecs are kept. A program has hundreds; one that makes classes without end must not leak."""
+
+    spare_entries: int = 16
+    """Cached entries of a Mapping beyond twice the stored ones, before the cache is trimmed."""
+
+    known_places: int = 16
+    """Places of one value that are told apart. Of a larger value all of it counts."""
+
+
+CELL_LIMITS: Final = CellLimits()
 
 _MAX_LEVEL: Final = DEFAULT_VALUE_LIMITS.depth
 _MAX_ITEMS: Final = DEFAULT_VALUE_LIMITS.container_items

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from headwater.cells.codec_base import Lazy, Mismatch, TypeCodec, is_known_to_msgspec
+from headwater.cells.codec_base import CELL_LIMITS, Lazy, Mismatch, TypeCodec, is_known_to_msgspec
 from headwater.cells.scalars import StrCodec, check_key, frozen
 from headwater.data.json_form import canonical
 from headwater.data.value import ABSENT, MaybeValue, Value
@@ -44,7 +44,6 @@ V = TypeVar("V")
 
 Cache: TypeAlias = dict[str, tuple[Value, Any]]
 
-_SPARE: Final = 16
 _NUMBER: Final = re.compile(r"0|-?[1-9][0-9]{0,15}")
 
 
@@ -88,7 +87,7 @@ def decoded_entry(cache: Cache, step: str, raw: Value, codec: TypeCodec[Any]) ->
 
 def trimmed(cache: Cache, raw: dict[str, Value]) -> Cache:
     """`cache`, or the part of it that is still stored once more than half of it is not."""
-    if len(cache) <= 2 * len(raw) + _SPARE:
+    if len(cache) <= 2 * len(raw) + CELL_LIMITS.spare_entries:
         return cache
     return {step: known for step, known in cache.items() if step in raw}
 

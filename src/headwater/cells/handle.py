@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, overload
 
-from headwater.cells.codec_base import Memo, TypeCodec
+from headwater.cells.codec_base import CELL_LIMITS, Memo, TypeCodec
 from headwater.cells.handle_base import NotAValue
 from headwater.cells.open_run import Run
 from headwater.cells.runtime_port import Host, Subscription
@@ -36,11 +36,6 @@ D = TypeVar("D")
 U = TypeVar("U")
 K = TypeVar("K")
 V = TypeVar("V")
-
-MAX_HOPS: Final = 32
-"""Links on the way to one value."""
-MAX_PARTS: Final = 4_096
-"""Handles of parts that a handle keeps, so that their decoded values are reused."""
 
 
 class _Raise:
@@ -264,7 +259,7 @@ class Input(NotAValue, Generic[T_co]):
             self._record_read(*here, Depth.SHAPE)
             is_circle = here in hops
             hops.append(here)
-            if is_circle or len(hops) > MAX_HOPS:
+            if is_circle or len(hops) > CELL_LIMITS.link_hops:
                 way = " -> ".join(doc_text(each.key, at) for each, at in hops[-8:])
                 problem = "round in circles" if is_circle else "too far"
                 raise BrokenLinkError(
@@ -364,7 +359,7 @@ class Input(NotAValue, Generic[T_co]):
         below = ABSENT if default is ABSENT else lookup(default, path)
         root = self._root_ or Root(self._codec, default, self._path)
         made = type(self)(self._host, self._document, codec, self._path + path, below, root)
-        if len(parts) >= MAX_PARTS:
+        if len(parts) >= CELL_LIMITS.kept_parts:
             parts.clear()
         made._maker = self._maker
         parts[path, id(codec)] = made  # The handle keeps the codec alive, so that its id stays unique.

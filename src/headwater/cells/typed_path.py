@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from headwater.cells.codec_base import Mismatch, TypeCodec
+from headwater.cells.codec_base import CELL_LIMITS, Mismatch, TypeCodec
 from headwater.cells.containers import JsonCodec, MappingCodec
 from headwater.cells.records import Field, RecordCodec
 from headwater.cells.unions import UnionCodec
@@ -68,10 +68,6 @@ def _codec_below(codec: TypeCodec[Any], step: str | int) -> TypeCodec[Any] | Non
     if isinstance(codec, RecordCodec):
         return next((field.codec for field in codec.fields if field.stored == step), None)
     return None
-
-
-MOST_PLACES: Final = 16
-"""Of one value that are told apart. Of a larger one all of it counts."""
 
 
 class Root(NamedTuple):
@@ -180,8 +176,8 @@ def _below(codec: TypeCodec[Any] | None, at: MaybeValue, step: str | int) -> tup
 def known_places(codec: TypeCodec[Any], raw: Value, path: Path) -> list[tuple[Path, Depth]]:
     """The places that a value of a type decides, and how much of them: fields that the type does not know are not among
     them. Of a Mapping also which keys there are. More than there are if there are many, never fewer."""
-    found = list(islice(_known(codec, raw, path), MOST_PLACES + 1))
-    return found if len(found) <= MOST_PLACES else [(path, Depth.DEEP)]
+    found = list(islice(_known(codec, raw, path), CELL_LIMITS.known_places + 1))
+    return found if len(found) <= CELL_LIMITS.known_places else [(path, Depth.DEEP)]
 
 
 def _known(codec: TypeCodec[Any] | None, raw: Value, path: Path) -> Iterator[tuple[Path, Depth]]:

@@ -9,6 +9,7 @@ import pytest
 from headwater.pieces.fingerprints import fingerprint as fingerprint_module
 from headwater.pieces.fingerprints import values
 from headwater.pieces.fingerprints.fingerprint import Fingerprinter
+from headwater.pieces.fingerprints.form import FingerprintLimits
 from tests.unit.pieces.fingerprint_kit import digest, program, why
 
 HELPERS = """
@@ -150,14 +151,14 @@ def test_a_callable_of_the_application_may_be_pickled_by_name() -> None:
 def test_a_closure_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     shop = "".join(f"def f{n}(): return f{n + 1}()\n" for n in range(9)) + "def f9(): return 1\ntotal = f0\n"
     assert digest(shop)
-    monkeypatch.setattr(fingerprint_module, "MAX_OBJECTS", 5)
+    monkeypatch.setattr(fingerprint_module, "LIMITS", FingerprintLimits(objects=5))
     assert "refers to more than 5 objects" in why(shop)
 
 
 def test_a_container_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     shop = "RATES = list(range(6))\ndef total(): return RATES\n"
     assert digest(shop)
-    monkeypatch.setattr(values, "MAX_ITEMS", 5)
+    monkeypatch.setattr(values, "LIMITS", FingerprintLimits(items=5))
     assert "total -> RATES: has more than 5 items" in why(shop)
 
 

@@ -126,7 +126,7 @@ def test_a_broken_rule_is_raised_with_its_seed_and_place(monkeypatch: pytest.Mon
     def deaf(self: Peer, change: DocChange) -> None:
         """Nobody is told of changes."""
 
-    monkeypatch.setattr(Peer, "note", deaf)
+    monkeypatch.setattr(Peer, "note_change", deaf)
     with Simulation(seed=0) as sim, pytest.raises(RuleBroken, match="seed 0: ") as caught:
         sim.play()
     assert caught.value.findings[0].rule in ("C3", "convergence")
@@ -145,7 +145,7 @@ def test_a_run_of_seeds_counts_what_it_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_run_of_seeds_stops_after_enough_broken_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Peer, "note", lambda self, change: None)
+    monkeypatch.setattr(Peer, "note_change", lambda self, change: None)
     summary = run_seeds(50, stop_at=3)
     assert len(summary.broken) == 3
     assert summary.seeds < 50

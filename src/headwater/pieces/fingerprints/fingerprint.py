@@ -31,20 +31,17 @@ import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from types import FunctionType, ModuleType
-from typing import Any, Final
+from typing import Any
 
 from headwater.pieces.declarations import Declaration
 from headwater.pieces.fingerprints.change_kinds import DECLARED, PYTHON, Kinds
 from headwater.pieces.fingerprints.classes import IGNORED
-from headwater.pieces.fingerprints.form import DIGEST_BYTES, Form, Unfingerprintable
+from headwater.pieces.fingerprints.form import DIGEST_BYTES, LIMITS, Form, Unfingerprintable
 from headwater.pieces.fingerprints.functions import CONSTANT, TYPE
 from headwater.pieces.fingerprints.object_forms import Forms
 from headwater.pieces.fingerprints.origin import RULES
 
 __all__ = ["Fingerprint", "Fingerprinter", "fingerprint_of"]
-
-MAX_OBJECTS: Final = 100_000
-_MOST_REASONS: Final = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +159,7 @@ class _Walk:
         return Fingerprint(digest=digest, kinds=self._kinds.text(PYTHON))
 
     def _is_over(self) -> bool:
-        return len(self._reasons) >= _MOST_REASONS
+        return len(self._reasons) >= LIMITS.reasons
 
     def _take(self, thing: object, way: str, kind: str) -> None:
         try:
@@ -177,8 +174,8 @@ class _Walk:
             number = self._numbers.get(id(referred))
             if number is None:
                 number = self._numbers[id(referred)] = len(self._numbers)
-                if number >= MAX_OBJECTS:
-                    self._refuse(way, Unfingerprintable(f"refers to more than {MAX_OBJECTS:,} objects"))
+                if number >= LIMITS.objects:
+                    self._refuse(way, Unfingerprintable(f"refers to more than {LIMITS.objects:,} objects"))
                     return
                 self._queue.append((way + step, referred))
             self._digest.update(b"&%d" % number)

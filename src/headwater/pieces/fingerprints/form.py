@@ -14,7 +14,18 @@ import dataclasses
 import hashlib
 from typing import Final
 
-__all__ = ["DIGEST_BYTES", "EMPTY", "PACKAGE_MARK", "REFERENCE", "Form", "FormWriter", "Unfingerprintable", "atom"]
+__all__ = [
+    "DIGEST_BYTES",
+    "EMPTY",
+    "LIMITS",
+    "PACKAGE_MARK",
+    "REFERENCE",
+    "FingerprintLimits",
+    "Form",
+    "FormWriter",
+    "Unfingerprintable",
+    "atom",
+]
 
 DIGEST_BYTES: Final = 20
 PACKAGE_MARK: Final = "=="
@@ -22,6 +33,26 @@ PACKAGE_MARK: Final = "=="
 REFERENCE: Final = b"&"
 """The token of a mere reference: the object has a form of its own."""
 _LONGEST_ATOM: Final = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FingerprintLimits:
+    """Bounds on the objects behind one fingerprint. Beyond a bound there is no fingerprint."""
+
+    objects: int = 100_000
+    """Objects that a function refers to, directly and indirectly."""
+
+    level: int = 64
+    """Containers inside one another."""
+
+    items: int = 1_000_000
+    """Items of one container."""
+
+    reasons: int = 3
+    """Causes that are reported for one function."""
+
+
+LIMITS: Final = FingerprintLimits()
 
 
 class Unfingerprintable(Exception):

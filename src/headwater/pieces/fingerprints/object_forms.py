@@ -20,10 +20,10 @@ from typing import Any, Final
 import msgspec
 
 from headwater.pieces.fingerprints.classes import class_form
-from headwater.pieces.fingerprints.form import REFERENCE, Form, FormWriter, Unfingerprintable, atom
+from headwater.pieces.fingerprints.form import LIMITS, REFERENCE, Form, FormWriter, Unfingerprintable, atom
 from headwater.pieces.fingerprints.functions import function_form
 from headwater.pieces.fingerprints.origin import Origin, Origins, name_of
-from headwater.pieces.fingerprints.values import MAX_LEVEL, container_form, pickled_form, scalar_form
+from headwater.pieces.fingerprints.values import container_form, pickled_form, scalar_form
 
 __all__ = ["HOOK", "Forms"]
 
@@ -66,8 +66,8 @@ class Forms:
             return known[1]
         if id(thing) in self._open:
             raise Unfingerprintable("contains itself")
-        if level > MAX_LEVEL:
-            raise Unfingerprintable(f"is nested more than {MAX_LEVEL} levels deep")
+        if level > LIMITS.level:
+            raise Unfingerprintable(f"is nested more than {LIMITS.level} levels deep")
         self._open.add(id(thing))
         try:
             form = self._make(thing, level)

@@ -20,18 +20,15 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, ForwardRef, NewType
 
-from headwater.pieces.fingerprints.form import EMPTY, Form, FormWriter, Unfingerprintable, atom
+from headwater.pieces.fingerprints.form import EMPTY, LIMITS, Form, FormWriter, Unfingerprintable, atom
 
-__all__ = ["MAX_ITEMS", "MAX_LEVEL", "FormOf", "container_form", "pickled_form", "scalar_form"]
+__all__ = ["FormOf", "container_form", "pickled_form", "scalar_form"]
 
 _TYPE_ALIAS: Final[Any] = getattr(typing, "TypeAliasType", None)  # Python 3.12 has it.
 
 _NAMES_OF_TYPES: Final = (typing.TypeVar, typing.ParamSpec)
 
 FormOf = Callable[[object, int], Form]
-
-MAX_LEVEL: Final = 64
-MAX_ITEMS: Final = 1_000_000
 
 
 def _integer(value: int) -> Form:
@@ -71,8 +68,8 @@ def container_form(value: Any, level: int, form_of: FormOf) -> Form | None:
     kind = type(value)
     if kind not in (tuple, list, dict, set, frozenset, types.MappingProxyType):
         return None
-    if len(value) > MAX_ITEMS:
-        raise Unfingerprintable(f"has more than {MAX_ITEMS:,} items")
+    if len(value) > LIMITS.items:
+        raise Unfingerprintable(f"has more than {LIMITS.items:,} items")
     if isinstance(value, (set, frozenset)):
         return _set_form(kind.__name__, value, level, form_of)
     writer = FormWriter(kind.__name__)
