@@ -31,7 +31,7 @@ EXEMPT: Final = "headwater.runtime."
 VAGUE: Final = re.compile(r"\b(?:what|whoever|nobody|somebody)\b", re.IGNORECASE)
 WORD: Final = re.compile(r"[A-Za-z][A-Za-z'-]*")
 
-PLAIN: Final = ("cli", "engine", "reactions", "server")
+PLAIN: Final = ("cells", "cli", "data", "engine", "pieces", "protocol", "reactions", "server", "testing")
 """Packages whose prose is held to the bound on vague words."""
 
 
