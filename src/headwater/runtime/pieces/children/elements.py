@@ -225,9 +225,9 @@ class Element(Cell[Any]):
     def set(self, value: Any, /, *, group: object | None = None) -> None:
         """Replace the value, where the element is now."""
         self._codec.encode(value, self._path)
-        self._act(lambda: self._set(value), group)
+        self._run_or_write(lambda: self._set(value), group)
 
-    def _act(self, act: Callable[[], None], group: object | None) -> None:
+    def _run_or_write(self, act: Callable[[], None], group: object | None) -> None:
         def directly() -> None:
             """By what is in the tuple now: the projection may not have been made of that yet."""
             self._is_direct, was = True, self._is_direct
