@@ -12,6 +12,7 @@ from headwater.cells.model import Json
 from headwater.data.value import ABSENT
 from headwater.errors import AbsentError, AuthoringError, InvalidValueError, LimitError
 from headwater.replica.feed import Notification
+from headwater.replica.transaction import BEHIND
 from tests.unit.cells.handle_kit import Address, Card, Cards, Hand, Line
 
 
@@ -150,8 +151,8 @@ def test_making_what_a_type_implies_stands_on_its_absence() -> None:
     (layer,) = replica.pending.live()
     assert [(read.path, read.depth.name) for read in layer.commit.reads] == [((), "SHAPE")]
     cards.key("b").set(Card(title="y"))
-    (read,) = replica.pending.live()[-1].commit.reads  # It stands on what may fall, and then it falls, too.
-    assert (read.path, read.layers) == ((), ((layer.local_seq, layer.local_seq),))
+    (read,) = replica.pending.live()[-1].commit.reads  # It lands after a write that may be rejected, or not at all.
+    assert (read.path, read.layers) == (BEHIND, ((layer.local_seq, layer.local_seq),))
     hand.settle()
     cards.key("c").set(Card(title="z"))
     assert replica.pending.live()[-1].commit.reads == ()  # Now it is there: disjoint keys do not collide.
