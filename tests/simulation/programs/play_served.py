@@ -140,7 +140,7 @@ class _ServedSite:
             self._connect(user)
 
     def _connect(self, user: str) -> None:
-        runtime = self._runtimes[user] = Runtime(RemoteServer(self._addresses[user]))
+        runtime = self._runtimes[user] = Runtime(RemoteServer(self._addresses[user]), close_s=0.0)
         runtime.on_failure(self._failed)
 
     def _failed(self, failure: Failure) -> None:
@@ -149,6 +149,8 @@ class _ServedSite:
     async def close(self) -> None:
         for user, runtime in self._runtimes.items():
             self.go_online(user)
+            await runtime.idle()
+            await runtime.durable()
             await runtime.close()
         for wire in self._wires.values():
             await wire.close()
@@ -179,10 +181,8 @@ class _ServedSite:
     async def _lose(self, user: str) -> None:
         """End the runtime of a user without a connection: the server hears of it as of a process that was killed."""
         self.go_offline(user)
-        runtime = self._runtimes[user]
-        runtime.close_s = 0.0
         with contextlib.suppress(HeadwaterError):  # for what was under way
-            await runtime.close()
+            await self._runtimes[user].close()
 
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(min(seconds, 0.2))

@@ -456,7 +456,7 @@ class Record:
         """Take first writes of a default as lost with their process: then the next write is the first one."""
         kept = {}
         for (path, name), value in self._world.cells.items():
-            declared = type(self.naive.pieces.get(path)).__dict__.get(name)
+            declared = type(self.naive.pieces[path]).__dict__.get(name) if path in self.naive.pieces else None
             is_default = isinstance(declared, CellDeclaration) and declared.default == value
             if (path, name) in certain or not is_default:
                 kept[path, name] = value
