@@ -1,14 +1,15 @@
-"""Generations: two versions of one class at once, as in a rolling deploy. The older one derives nothing any more.
+"""Versions of piece classes: rolling deploys between processes, and new code inside a running process.
 
-A piece's record says what its members did when it was last opened, by fingerprint, and counts how often that was
-something else. Every derived run of an open piece reads that number, so that admission refuses what an older version
-had on its way; an older version that hears of a newer one says so, once, and stops. Handlers go on: events are changes
-that somebody meant. What has no fingerprint counts as unchanged, and what derives nothing does not count.
+Generations. The record of a piece stores the fingerprints of its members as of the last time the piece was opened, and
+a generation number that rises each time they differ from the stored ones. Every derived run of an open piece reads the
+number, so that admission rejects commits that an older version of the class has in flight. An older version that sees
+a newer number reports one error and stops running the piece. Handlers of the older version continue: an event is a
+change that a sender asked for. A member without a fingerprint counts as unchanged here, and members that store no
+result (effects, handlers, reactions) do not count.
 
-New code for pieces that run: which members do something else now, and having just those run again.
-
-Fingerprints decide: a member whose fingerprint is the same stays clean, whatever else changed in its file. One that has
-none counts as changed. Readers hear of a new value as of any other, and of an equal one not at all.
+Replacing classes (`changed`, `renew`). Fingerprints decide which members run again: a member with an equal fingerprint
+stays clean, whatever else changed in its file. A member without a fingerprint counts as changed here. Readers of a
+member that runs again are notified of a new value as usual, and of an equal value not at all.
 """
 
 from __future__ import annotations
@@ -45,20 +46,20 @@ __all__ = ["changed", "described", "fingerprints", "renew"]
 
 
 class CodeVersions:
-    """Which version of its class each open piece of one runtime is run by."""
+    """The version of its class (the generation) that runs each open piece of one runtime."""
 
     __slots__ = ("_numbers", "_pieces")
 
     def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
-        self._numbers: dict[PieceInstance, Input[int]] = {}  # where the number of an open piece is read
+        self._numbers: dict[PieceInstance, Input[int]] = {}  # by open piece: the handle of its stored generation
 
     def members(self, cls: type[Piece]) -> Mapping[str, str]:
-        """What the members of a class do, and those of the children it may have, by name."""
+        """Return the fingerprints of the derived members of a class and of its possible children, by name."""
         classes = with_children(cls)
         code = tuple(code for each in classes for member in each.__schema__ for code in _code(member))
         known = cls.__schema__.digests
-        if known is None or known[0] != code:  # What runs may have been patched.
+        if known is None or known[0] != code:  # The code of a member may have been patched.
             found = fingerprints(classes)
             kept = {at for each in classes for at in _derived(each)}
             known = cls.__schema__.digests = (
@@ -68,30 +69,30 @@ class CodeVersions:
         return known[1]
 
     def patched(self) -> None:
-        """Code was taken in while it runs: what members do is to be looked at anew."""
+        """Drop the cached fingerprints of all classes, after code was replaced in the running process."""
         waiting: list[type[Piece]] = [Piece]
-        for cls in waiting:  # It grows: classes that derive from others come behind them.
+        for cls in waiting:  # The list grows: subclasses are appended behind their bases.
             waiting += cls.__subclasses__()
             if cls is not Piece:
                 cls.__schema__.digests = None
 
     def digest(self, cls: type[Piece], member: Declaration, *, keys: bool = False) -> str:
-        """What one member does, or how it finds the keys of its elements, as commits say it (I8). Empty: not known."""
+        """Return the fingerprint of a member, or of its element keys, as commits carry it (I8). Empty: not known."""
         outline = cls.__schema__
         found = outline.digests[1] if outline.digests is not None else self.members(cls)
         return found.get(f"{outline.name}.{KEYS if keys else ''}{member.stored}", "")
 
     def code_of(self, cls: type[Piece], member: Declaration) -> str | None:
-        """What one member does, by fingerprint. None: nobody can know."""
+        """Return the fingerprint of one member. None: the member has none."""
         return self.members(cls).get(f"{cls.__schema__.name}.{member.stored}")
 
     def is_newer(self, cls: type[Piece], stored: Mapping[str, str]) -> bool:
-        """Whether a class does something else than what was stored of it."""
+        """Return whether a member of a class has another fingerprint than the stored one."""
         now = self.members(cls)
         return any(stored.get(name) != digest for name, digest in now.items())
 
     def check(self, home: PieceInstance) -> None:
-        """Inside a run that derives something of a piece: refuse it where a newer version runs that piece."""
+        """Inside a derived run of a piece: refuse the run if a newer version of the class runs the piece."""
         if home.generation:
             number = self._numbers.get(home)
             if number is None:
@@ -120,7 +121,7 @@ class CodeVersions:
 
 
 def _code(member: Declaration) -> Iterator[object]:
-    """What is looked at to know whether a member was patched."""
+    """Yield the code objects whose identity shows whether a member was patched."""
     if isinstance(member, FunctionMember):
         yield member.fn.__code__
     elif isinstance(member, FoldMember):
@@ -129,7 +130,7 @@ def _code(member: Declaration) -> Iterator[object]:
 
 
 def _derived(cls: type[Piece]) -> Iterator[tuple[str, str]]:
-    """The members of a class whose results are stored. What else it does makes no other generation."""
+    """Yield the members of a class whose results are stored. Other members do not make a new generation."""
     outline = cls.__schema__
     for member in outline:
         if not isinstance(member, (EffectMember, HandlerMember, ReactionMember)):
@@ -138,7 +139,7 @@ def _derived(cls: type[Piece]) -> Iterator[tuple[str, str]]:
 
 
 def with_children(cls: type[Piece]) -> list[type[Piece]]:
-    """A class, and those of the children that its members may keep, however far down."""
+    """Return a class and the classes of all its possible descendants."""
     found = [cls]
     for each in found:
         outline = each.__schema__
@@ -152,12 +153,12 @@ Fingerprints = Mapping[tuple[str, str], str | None]
 
 
 def fingerprints(classes: Iterable[type[Piece]]) -> Fingerprints:
-    """What the members of classes do, by the name of the class and of the member."""
+    """Return the fingerprints of the members of classes, by class name and member name."""
     return {at: found.digest for at, found in described(classes).items()}
 
 
 def described(classes: Iterable[type[Piece]]) -> Mapping[tuple[str, str], Fingerprint]:
-    """The same, with why there is no fingerprint, and with what it is made of."""
+    """Return the same as `fingerprints`, each with its components or the reason why it is missing."""
     maker = Fingerprinter()
     found: dict[tuple[str, str], Fingerprint] = {}
     for cls in classes:
@@ -165,7 +166,7 @@ def described(classes: Iterable[type[Piece]]) -> Mapping[tuple[str, str], Finger
         for member in outline:
             at = (outline.name, member.stored)
             if isinstance(member, FoldMember):
-                # What is added up is read by its type, and so is what that makes; it may be a default of its source.
+                # Elements and results are decoded by their types; an element may come from the default of the source.
                 extra = (member.remove, member.by, member.start, member.source)
                 found[at] = maker.of(member.add, owner=cls, types=outline.typing.types(member), extra=extra)
             elif isinstance(member, FunctionMember):
@@ -179,16 +180,16 @@ def described(classes: Iterable[type[Piece]]) -> Mapping[tuple[str, str], Finger
 
 
 def _declared(member: FunctionMember) -> tuple[object, ...]:
-    """What a member said that it writes or goes over, which decides what its code may do."""
+    """Return the declared outputs or the source of a member, which limit its code."""
     if isinstance(member, ComputedMember):
         return tuple([each.stored for each in member.writes])
     if isinstance(member, EachMember):
-        return (member.source,)  # An element may be one of its default.
+        return (member.source,)  # An element may come from the default of the source.
     return tuple([each.stored for each in member.envelope]) if isinstance(member, MaterializerMember) else ()
 
 
 def _no_key() -> None:
-    """In the place of a key function, of which an `each` may have none: what it goes over counts all the same."""
+    """Stand in for the key function of an `each` without one, so that the source is still fingerprinted."""
 
 
 def _together(found: list[Fingerprint]) -> Fingerprint:
@@ -199,12 +200,12 @@ def _together(found: list[Fingerprint]) -> Fingerprint:
 
 
 def changed(before: Fingerprints, after: Fingerprints) -> frozenset[tuple[str, str]]:
-    """The members that do something else, or of which nobody can know."""
+    """Return the members whose fingerprint differs or is missing."""
     return frozenset(at for at, digest in after.items() if digest is None or before.get(at) != digest)
 
 
 def renew(runtime: Runtime, members: frozenset[tuple[str, str]]) -> None:
-    """Have what these members compute computed again in every piece that is here, as soon as somebody wants it."""
+    """Invalidate the nodes of these members in every piece of the runtime. They run again when they are demanded."""
     runtime.pieces.generations.patched()
     runtime.pieces.resuming.patched()
     for home in runtime.pieces.homes():
@@ -233,7 +234,7 @@ def _renew(runtime: Runtime, home: PieceInstance, member: Declaration) -> None:
         if node.id == name or node.id.startswith(f"{name} of "):
             folding: Any = getattr(node.fn, "__self__", None)
             if isinstance(folding, Folding):
-                folding.forget()  # What it added up was added up by another function.
+                folding.forget()  # The accumulated value comes from the replaced function.
             node.fingerprint = home.digest(member)
             runtime.core.scheduler.outdate(node)
 

@@ -1,7 +1,8 @@
-"""What `self.ctx` is: in a handler, in the run of a node, and outside any run.
+"""The value of `self.ctx` in a handler, in the run of a node, and outside any run.
 
-A handler's context is the same in every retry of its event: the time, ids and chance follow from the event's id. A node
-has no event, so that asking it for a sender or an id is refused, with what to do instead.
+The context of a handler is the same in every retry of its event: the time, new ids and random numbers follow from the
+id of the event. A node has no event, so its context refuses to name a sender or to make an id; the error says where to
+do so instead.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def as_datetime(us: int) -> datetime:
 
 
 class _Context:
-    """What all of them have."""
+    """The part that the contexts of nodes and of events share."""
 
     __slots__ = ("_facet",)
 
@@ -53,26 +54,26 @@ class _Context:
 
     @property
     def name(self) -> str:
-        """What the space calls the piece."""
+        """The name of the piece in its space."""
         return self._facet.home.name
 
     def past(self, when: datetime, /) -> bool:
-        """Whether a moment has come. Its reader wakes when it does."""
+        """Return whether a moment has come. The reader runs again at that moment."""
         return self._facet.home.pieces.runtime.past(when)
 
     def follow(self, link: Link, /) -> Any:
-        """The handle or the piece that a link points at."""
+        """Return the handle or the piece that a link points at."""
         return self._facet.home.pieces.follow(self._facet, link)
 
 
 class NodeContext(_Context):
-    """The run of a computed, an effect or a materializer; or no run at all."""
+    """The context in the run of a computed, an effect or a materializer, and outside any run."""
 
     __slots__ = ()
 
     @property
     def user(self) -> str:
-        """Whose this run is."""
+        """The user that this run is for."""
         if not self._facet.user:
             self._refuse("user", "declare @computed(scope='user'), or read it in a handler")
         return self._facet.user
@@ -84,7 +85,10 @@ class NodeContext(_Context):
         return called(self._facet.session)
 
     def now(self, *, every_ms: int | None = None) -> datetime:
-        """The time, rounded down; its reader wakes at each step. Without a step, as it was when the run began."""
+        """Return the time, rounded down to the step; the reader runs again at each step.
+
+        Without a step, return the time at which the run began.
+        """
         pieces = self._facet.home.pieces
         if every_ms is not None:
             return pieces.runtime.now(every_ms=every_ms)
@@ -104,7 +108,7 @@ class NodeContext(_Context):
 
 
 class EventContext(_Context):
-    """One attempt to handle an event."""
+    """The context in one attempt to handle an event."""
 
     __slots__ = ("_event", "_minted", "_random")
 
@@ -116,7 +120,7 @@ class EventContext(_Context):
 
     @property
     def user(self) -> str:
-        """Who sent the event, authenticated."""
+        """The authenticated sender of the event."""
         return self._event.user
 
     @property
@@ -132,38 +136,41 @@ class EventContext(_Context):
         return self._event.session
 
     def now(self, *, every_ms: int | None = None) -> datetime:
-        """When the event was sent: one value for the whole run, and for every retry."""
+        """Return the time at which the event was sent: one value for the whole run and for every retry."""
         us = self._event.minted_us
         if every_ms is not None:
             us -= us % (every_ms * 1_000)
         return as_datetime(us)
 
     def past(self, when: datetime, /) -> bool:
-        """Whether a moment has come, by the clock of now: a handler that waited knows how late it is."""
+        """Return whether a moment has come by the current clock, so that a delayed handler knows how late it is."""
         return self._facet.home.pieces.runtime.past(when)
 
     def new_id(self) -> str:
-        """An id, the same in every retry of one event."""
+        """Return a new id, the same in every retry of one event."""
         self._minted += 1
         return minted_id(self._event.id, self._minted)
 
     def random(self) -> Random:
-        """Chance, the same in every retry of one event."""
+        """Return a random generator with the same sequence in every retry of one event."""
         if self._random is None:
             self._random = seeded(self._event.id)
         return self._random
 
     def launch(self, piece: PieceT, /, *, after_commit: bool = False) -> PieceT:
-        """Have a piece of its own live from this commit on."""
+        """Start an independent piece, which exists from the commit of this attempt on."""
         return launch(self._facet, self._event, self.new_id(), piece, after_commit)
 
 
 def launch(facet: ScopedView, event: Event, id: str, piece: PieceT, after_commit: bool) -> PieceT:
-    """A piece of its own. One that lives here already was launched by another handling of the same event: it stays
-    what it is, whatever becomes of this one."""
+    """Start an independent piece.
+
+    A piece with this id that already exists here was launched by another handling of the same event. It is returned
+    unchanged, whatever the outcome of this attempt.
+    """
     pieces = facet.home.pieces
     known = pieces.known(facet.home.space.name, piece_id(id))
     is_own = known is not None and not known.is_stopped and not known.is_launched and isinstance(piece, known.cls)
-    if known is not None and is_own and pieces.records.exists(known):  # Who only named it has launched nothing.
+    if known is not None and is_own and pieces.records.exists(known):  # A piece that was only named has no record.
         return known.facet("session", event.user, event.session).piece  # type: ignore[return-value]
     return pieces.launch(facet, event, id, piece, after_commit)

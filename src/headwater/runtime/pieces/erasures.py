@@ -1,9 +1,10 @@
-"""Erasing what children of removed keys kept, for every `each` that says `forget=True`.
+"""Erasing the documents of children whose keys were removed, for every `each` declared with `forget=True`.
 
-The coordinator stores the keys that are due to be erased in the commit that leaves them out of its list of rows. An
-erasure deletes the documents of one such child and takes its key off the stored keys, in one commit. That commit stands
-on the key not being in the source: a key that is back by then keeps its child's data, so that no write to the child is
-lost. If the runtime is killed in between, the next runtime that has the coordinator begins the erasure again.
+The coordinator stores the keys that are due for erasure in the same commit that leaves them out of its list of rows. An
+erasure deletes the documents of one such child and removes its key from the stored keys, in one commit. The commit is
+conditional on the key not being in the source: a key that has returned by then keeps the data of its child, so that no
+write to the child is lost. If the runtime is killed in between, the next runtime with this coordinator repeats the
+erasure.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ if TYPE_CHECKING:
 
 
 class Erasures:
-    """The erasures that one runtime has under way."""
+    """The running erasures of one runtime."""
 
     __slots__ = ("_pieces", "_under_way")
 
     def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
-        self._under_way: set[tuple[Document, str | None]] = set()  # where the key is stored, and the key; None: all
+        self._under_way: set[tuple[Document, str | None]] = set()  # the document of due keys, and the key; None: all
 
     def is_over(self) -> bool:
-        """No erasure is under way."""
+        """Return whether no erasure is running."""
         return not self._under_way
 
     def begin(self, space: LocalSpace, due: Document, key: str, child: str, is_there: Callable[[], bool]) -> None:
-        """Erase the documents of a child whose key is among those stored in `due`, unless that is under way.
+        """Erase the documents of a child whose key is stored in `due`, unless that erasure is already running.
 
-        `is_there` is called in the transaction and returns whether the key is back.
+        `is_there` is called in the transaction and returns whether the key has returned to the source.
         """
         self._begin(due, key, lambda: self._erase(space, due, key, child, is_there), f"erasing {child}")
 
     def when_known(self, due: Document, begin: Callable[[], None]) -> None:
-        """Call `begin` when the keys stored in `due` are here."""
+        """Call `begin` when the document `due` is loaded."""
 
         async def load() -> None:
             await self._pieces.core.loaded(due)
@@ -62,7 +63,7 @@ class Erasures:
                 async with tasks.at_most(self, self._pieces.runtime.policy.erasures):
                     await work()
             except AccessError:
-                pass  # A runtime that may write erases it.
+                pass  # A runtime with the right to write performs the erasure.
             finally:
                 self._under_way.discard((due, key))
 
@@ -78,8 +79,9 @@ class Erasures:
             return due.value.get(key) if may_write and isinstance(due.value, Mapping) else None
 
         while True:
-            # Documents of the child that this runtime wrote before are stored by then, so that they are found.
-            while _is_undecided(due) and space.ended is None:  # When this goes on, the key may have left once more.
+            # Wait until this runtime's earlier writes to the child are stored, so that the query finds their documents.
+            # When the wait ends, the key may have left the source again.
+            while _is_undecided(due) and space.ended is None:
                 await core.observing.until(lambda: space.ended is not None or not _is_undecided(due))
             token = stored()
             if token is None:
@@ -89,7 +91,7 @@ class Erasures:
             except LoadError as error:
                 if error.code:
                     raise
-                # The connection was lost: the documents are asked for again when there is another one.
+                # The connection was lost: query the documents again after a reconnect.
 
 
 def _is_undecided(document: Document) -> bool:

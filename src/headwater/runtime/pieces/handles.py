@@ -1,4 +1,7 @@
-"""Handles and nodes of the members of a piece, kind by kind. Each is made once per facet, when it is first used."""
+"""Creation of the handle and the node of each member of a piece, by kind of member.
+
+Each is created once per `ScopedView`, at its first use.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +42,13 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.view import ScopedView
 
 WHILE_OPEN: Final = " while it is open"
-"""In the names of nodes that keep things here for a piece that is open, and do nothing else."""
+"""Part of the ids of nodes whose only task is to keep documents or children loaded while a piece is open."""
 _NOWHERE: Final = "\0"
-"""A place that is in no value: whoever looks there has the document here, and runs for nothing in it."""
+"""A key that no value contains: a read of it keeps the document loaded and is never affected by a write."""
 
 
 def make(facet: ScopedView, member: Declaration) -> Any:
-    """The handle of a member for a facet of its own scope."""
+    """Create the handle of a member for a view of the member's own scope."""
     match member:
         case CellMember():
             return _cell(facet, member)
@@ -78,7 +81,7 @@ def _cell(facet: ScopedView, member: CellMember) -> Cell[Any]:
 
 
 def _given(facet: ScopedView, member: GivenMember) -> Any:
-    """What was passed in, as far as it was declared: an Input cannot be written, whatever it is elsewhere."""
+    """Return the handle that was passed in, restricted to its declaration: an Input is read-only, even of a Cell."""
     home = facet.home
     given = home.outline.given(member)
     value = home.pieces.input(home, member)
@@ -130,7 +133,7 @@ def _call(facet: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
 
 
 def _derive(facet: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
-    """The same for what is written: not by an older version of the class than the one that runs."""
+    """Return a call of `fn` that is refused if a newer version of the class runs the piece. For nodes with outputs."""
     piece, check = facet.piece, facet.home.check_generation
 
     def derive() -> object:
@@ -156,7 +159,7 @@ def _envelope(facet: ScopedView, member: MaterializerMember) -> tuple[tuple[Docu
 
 
 def _named(facet: ScopedView, member: ComputedMember | MaterializerMember) -> tuple[Document, ...]:
-    """What its code names among the computed members of its own scope: they are to run before it, if they do."""
+    """Return the outputs of computed members of the same scope that the code names: these are to run first."""
     members = facet.home.outline.members
     found = []
     for name in member.fn.__code__.co_names:
@@ -167,19 +170,19 @@ def _named(facet: ScopedView, member: ComputedMember | MaterializerMember) -> tu
 
 
 def shown_as(facet: ScopedView, member: EffectMember) -> str:
-    """What the node of an effect is called."""
-    # One runtime may act for several users, and is one session to all of them.
+    """Return the id of the node of an effect."""
+    # One runtime may act for several users, all in the same session.
     whose = f", {facet.user!r}" if facet.user else ""
     return f"{facet.node_id(member.stored)}{whose}"
 
 
 def is_always_shown(facet: ScopedView, member: EffectMember) -> bool:
-    """Whether it runs at each start: nobody knows afterwards that this runtime has shown it, or it asks for that."""
+    """Return whether an effect runs at each start, by declaration or because its runtime has no stable identity."""
     return _shown_by(facet, member) is None
 
 
 def show(facet: ScopedView, member: EffectMember) -> Node:
-    """The node of an effect, for a user and a session."""
+    """Register the node of an effect, for a user and a session."""
     home = facet.home
     return home.register(
         NodeSpec(
@@ -198,7 +201,7 @@ def show(facet: ScopedView, member: EffectMember) -> Node:
 
 
 def _shown_by(facet: ScopedView, member: EffectMember) -> NodeIdentity | None:
-    """An effect is shown by one runtime, to one user. Which runtime that was is not always known afterwards."""
+    """Return the identity of an effect: one runtime shows it to one user. None: that runtime cannot be recognized."""
     identity = facet.home.pieces.resuming.identity
     if identity is None or member.every_start:
         return None
@@ -206,7 +209,7 @@ def _shown_by(facet: ScopedView, member: EffectMember) -> NodeIdentity | None:
 
 
 def cells_of(facet: ScopedView) -> list[Document]:
-    """The documents of a piece's own cells, as far as somebody is there whose they are."""
+    """Return the documents of a piece's own cells, those of a user or session only if the view has one."""
     home = facet.home
     found = []
     for each in home.outline.of(CellMember):
@@ -218,7 +221,7 @@ def cells_of(facet: ScopedView) -> list[Document]:
 
 
 def keep_cells(facet: ScopedView) -> Node:
-    """Have the cells of a piece here as long as it is open. What is in them makes nobody run."""
+    """Register a node that keeps the cells of a piece loaded while it is open. Writes to them run no node."""
     home = facet.home
     spots = [Spot(each, (_NOWHERE,), Depth.SHAPE) for each in cells_of(facet)]
 
@@ -244,7 +247,7 @@ def keep_cells(facet: ScopedView) -> Node:
 
 
 def keep_children(facet: ScopedView, member: Declaration) -> Node:
-    """Demand the children of a member, as long as its piece is open."""
+    """Register a node that demands the children of a member while its piece is open."""
     handle: EachHandle[Any, Any] | ChildHandle[Any] = facet.handle(member)
     home = facet.home
 

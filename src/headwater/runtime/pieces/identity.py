@@ -1,13 +1,14 @@
-"""The names of a piece's nodes over restarts: what is known of a node is known under its part.
+"""Names of a piece's nodes that stay the same over restarts, and the kind that an observation stores beside them.
 
-A part is the name of a node inside its piece. What is one session's has none: the next process is another session. Owns
-names; knows no code and compares nothing.
+A `NodeIdentity` names a node inside its piece; stored observations are looked up by it. A node of one session has no
+identity, because the next process is another session. This part only names nodes: it knows no code and compares
+nothing.
 
-What a node's code is made of, as its observation says it beside its fingerprint, and what two such texts differ in.
-
-The fingerprint alone decides. It is a digest for each node, since what a piece was given and where results go are in
-it. What its code is made of is the same for all nodes of a member, so that it stands behind their kind, which is stored
-once for all of them: a few characters for each sort of thing. They tell people what changed, as far as they can.
+The kind of an observation is stored with the components of the node's code behind it (`with_kinds`). The fingerprint
+alone decides whether a node is current. A fingerprint is a digest per node, because it includes the inputs of the piece
+and the outputs of the node. The components of the code are the same for all nodes of a member, so they are stored
+behind the kind, which is stored once for all of them: a few characters for each sort of component. They tell people
+which component changed, as far as it is known (`changes`).
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ SOMETHING: Final = "something that it refers to"
 
 
 def with_kinds(kind: str, kinds: str) -> str:
-    """The kind of a node, and behind it what its code is made of, if that is known."""
+    """Return the kind of a node, followed by the components of its code if they are known."""
     return f"{kind} {kinds}" if kinds else kind
 
 
 def kind_of(said: str) -> str:
-    """The kind of a node, out of that."""
+    """Return the kind of a node from the text that `with_kinds` made."""
     return said.partition(" ")[0]
 
 
 def changes(before: str, after: str) -> tuple[str, ...]:
-    """What two nodes of different fingerprints differ in, in words, out of the same."""
+    """Describe the differences between two nodes with different fingerprints, from the texts of `with_kinds`."""
     (one, _, then), (other, _, now) = before.partition(" "), after.partition(" ")
     if one != other:
         return (KIND,)
@@ -53,25 +54,25 @@ def changes(before: str, after: str) -> tuple[str, ...]:
 
 
 KEYS: Final = "keys of "
-"""What an `each` reads of its elements to know which there are has a fingerprint of its own."""
+"""Prefix of the member whose fingerprint covers the code that finds the element keys of an `each`."""
 WITHIN: Final = "\x1e"
-"""Between the parts of a node's name. It is in none of them."""
+"""Separator of the parts of a node's name. No part contains it."""
 Key = tuple[str, str, str, str]
-"""The member, the child and the element, the scope and whose it is: a node of a piece."""
+"""A node of a piece: the member, the child with the element, the scope, and the user or runtime of that scope."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIdentity:
-    """A node of a piece, by names that a later process knows, too."""
+    """A node of a piece, by names that a later process also knows."""
 
     member: str
-    code: str  # whose fingerprint is its own; empty: there is no author's code in it
-    element: str = ""  # the key of the element whose row it is
+    code: str  # the member with its fingerprint; empty: the node runs no author code
+    element: str = ""  # the key of the element, if the node is a row
     scope: str = ""
     principal: str = ""
     is_keeper: bool = False  # it keeps rows, and needs to know all of them
-    is_new: bool = False  # its element came just now: nothing is known of it
-    # What it keeps beside its result, as texts, and having that back. None: it keeps nothing.
+    is_new: bool = False  # its element was added in this process: there is no observation of it
+    # Return the state that the node keeps beside its result, as texts, and restore it. None: it keeps no state.
     started: Callable[[], tuple[str, ...] | None] | None = None
     restore: Callable[[tuple[str, ...]], bool] | None = None
 
@@ -83,18 +84,18 @@ class NodeIdentity:
 
 
 def name_of(key: Key) -> str:
-    """A node of a piece as one text."""
+    """Return a node of a piece as one text."""
     return WITHIN.join(key)
 
 
 def named(text: str) -> Key:
-    """The node of a piece that was named so."""
+    """Return the node of a piece with this name: the inverse of `name_of`."""
     member, child, scope, principal = (*text.split(WITHIN), "", "", "")[:4]
     return (member, child, scope, principal)
 
 
 def part_of(facet: ScopedView, member: Declaration) -> NodeIdentity | None:
-    """The node of a member that is computed for everybody or for a user. None: it is one session's."""
+    """Return the identity of a member's node of the scope space or user. None: it belongs to one session."""
     if facet.scope == "session":
         return None
     is_users = facet.scope == "user"
@@ -107,5 +108,5 @@ def part_of(facet: ScopedView, member: Declaration) -> NodeIdentity | None:
 
 
 def row_of(member: str) -> str:
-    """What the rows of an `each` are called, and the one of a `child`."""
+    """Return the member name under which the rows of an `each`, or the one row of a `child`, are known."""
     return f"{member} row"

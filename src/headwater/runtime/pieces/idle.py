@@ -1,14 +1,14 @@
-"""Pieces that somebody looked at and nobody runs here: the last ones are kept ready, the others are let go.
+"""Pieces with nodes that are not open here, and readers of a piece that stops running here.
 
-A piece that is only named (`space.piece`) has nodes as soon as somebody pulls or watches it, and what they computed is
-worth something for the next look. But nobody says when there will be none: so there are so many of them at most. What
-is let go has its nodes made again by whoever looks again, through whichever handle. What somebody reads stays.
+A piece that is only named (`space.piece`) gets nodes as soon as a caller pulls or watches it, and their results are
+worth keeping for the next read. There is no signal that no further read will come, so `IdlePieces` keeps a limited
+number of such pieces and releases those used longest ago. A released piece gets its nodes again at the next read,
+through any of its handles. A piece with a reader or a demanded node is not released.
 
-Whoever reads what a piece computes, when the piece stops running here: they are not left with an old value.
-
-What a live reader reads is computed on, as of a piece that is only named: if its value is the same, nobody runs for it.
-Others look again when somebody demands them, and so does whoever read what has to be made in a new way: the rows and
-children of an `each`. Costs what the piece has, once. Decides nothing about what is fresh.
+When a piece stops running here, its readers must not keep an old value. A member with a live reader gets its node
+again, as in a piece that is only named: if the value is equal, no reader runs. Other readers are invalidated and run
+when they are next demanded, and so do readers of rows and children of an `each`, which are made in a new way. The cost
+is proportional to the size of the piece, once. Nothing here decides whether a value is fresh.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class Read(NamedTuple):
-    """What others read of a piece."""
+    """The part of a piece that nodes outside it read."""
 
-    members: list[tuple[ScopedView, Declaration]]  # what is read by somebody live, and can be made again by itself
-    readers: dict[Node, None]  # of everything else
+    members: list[tuple[ScopedView, Declaration]]  # those with a live reader whose node can be made again by itself
+    readers: dict[Node, None]  # the readers of everything else
 
 
 def homes_of(home: PieceInstance) -> list[PieceInstance]:
-    """A piece, and its children, however far down."""
+    """Return a piece and all its descendants."""
     found = [home]
     for each in found:
         found += each.children()
@@ -46,18 +46,18 @@ def homes_of(home: PieceInstance) -> list[PieceInstance]:
 
 
 def nodes_of(home: PieceInstance) -> list[Node]:
-    """The nodes of a piece and of its children."""
+    """Return the nodes of a piece and of its descendants."""
     return [node for each in homes_of(home) for node in each.nodes]
 
 
 def readers(nodes: list[Node]) -> dict[Node, None]:
-    """Who else reads what some nodes compute."""
+    """Return the readers of some nodes that are not among these nodes."""
     own = set(nodes)
     return {each: None for node in nodes for each in readers_of(node) if each not in own}
 
 
 def read(home: PieceInstance) -> Read:
-    """What others read of a piece that runs here."""
+    """Return the members of a piece that nodes outside it read, and the other outside readers."""
     nodes = nodes_of(home)
     own = set(nodes)
     places: dict[Document, tuple[ScopedView, Declaration]] = {}
@@ -78,23 +78,23 @@ def read(home: PieceInstance) -> Read:
 
 
 def go_on(home: PieceInstance, found: Read) -> None:
-    """The piece is stopped: have what is read computed."""
+    """Recreate the read members of a piece that was stopped, and invalidate the other readers."""
     for facet, member in found.members:
         facet.handle(member)
     look_again(home.pieces, found.readers)
 
 
 def look_again(pieces: PieceRegistry, readers: Iterable[Node]) -> None:
-    """Nobody computes what these read any more: their next look has it computed."""
+    """Invalidate readers whose inputs no node computes any more: their next run has them computed."""
     run = pieces.core.current.run
     asking = None if run is None else run.node
     for each in readers:
-        if each is not asking:  # I5: a run never invalidates itself. It looks at what it made.
+        if each is not asking:  # I5: a run never invalidates itself. It reads the new nodes.
             pieces.outside(lambda each=each: pieces.core.scheduler.outdate(each))  # type: ignore[misc]
 
 
 TRIES: Final = 8
-"""How many are looked at to find one that can be let go, each time."""
+"""Pieces that are examined per release beyond the surplus, to find some that can be released."""
 
 
 class IdlePieces:
@@ -112,7 +112,7 @@ class IdlePieces:
         return len(self._homes)
 
     def used(self, home: PieceInstance) -> None:
-        """Nodes of it were made: somebody looks at it, or runs it."""
+        """Note that a node of a piece was registered. An open piece is not idle."""
         while home.parent is not None:
             home = home.parent
         if home.is_open:
@@ -128,7 +128,7 @@ class IdlePieces:
         self._homes.pop(home, None)
 
     def _let_go(self) -> None:
-        """Some that were looked at long ago, as far as nobody does now."""
+        """Stop pieces above the limit, those used longest ago first, unless they are read or demanded."""
         self._is_asked = False
         for _ in range(len(self._homes) - self._most + TRIES):
             if len(self._homes) <= self._most:
@@ -143,6 +143,6 @@ class IdlePieces:
 
 
 def _is_looked_at(home: PieceInstance) -> bool:
-    """Whether anything outside the piece demands or reads what it computes."""
+    """Return whether a node of the piece is demanded, suspended, or read by a node outside the piece."""
     own = set(nodes_of(home))
     return any(node.live or node.suspended or any(each not in own for each in readers_of(node)) for node in own)

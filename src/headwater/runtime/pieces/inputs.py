@@ -1,11 +1,10 @@
-"""The inputs of a piece: whether two are the same, and how they are written down.
+"""The inputs of a piece: handles of a narrower scope, equality of inputs, and their stored form.
 
-A handle is written down as a link to where it leads, so that a piece can be opened again without its maker. What leads
-nowhere, a callback, is written down as the handler that it is.
+An input is stored as the address that its handle leads to, so that a piece can be opened again without its maker. A
+callback has no address; it is stored as the name of its handler.
 
-A handle on something of one user or one session, where the run belongs to all of them.
-
-It can be passed on, to a child that reads it for a user; it cannot be read or written here, and says why.
+`OtherScopeHandle` stands for a member of one user or one session in a run that is for all users or sessions. It can be
+passed on to a child that reads it for a user. Reading or writing it in such a run raises an error that says why.
 """
 
 from __future__ import annotations
@@ -47,15 +46,15 @@ class OtherScopeHandle(NotAValue):
 
     @property
     def core(self) -> Core:
-        """The runtime that it is of."""
+        """The core of the runtime that the handle belongs to."""
         return self._home.pieces.core
 
     def declaration(self) -> Declaration:
-        """The member that it is, or leads into."""
+        """Return the member that the handle stands for or leads into."""
         return self._member
 
     def place(self) -> str | None:
-        """Where it leads, as text. None: into the member, along a way that has no text."""
+        """Return the place of the member as text. None: the handle leads into the member, and that path has no text."""
         return None if self._way else f"{self._home.id}:{self._member.stored}"
 
     def key(self, k: Any, /) -> OtherScopeHandle:
@@ -65,14 +64,14 @@ class OtherScopeHandle(NotAValue):
         return OtherScopeHandle(self._home, self._member, (*self._way, ("at", path)))
 
     def seen_by(self, facet: ScopedView) -> Any:
-        """The handle that it is for a user or a session."""
+        """Return the handle of the member, and of the path below it, for the user and session of a view."""
         handle = facet.seen_in(self._home).handle(self._member)
         for step, argument in self._way:
             handle = getattr(handle, step)(argument)
         return handle
 
     def same(self, other: object) -> bool:
-        """Whether it leads to the same place."""
+        """Return whether another handle leads to the same place."""
         return (
             isinstance(other, OtherScopeHandle)
             and self._home is other._home
@@ -100,11 +99,11 @@ for _what in REFUSED:
 
 
 HANDLER: Final = "handler "
-"""What a callback begins with where it is written down."""
+"""Prefix of a callback in its stored form."""
 
 
 def same_inputs(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two makings of a piece pass the same handles."""
+    """Return whether two makings of a piece pass the same handles."""
     return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
 
 
@@ -121,12 +120,12 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def described(core: Core, piece: Piece) -> Value:
-    """What is stored of a child: its class, and where its inputs lead."""
+    """Return the stored form of a child: its class, and the places of its inputs."""
     return freeze({"class": type(piece).__schema__.name, "inputs": written(core, piece.__inputs__)})
 
 
 def written(core: Core, inputs: Mapping[str, Any]) -> Value:
-    """Inputs as they are stored."""
+    """Return the stored form of inputs."""
     return freeze({name: _written(core, value) for name, value in sorted(inputs.items())})
 
 
@@ -141,7 +140,7 @@ def _written(core: Core, value: Any) -> Value:
 
 
 def _core_of(value: Any) -> object:
-    """The runtime that a handle is of."""
+    """Return the core of the runtime that a handle belongs to."""
     if isinstance(value, Input):
         return value._host
     if isinstance(value, Handler):
@@ -150,6 +149,6 @@ def _core_of(value: Any) -> object:
 
 
 def place_of(core: Core, handle: Input[Any]) -> str:
-    """Where a handle leads, as text."""
+    """Return the address that a handle leads to, as text."""
     key = handle.document.key
     return address_text(key.scope, key.id, handle.path, space=core.space_of(handle.document).name)
