@@ -1,7 +1,8 @@
-"""What an author's function raised or returned, as far as it can be told. Owns what is a failure and what an interrupt.
+"""Classification of the errors and results of author functions.
 
-Only whoever ends the program interrupts it. Everything else that comes out of a function is that function's own, also
-what is no `Exception`: a cancelled future that it looked at cancels nothing here.
+Only `KeyboardInterrupt` and `SystemExit` interrupt the program. Every other error that leaves an author function is a
+failure of that function, including errors that are not an `Exception`: for example, the `CancelledError` of a future
+that the function inspected cancels nothing in the scheduler.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from headwater.errors import AuthoringError
 __all__ = ["INTERRUPTS", "as_failure", "check_plain"]
 
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
-"""These go through everything, to whoever runs the loop."""
+"""Errors that pass through every handler up to the caller that runs the event loop."""
 
 
 def as_failure(error: BaseException) -> Exception:
-    """The failure that it is. What is no Exception is told with one around it, so that nobody else takes it up."""
+    """Return an error as a failure.
+
+    An error that is not an `Exception` is wrapped in an `AuthoringError`, so that no handler further out mistakes it
+    for its own signal.
+    """
     if isinstance(error, Exception):
         return error
     failure = AuthoringError(
@@ -29,7 +34,7 @@ def as_failure(error: BaseException) -> Exception:
 
 
 def check_plain(who: str, result: object) -> None:
-    """What a function returned is a value that is there, not one that somebody would have to wait for."""
+    """Raise `AuthoringError` if a function returned a coroutine: the caller needs a value, and a run never awaits."""
     if inspect.iscoroutine(result):
         result.close()
         raise AuthoringError(f"{who} returned a coroutine: a run never awaits. Make it a plain function.")

@@ -1,7 +1,7 @@
-"""Turns changes of visible state into invalid nodes. Upholds I3 and I5. Spec 001 section 6.1.
+"""Invalidation: turns changes of visible state into invalid nodes. Upholds I3 and I5. Spec 001 section 6.1.
 
-The only door into scheduling (P1). Never orders, runs or marks transitively. A node that nobody demands is marked and
-left alone.
+The only entrance to scheduling (P1). `Invalidation` never orders nodes, runs them or marks transitively. A node without
+demand is marked and not enqueued.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from headwater.scheduler.node import CLEAN, INVALID, UNKNOWN, Marks, Node, NodeK
 from headwater.scheduler.waiting_nodes import WaitingNodes
 
 ANY_TIME: Final = MAX_INT + 1
-"""In the place of the seq that a document was last written at: it was here, and is another now."""
+"""Stands for the seq of a document's last write when the document was here before and has changed."""
 _COMMIT: Final = Kind.COMMIT
 _EFFECT: Final = NodeKind.EFFECT
 
 
 class Invalidation:
-    """Listens to feeds."""
+    """Subscriber of the feeds of all replicas: marks the readers of each change."""
 
     __slots__ = ("_enqueue", "_gates", "_hops", "_impulse", "_loads", "_marks", "_written", "on_told", "trace")
 
@@ -34,27 +34,27 @@ class Invalidation:
         self._gates = gates
         self._loads = loads
         self._marks = marks
-        self._impulse = 0  # what came from outside and made the notification that is being told
-        self._hops = 0  # how far what is being told came over other sessions; UNKNOWN: nobody knows
-        self._written = ANY_TIME  # when what is being told was last written, if nothing was known of it before
-        self._enqueue = enqueue  # a live node became invalid
-        self.on_told: Callable[[Notification], object] = id  # what nobody here wrote, once its readers are marked
+        self._impulse = 0  # the external impulse behind the notification in progress
+        self._hops = 0  # hops of the change in progress over other sessions; or UNKNOWN
+        self._written = ANY_TIME  # seq of the last write of the changed document, if the document was not here before
+        self._enqueue = enqueue  # called with a live node that became invalid
+        self.on_told: Callable[[Notification], object] = id  # called for changes without a local writer, after marking
         self.trace: Trace | None = None
 
     def on_notification(self, notification: Notification) -> None:
-        """Mark whoever read something that is shown differently now."""
+        """Mark every node that read a value which is shown differently now."""
         # fault+ invalidation.reset_ignored: if notification.kind is Kind.RESET: return
         # fault+ invalidation.others_results_ignored: is_result = notification.document.key.id.startswith("node")
         # fault+ invalidation.others_results_ignored: if is_result and notification.kind is Kind.INTEGRATE: return
         source = notification.source
         running = self._marks.running
-        is_told = False  # by the engine, or taken back because of what it said
+        is_told = False  # the engine caused the change, by a message or by a verdict that reverts a commit
         if running is not None:
             self._impulse, self._hops = running.impulse, running.last_hops
             if source is not running and not _is_first(notification):
                 self._marks.beside += 1
         elif isinstance(source, Node):
-            self._impulse, self._hops = source.impulse, source.last_hops  # What it wrote is taken back.
+            self._impulse, self._hops = source.impulse, source.last_hops  # A write of the source node is reverted.
         else:
             is_told = notification.kind is not _COMMIT
             self._impulse, self._hops = self._marks.cause(), hops_of(notification, source) if is_told else 0
@@ -63,7 +63,7 @@ class Invalidation:
         twig = notification.document.twig
         if twig is not None:
             if not twig.children and twig.shape is None:
-                spot = twig.deep  # Everybody reads all of it, and it differs.
+                spot = twig.deep  # All readers read the whole document, and the document differs.
                 if spot is not None:
                     self._mark(spot, notification)
             else:
@@ -85,12 +85,12 @@ class Invalidation:
             self.on_told(notification)
 
     def returned(self, documents: Iterable[Document]) -> None:
-        """Documents that were set aside are here again, whether or not anything about them differs."""
+        """Enqueue the nodes that wait for documents which were set aside and are here again, changed or not."""
         for document in documents:
             self._arrived(document)
 
     def _arrived(self, document: Document) -> None:
-        """Somebody may have waited for it: to read it, or because it is going to be replaced."""
+        """Enqueue the nodes that waited for a document: to read the document, or to replace its value."""
         for node in self._loads.arrived(document):
             self._enqueue(node)
 
@@ -102,11 +102,11 @@ class Invalidation:
             if node is source:
                 continue  # I5: a run never invalidates itself (P5: identity, not id).
             if node.as_of and self._written <= node.held_until(notification.document.home):
-                continue  # I7: it arrived as it was when the node was found to be clean.
+                continue  # I7: the arrived value is the value for which the resumed node was found clean.
             self._marks.count += 1
             if node.due < impulse:
                 node.due = impulse
-            # I3: a value in its registered read set differs, and nothing else makes it invalid.
+            # I3: a value in the node's registered read set differs; nothing else makes a node invalid.
             if node.status == CLEAN:
                 node.status = INVALID
                 node.causes = {spot: notification}
@@ -126,12 +126,13 @@ class Invalidation:
                 self._enqueue(node)
 
     def _came(self, node: Node, hops: int, notification: Notification) -> None:
-        """It remembers the longest way. Where one too long enters this runtime, the cycle is slowed down."""
+        """Record the longest way (hops) of a node's causes, and slow down a cycle where it enters this runtime."""
         if hops == UNKNOWN:
-            hops = node.last_hops  # A cycle does not begin anew because a connection was lost on the way.
+            hops = node.last_hops  # A lost connection on the way must not reset the count of a cycle.
         if hops > node.hops:
             node.hops = hops
-        # I6: only there, since whoever runs for it inside this runtime has waited with it. An effect writes nothing.
+        # I6: only at the entrance, since nodes that run for this change inside this runtime have waited with its first
+        # reader. Effects are left out: they write nothing.
         if notification.kind in FROM_OTHERS and self._marks.running is None and node.kind is not _EFFECT:
             self._gates.came(node, hops)
 
@@ -142,7 +143,7 @@ class Invalidation:
 
 
 def _is_first(notification: Notification) -> bool:
-    """Whether it only says what is in a document that nobody can have looked at."""
+    """True if a notification only shows the first value of a document without readers."""
     return not (notification.known_before or notification.others) and notification.document.twig is None
 
 
@@ -153,11 +154,12 @@ def _last_written(change: Changed) -> int:
 def _spots(twig: TrieNode, change: Changed) -> Iterable[Spot]:
     # fault invalidation.whole_document_marked: if True:
     if not change.known_before:
-        return list(twig.spots())  # It was not here: nobody knows what it was, so it counts as changed.
+        # The document was not here, so that its earlier value is unknown: it counts as changed.
+        return list(twig.spots())
     return match(twig, change.before, change.after, change.touched)
 
 
 def address_of(spot: Spot) -> str:
-    """Where a spot is, for people."""
+    """Return the address of a spot, for people."""
     key = getattr(spot.document, "key", None)
     return repr(spot.document) if key is None else doc_text(key, spot.path)

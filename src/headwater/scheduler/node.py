@@ -1,11 +1,10 @@
-"""The node: everything the scheduler knows about one computation or effect, in one record.
+"""The node: one record with everything the scheduler knows about one computation, effect or materializer.
 
-Each field says when it changes and what always holds of it; `check_node` is that, for tests. Nothing else keeps state
-of a node. It decides nothing.
+Each field's comment says when the field changes and which property always holds; `check_node` checks these properties
+in tests. No other module keeps state of a node, and this module decides nothing.
 
-Time that keeps a node from running: one record for debounce, throttle and backoff. Read through `Gates`.
-
-How far a change came over other sessions before it was shown here. Decides nothing; spec 001, I6.
+`Gate` is the record of the times that keep a node from running (debounce, throttle, backoff); `Gates` reads and moves
+them. `hops_of` says how far a change came over other sessions (spec 001, I6).
 """
 
 from __future__ import annotations
@@ -28,34 +27,34 @@ from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 
 UNKNOWN: Final = -1
-"""In the place of hops: a document arrived as a whole, or something was taken back."""
+"""Stands for the number of hops when a document arrived as a whole, or a commit was reverted."""
 
 
 def hops_of(change: Changed, ways: object | None) -> int:
-    """How far a change came that nobody here wrote."""
+    """Return the number of hops of a change that this runtime did not write, or UNKNOWN."""
     way = ways.get(change.document.key) if isinstance(ways, Ways) else None
     return UNKNOWN if way is None else way.hops
 
 
 @dataclass(slots=True, eq=False)
 class Gate:
-    """Everything about one node's time. All times are microseconds of the monotonic clock."""
+    """The times of one node. All times are microseconds of the monotonic clock."""
 
-    debounce_us: int = 0  # quiet time that its invalidations must leave
+    debounce_us: int = 0  # quiet time required after the last invalidation
     throttle_us: int = 0  # from the start of one run to the next
-    is_auto: bool = False  # the debounce was chosen because its runs are slow
-    no_auto: bool = False  # its author said that no debounce may be chosen
+    is_auto: bool = False  # the debounce was chosen by the scheduler because the runs are slow
+    no_auto: bool = False  # the author forbade an automatic debounce
     debounce_until: int = 0  # moves with every invalidation
     throttle_until: int = 0  # moves with every run
-    backoff_until: int = 0  # moves when its runs do not come to an end
-    input_until: int = 0  # a peer's result came, perhaps before what that was made of; ends when it is invalidated
-    exhaustions: int = 0  # how often in a row it spent its runs
-    is_held: bool = False  # it spent its runs and had none since
-    is_forgiven: bool = False  # it came to an end since; `exhaustions` counts on unless something comes from outside
-    is_far: bool = False  # what it is to run for came a long way over other sessions, and it has not paused for that
-    goes_round: bool = False  # its last run was for such a thing: clean, it still may be on a cycle through others
-    waits_for: int = 0  # what the wake timer knows it to wait for; 0: nothing
-    spent_us: int = 0  # by its runs, for the automatic debounce
+    backoff_until: int = 0  # moves when the node is exhausted or fails transiently
+    input_until: int = 0  # a peer's result may have come before its inputs; 0 again at the next invalidation
+    exhaustions: int = 0  # how often in a row the node used all its runs
+    is_held: bool = False  # the node used all its runs and has not been attempted since
+    is_forgiven: bool = False  # a pass left the node clean since; the next external change resets `exhaustions`
+    is_far: bool = False  # a cause came over too many sessions, and the node has not paused for it
+    goes_round: bool = False  # the last run was for such a cause: the node may be on a cycle through other runtimes
+    waits_for: int = 0  # the moment the wake timer has for the node; 0: none
+    spent_us: int = 0  # total time of timed runs, for the automatic debounce
     timed_runs: int = 0
 
     @property
@@ -64,29 +63,29 @@ class Gate:
 
 
 NEVER_RAN: Final = 0
-"""No run of it was ever completed: it has no reads to go by."""
+"""No run of the node was ever completed, so that its reads are not known."""
 CLEAN: Final = 1
-"""Nothing that it read has changed since its last completed run began."""
+"""No value that the node read has changed since its last completed run began."""
 INVALID: Final = 2
-"""Something that it read has changed, or its commit was rejected."""
+"""A value that the node read has changed, or its commit was rejected."""
 
 STATUS: Final = ("never-ran", "clean", "invalid")
 
 
 class Marks:
-    """How often any node was made invalid. What was seen to be fresh stays so while this stands still."""
+    """Counters of invalidations. A node that was verified to be fresh stays fresh while `count` is unchanged."""
 
     __slots__ = ("beside", "count", "impulse", "running", "taken")
 
     def __init__(self) -> None:
         self.count = 0
-        self.beside = 0  # how often something else changed during an attempt than what that wrote
-        self.impulse = 0  # how often something came from outside; what comes before anybody runs for it is one thing
-        self.taken = 0  # the newest of these that somebody ran for
-        self.running: Node | None = None  # whose attempt is under way: what is done meanwhile comes from it
+        self.beside = 0  # changes during an attempt that the attempt itself did not write
+        self.impulse = 0  # number of the last external impulse; changes before the next run share one number
+        self.taken = 0  # the newest impulse that a node ran for
+        self.running: Node | None = None  # the node whose attempt is in progress: changes made now come from it
 
     def cause(self) -> int:
-        """What is done now is done for this: what the attempt under way runs for, or something new from outside."""
+        """Return the impulse of a change made now: that of the attempt in progress, or else a new external one."""
         if self.running is not None:
             return self.running.impulse
         if self.impulse == self.taken:
@@ -95,7 +94,7 @@ class Marks:
 
 
 class Account(Protocol):
-    """What is told of the runs of one node (`persistence`)."""
+    """Reports about the runs of one node (implemented in `persistence`)."""
 
     def ran(
         self,
@@ -105,44 +104,44 @@ class Account(Protocol):
         failure: Exception | None,
         took_us: int,
     ) -> None:
-        """A run came to its end."""
+        """Report a completed run."""
 
     def waits(self) -> bool:
-        """Whether what it read elsewhere may still be taken back."""
+        """True if a value that the node read in another space may still be reverted."""
 
     def again(self, node: Node) -> None:
-        """What it read elsewhere is confirmed by now."""
+        """Report the last run again: the values it read in other spaces are confirmed by now."""
 
     def rejected(self, local_seq: int) -> None:
-        """Its commit will not land."""
+        """Withdraw the report of a commit that was rejected."""
 
     def forget(self) -> None:
-        """Its code may be another from now on."""
+        """Drop cached descriptions: the node's code may have changed."""
 
     def gone(self, node: Node) -> None:
-        """The node is no more."""
+        """Report that the node was removed."""
 
     def said(self) -> About:
-        """Which node it is, and what its code does."""
+        """Return the node's identity and the description of its code."""
 
     def because(self, observed: Observed) -> None:
-        """What it read was written since this was observed: it runs for that."""
+        """Note that the node will run because an input was written after this observation."""
 
 
 class NodeKind(Enum):
-    """What a run of the node is for."""
+    """The purpose of a node's runs."""
 
-    COMPUTATION = "computation"  # its result is written to its output; runs while somebody reads that
-    EFFECT = "effect"  # something happens here; runs whenever what it reads has changed
-    MATERIALIZER = "materializer"  # writes anywhere in its envelope; runs when nothing else has to
+    COMPUTATION = "computation"  # its result is written to its output; runs while the output has a reader
+    EFFECT = "effect"  # acts outside of the data; runs whenever an input has changed
+    MATERIALIZER = "materializer"  # writes anywhere in its envelope; runs when no other node has to
 
 
 class Remembered(NamedTuple):
-    """The last run of a node, in a process before this one, as it was observed."""
+    """The last run of a node in an earlier process, as it was observed."""
 
     cause: tuple[DocKey, Path] | None  # one of the changes that made it run; None: it ran because it was demanded
-    changed_at: int  # the last commit that wrote its outputs; 0: none is known
-    verified_at: int  # what it read held at this seq
+    changed_at: int  # seq of the last commit that wrote its outputs; 0: none is known
+    verified_at: int  # its reads held at this seq
     took_us: int
 
 
@@ -151,64 +150,65 @@ class Node:
     """One node. Compared by identity only (P5)."""
 
     # ---- fixed at registration ----
-    id: str  # durable identity; also what messages and traces call it
+    id: str  # durable identity; messages and traces use it as the name
     kind: NodeKind
     fn: Callable[[], object]
     order: int  # rises with registration; breaks ties
     home: Replica  # the space that its transactions write
     outputs: tuple[Document, ...] = ()  # primary output first; then static side-write targets (P4)
-    returns: bool = True  # whether what `fn` returns is written to the primary output
-    encode: Callable[[object, MaybeValue], MaybeValue] | None = None  # result -> value; None: it is one already
-    envelope: tuple[tuple[Document, Path], ...] = ()  # materializers only; never marks anybody
+    returns: bool = True  # True if the result of `fn` is written to the primary output
+    encode: Callable[[object, MaybeValue], MaybeValue] | None = None  # result -> value; None: it is a value already
+    envelope: tuple[tuple[Document, Path], ...] = ()  # materializers only; marks no reader by itself
     declared: tuple[Document, ...] = ()  # named in its code or by its author; ordering hints, never edges
-    parent: Node | None = None  # whose run created it
-    rank: int = 0  # its depth below the outermost parent; parents come before children on ties
-    transient: tuple[type[Exception], ...] = ()  # errors after which another try is worth it
-    fingerprint: str = ""  # of the code behind `fn`; every commit of its runs says it (I8)
-    account: Account | None = None  # what is told of its runs; None: nothing is
-    opaque: str = ""  # why nobody can know what its code does, so that no start finds it clean; empty: somebody can
-    # ---- what it read ----
-    reads: Sequence[Spot | None] = (None,)  # registered; each once; ends with None; replaced, never changed in place
-    expect: Sequence[Spot | None] = (None,)  # `reads`, or (None,) to look at each read anew
-    retried: Sequence[Spot | None] | None = None  # what its stopped attempt had found fresh, in order; ends with None
-    retried_at: int = 0  # the count of marks at which it had
+    parent: Node | None = None  # the node whose run created this node
+    rank: int = 0  # depth below the outermost parent; parents come before children on ties
+    transient: tuple[type[Exception], ...] = ()  # error types after which the run is retried
+    fingerprint: str = ""  # of the code behind `fn`; every commit of its runs carries it (I8)
+    account: Account | None = None  # reporter of its runs; None: runs are not reported
+    opaque: str = ""  # why its code cannot be fingerprinted, so that it is never resumed as clean; empty: it can be
+    # ---- reads ----
+    reads: Sequence[Spot | None] = (None,)  # registered spots, each once; ends with None; replaced, never mutated
+    expect: Sequence[Spot | None] = (None,)  # `reads`, or (None,) to check each read anew
+    retried: Sequence[Spot | None] | None = None  # reads that its stopped attempt found fresh, in order; ends with None
+    retried_at: int = 0  # the count of marks when `retried` was recorded
     # ---- validity ----
     status: int = NEVER_RAN
-    causes: dict[Spot, Notification] | None = None  # why it is invalid; empty when it is clean; bounded by its reads
-    last_causes: dict[Spot, Notification] | None = None  # why its last run was
-    as_of: int = 0  # it came back without a run, with reads that held at this seq; 0: it ran here, or never
+    causes: dict[Spot, Notification] | None = None  # why it is invalid; empty when clean; bounded by its reads
+    last_causes: dict[Spot, Notification] | None = None  # the causes of its last run
+    as_of: int = 0  # seq at which its reads held when it was resumed without a run; 0: it ran here, or never
     elsewhere: dict[Replica, int] | None = None  # the same for its reads of other spaces, each with its own seq
-    hops: int = 0  # the longest way that any of its causes came over other sessions (I6); 0 when it is clean
-    last_hops: int = 0  # of its last run: what its commit says, and how long a way is taken to be that nobody knows
-    error: Exception | None = None  # what its last completed run raised; readers of its output get it
+    hops: int = 0  # the most hops of any of its causes over other sessions (I6); 0 when clean
+    last_hops: int = 0  # hops of its last run: sent with its commit, and used in place of UNKNOWN hops
+    error: Exception | None = None  # raised by its last completed run; readers of its output get it
     # ---- demand ----
     live: bool = False  # `rooted`, provisional, or read by a live node: equals a full rebuild after every mutation
-    live_refs: int = 0  # how many (live node, spot of one of the outputs) pairs there are, itself left out
+    live_refs: int = 0  # number of (other live node, spot in one of the outputs) pairs
     rooted: bool = False  # a demand source: effects, materializers, pulls
-    provisional: bool = False  # created in a live run; until the later of its first run and that pass's end
+    provisional: bool = False  # created in a live run; ends at the later of its first run and the end of that pass
     # ---- order ----
-    height: int = 0  # above every node whose output it reads, but for edges that close a cycle
+    height: int = 0  # above every node whose output it reads, except for edges that close a cycle
     low: int = 0  # the part of its turn that does not depend on its height
     queued: int = -1  # its turn while it waits to run; -1: it does not wait
-    suspended: bool = False  # an attempt of it waits for others to run
-    verified: int = -1  # the count of marks at which nothing above it was known to be invalid
-    loading: Document | None = None  # what its last attempt waits for; as long as it does, it does not run
+    suspended: bool = False  # an attempt of it waits for other nodes to run
+    verified: int = -1  # the count of marks at which no node above it was known to be invalid
+    loading: Document | None = None  # awaited by its last attempt; the node does not run until it arrives
     # ---- bounds ----
     gate: Gate | None = None  # None: no time ever kept it from running
-    pass_runs: int = 0  # runs since something came from outside, or since it was held back
-    due: int = 0  # the newest thing from outside that it is to run for, directly or through others
-    impulse: int = 0  # the one that `pass_runs` counts from; what its writes make others due for
+    pass_runs: int = 0  # runs since the last external impulse, or since it was held back
+    due: int = 0  # the newest external impulse that it has to run for, directly or through other nodes
+    impulse: int = 0  # the impulse that `pass_runs` counts from; its writes pass it on to readers
     failures: int = 0  # transient failures in a row
     # ---- for people ----
     runs: int = 0  # completed runs, failed ones included
-    remembered: Remembered | None = None  # its last run before this process, if it came back without one
-    attempts: int = 0  # all, suspended ones included
-    wrote: int = 0  # the local_seq of the commit of its last completed run; 0: it changed nothing
-    found: tuple[tuple[Document, Path], ...] = ()  # materializers: where that run wrote what was there; counts as read
-    cleanup: Callable[[], object] | None = None  # what an effect's last run returned; called before its next attempt
+    remembered: Remembered | None = None  # its last run in an earlier process, if it was resumed without a run
+    attempts: int = 0  # all attempts, suspended ones included
+    wrote: int = 0  # the local_seq of the commit of its last completed run; 0: that run changed nothing
+    # materializers: where that run wrote the value already there; counts as read
+    found: tuple[tuple[Document, Path], ...] = ()
+    cleanup: Callable[[], object] | None = None  # returned by an effect's last run; called before the next attempt
     children: dict[Node, None] | None = None  # nodes that its last run created
-    kept: dict[str, Node] | None = None  # nodes that its stopped attempt registered; the next one takes them on
-    stops: int = 0  # attempts that were stopped since its last run
+    kept: dict[str, Node] | None = None  # nodes that its stopped attempt registered; the next attempt adopts them
+    stops: int = 0  # stopped attempts since its last run
     removed: bool = False
 
     def __repr__(self) -> str:
@@ -216,16 +216,16 @@ class Node:
 
     @property
     def turn(self) -> int:
-        """Where its turn is in a sweep: by height, then parents before children, then as they were registered."""
+        """Position in a sweep: by height, then parents before children, then registration order."""
         return (self.height << 44) + self.low
 
     @property
     def is_known(self) -> bool:
-        """Whether it has made what is stored of it: here, or in a process before this one."""
+        """True if the node's stored result is its own: it ran here, or was resumed from an earlier process."""
         return self.runs > 0 or self.as_of > 0
 
     def held_until(self, home: Replica) -> int:
-        """Up to which seq of a space its reads there are known to hold, once it came back. -1: it had none there."""
+        """Return the seq of a space up to which a resumed node's reads there hold. -1: it has no reads there."""
         # fault foreign_reads.own_seq_compared: if True:
         if home is self.home:
             return self.as_of
@@ -233,12 +233,12 @@ class Node:
 
     @property
     def is_runnable(self) -> bool:
-        """Invalid and live; whether its time has come is the gates' to say."""
+        """True if the node is invalid, live and not waiting for a document. Gates may still delay it."""
         return self.status != CLEAN and self.live and not self.removed and self.loading is None
 
 
 def check_node(node: Node) -> None:
-    """What holds of every node between two steps. For tests: it costs the node's reads."""
+    """Raise `InvariantViolation` unless the node's fields are consistent. For tests: costs the node's reads."""
     problems = []
     spots = node.reads[:-1]
     if node.reads[-1] is not None or node.expect[-1] is not None:

@@ -1,7 +1,7 @@
-"""The registry: which nodes there are. Owns identity, registration order and the tie between parents and children.
+"""The registry: all nodes. Owns identity, registration order and the links between parents and children.
 
-Registration costs index inserts: nothing is read, nothing runs and nothing is fetched (I2). Removal leaves nothing
-behind. It decides nothing about running.
+Registration costs index inserts: no value is read, no node runs and no document is fetched (I2). Removal leaves nothing
+behind. The registry decides nothing about running.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from headwater.replica.replica import Replica
 from headwater.scheduler.node import Node, NodeKind
 
 
-@dataclass(slots=True, kw_only=True)  # Not frozen: that would make a registration cost a third more.
+@dataclass(slots=True, kw_only=True)  # Not frozen: freezing would make a registration cost a third more.
 class NodeSpec:
-    """What is registered. Everything about what a node may write is here, and never changes (P4)."""
+    """The description of a node to register. Everything about a node's writes is fixed here and never changes (P4)."""
 
     id: str
     kind: NodeKind
@@ -36,7 +36,7 @@ class NodeSpec:
     debounce_ms: float = 0
     throttle_ms: float = 0
     no_auto_debounce: bool = False
-    fingerprint: str = ""  # of the code behind `fn`, where somebody knows it
+    fingerprint: str = ""  # of the code behind `fn`, if known
 
 
 class Registry:
@@ -58,7 +58,7 @@ class Registry:
         return self._nodes.get(id)
 
     def add(self, spec: NodeSpec) -> Node:
-        """The record of a new node, dormant and never run."""
+        """Return the record of a new node, dormant and never run."""
         _check(spec)
         if spec.id in self._nodes:
             raise AuthoringError(f"there is a node {spec.id!r} already: remove it first, or choose another id")
@@ -125,7 +125,10 @@ def _check(spec: NodeSpec) -> None:
 
 
 def _check_result(spec: NodeSpec, document: Document) -> None:
-    """What a node makes of what is there is made by that node alone: otherwise whoever ran last would be shown (I1)."""
+    """Raise `AuthoringError` if a document is the result of another node.
+
+    A result has one writer: with two, the document would show the result of the node that ran last (I1).
+    """
     for writer in document.writers:
         if isinstance(writer, Node) and writer.returns and writer.outputs[0] is document:
             raise AuthoringError(

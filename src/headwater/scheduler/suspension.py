@@ -1,7 +1,7 @@
-"""Suspension: how an attempt stops because something it reads is not fresh, and what it then waits for.
+"""Suspension: how an attempt stops when a value that it reads is not fresh, and the conditions it then waits for.
 
-The signal is no `Exception`, and the runner goes by what was asked for, not by whether the signal came through: an
-author who catches everything does not swallow it.
+The signal `Suspend` is not an `Exception`. The runner checks whether a stop was requested, not whether the signal
+arrived, so that an author function that catches every error does not swallow the stop.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from headwater.scheduler.node import CLEAN, Node
 
 
 class Suspend(BaseException):
-    """Internal: the attempt is over. It is started again when what was missing is there."""
+    """Internal signal: the attempt is over. The node is attempted again when the missing input is available."""
 
 
 class Frame:
-    """An attempt that waits for others to run. The frames are one chain: each waits for the one on top of it."""
+    """An attempt that waits for other nodes to run. Frames form one stack: each waits for the frame on top of it."""
 
     __slots__ = ("node", "targets")
 
@@ -33,21 +33,25 @@ class Frame:
 
 @dataclass(slots=True)
 class Suspension:
-    """What an attempt waits for: nodes to run, or a document to arrive, for it or for a node that it stands on."""
+    """The reason an attempt stopped: nodes that must run, or a document that must arrive for the attempt or a node
+    above it.
+    """
 
     targets: list[Node] = field(default_factory=list)
     document: Document | None = None
-    behind: Node | None = None  # who needs that document, if it is not the attempt itself
-    is_late: bool = False  # something changed since: nothing of what it looked at is known to be fresh
+    behind: Node | None = None  # the node that needs `document`, if it is not the attempted node
+    is_late: bool = False  # data changed during the attempt: no value that it read is known to be fresh
 
     def waits_for(self) -> tuple[str, ...]:
-        """The same for people."""
+        """Return the ids and addresses that the attempt waits for, for people."""
         documents = () if self.document is None else (doc_text(self.document.key),)
         return (*[target.id for target in self.targets], *documents)
 
 
 def taken_off(frames: list[Frame], node: Node) -> list[Node]:
-    """A node waits no more, and whoever only its attempt waited for is not demanded by it: which are these?"""
+    """Remove a node's frame and all frames on top of it. Return the other nodes removed, which only that frame
+    demanded.
+    """
     place = next((at for at, frame in enumerate(frames) if frame.node is node), len(frames))
     dropped, frames[place:] = [frame.node for frame in frames[place:]], []
     for each in dropped:
@@ -56,35 +60,38 @@ def taken_off(frames: list[Frame], node: Node) -> list[Node]:
 
 
 def look_again(frames: Iterable[Frame]) -> None:
-    """What these found to be fresh may not be so any more: their next attempts expect nothing of what they read."""
+    """Make the next attempts of these frames check each read: values found fresh before may be stale by now."""
     for frame in frames:
         frame.node.expect = (None,)
 
 
 class Attempts(Protocol):
-    """What the runner asks about the pass it is part of."""
+    """The questions that the runner asks the pass it is part of."""
 
     def lowest(self) -> int:
-        """The height of the lowest node that waits for its turn."""
+        """Return the height of the lowest node that waits for its turn."""
 
     def may_wait_for(self, node: Node | None, target: Node) -> bool:
-        """Whether waiting for another node to run is of use to this one, or to somebody who is none."""
+        """True if `node`, or a caller that is not a node (None), gains from waiting for `target` to run."""
 
     def run_between(self, run: Run, target: Node, stops: int) -> bool:
-        """Run another node while an attempt waits where it is. False: the attempt is to be stopped."""
+        """Run another node while an attempt waits on the Python stack. False: the attempt is to be stopped."""
 
 
 def named_above(node: Node) -> list[Node]:
-    """Whoever is to run anyway and writes what a node names: its first attempt need not find that out."""
+    """Return the live nodes that are not clean and write a declared document of `node`.
+
+    They run anyway, so that the first attempt of `node` need not be stopped to find them.
+    """
     writers = [writer for document in node.declared for writer in writers_of(document)]
     return [writer for writer in writers if writer.live and writer.status != CLEAN]
 
 
 def invalid_above(node: Node, marks: int, lowest: int) -> list[Node]:
-    """The nearest nodes above one that are not clean, highest first. Walks up through clean ones only.
+    """Return the nearest nodes above a node that are not clean, highest first. Walks up through clean nodes only.
 
-    What is live and not above the lowest turn has nothing invalid above it, and what was seen to be fresh is so until
-    somebody is marked.
+    Two kinds of nodes are not walked: a live node whose height is not above the lowest turn has nothing invalid above
+    it, and a node that was verified at the current count of marks stays fresh until another node is marked.
     """
     if node.verified == marks:
         return []

@@ -1,1 +1,4 @@
-"""The graph: who reads what, who writes what, who is live, and what comes before what."""
+"""The graph: readers and writers of documents, liveness of nodes, and heights.
+
+`edges.py` walks edges; `graph.py` changes them and keeps liveness and heights true.
+"""

@@ -1,6 +1,6 @@
-"""Edges between nodes. They are not stored: a spot knows its readers, a document its writers, and that is an edge.
+"""Edges between nodes, derived and not stored: a spot has its readers, and a document its writers.
 
-One edge for each spot that a node reads in another node's output. A node is no neighbour of its own.
+There is one edge for each spot that a node reads in the output of another node. A node has no edge to itself.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def writers_of(document: Document) -> tuple[Node, ...]:
-    """The nodes whose declared output a document is."""
+    """Return the nodes that declare a document as an output."""
     return cast("tuple[Node, ...]", document.writers)
 
 
 def writers_above(node: Node) -> Iterator[Node]:
-    """Whose outputs it reads: once for each spot that it reads there."""
+    """Yield the nodes whose outputs a node reads, once for each spot read there."""
     for spot in node.reads:
         if spot is not None:
             for writer in cast("Document", spot.document).writers:
@@ -28,7 +28,7 @@ def writers_above(node: Node) -> Iterator[Node]:
 
 
 def readers_of(node: Node) -> Iterator[Node]:
-    """Who reads its outputs: once for each spot that they read there."""
+    """Yield the nodes that read the outputs of a node, once for each spot read there."""
     for document in node.outputs:
         if document.twig is not None:
             for spot in document.twig.spots():

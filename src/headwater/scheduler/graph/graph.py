@@ -1,19 +1,17 @@
-"""The graph: reader tries of documents, the static writer map, envelopes; liveness and heights as they follow.
+"""The graph: reader tries of documents, the static map of writers, envelopes, and the liveness and heights that follow.
 
-Registration and read deltas are the only ways in. A delta that changes nothing costs a comparison (P6). It never
-reads a value, never marks and never runs: the matcher is `match`, and only `invalidation` is given it.
+The graph changes only through registration, removal and read deltas. A delta that changes nothing costs a comparison
+(P6). The graph never reads a value, marks a node or runs one: `data.reader_trie.match` finds the readers of a change,
+and only `invalidation` calls it.
 
-Heights: a node is higher than everything whose output it reads, so that a pass runs in order (I9).
+`Heights` places a node above every node whose output it reads, so that a pass runs in order (I9). Heights are exact
+where the graph has no cycle. An edge that closes a cycle cannot be in order; it is detected when it is added and left
+as it is. Heights order runs and never cause one.
 
-They are exact where the graph has no cycle. An edge that closes a cycle cannot be in order; it is noticed when it
-comes, and left as it is. Heights order and never decide that something runs.
-
-Liveness: who is demanded. Granted by counting, withdrawn by counting where the graph has no cycle.
-
-A node is live if it is a demand source, has provisional demand, or a live node reads one of its outputs. In a graph
-without cycles a count of live readers is exact. Once a cycle was seen, a count could keep the cycle alive by itself, so
-that a withdrawal derives the region above the node anew: from the sources in it and the live readers outside of it.
-Both equal a full rebuild after every mutation. It never runs anything.
+`Liveness` tracks demand. A node is live if it is a demand source, has provisional demand, or a live node reads one of
+its outputs. In a graph without cycles a count of live readers is exact. Once a cycle was seen, counts could keep the
+cycle alive by itself, so that a withdrawal recomputes the region above the node from the demand sources in it and the
+live readers outside of it. Both methods equal a full rebuild after every mutation.
 """
 
 from __future__ import annotations
@@ -35,25 +33,25 @@ class Liveness:
     __slots__ = ("_on_live", "cyclic", "steps")
 
     def __init__(self, on_live: Callable[[Node], object]) -> None:
-        self._on_live = on_live  # a node is demanded that was not
-        self.cyclic = False  # a cycle was seen: counts alone do not tell any more
-        self.steps = 0  # nodes written, for tests that count work
+        self._on_live = on_live  # called with a node that became live
+        self.cyclic = False  # a cycle was seen: counts alone are not exact any more
+        self.steps = 0  # nodes whose liveness changed, for tests that count work
 
     def gained(self, writer: Node) -> None:
-        """One more live node looks at one of its outputs."""
+        """Count one more live reader of an output of `writer`."""
         writer.live_refs += 1
         if not writer.live:
             self._spread(writer)
 
     def lost(self, writers: list[Node]) -> None:
-        """One live node less looks at each of these."""
+        """Count one live reader less for each of these writers."""
         for writer in writers:
             writer.live_refs -= 1
         for writer in dict.fromkeys(writers):
             self._reconsider(writer)
 
     def set_root(self, node: Node, rooted: bool) -> None:
-        """It is, or is no more, a demand source of its own."""
+        """Set whether the node is a demand source of its own."""
         node.rooted = rooted
         self._set(node)
 
@@ -62,7 +60,7 @@ class Liveness:
         self._set(node)
 
     def expired(self, nodes: list[Node]) -> list[Node]:
-        """A pass is over, and with it the provisional demand of those that ran. Who has it still?"""
+        """End the provisional demand of the nodes that ran, at the end of a pass. Return the nodes that keep theirs."""
         here = [node for node in nodes if node.provisional and not node.removed]
         for node in here:
             if node.runs:
@@ -76,7 +74,7 @@ class Liveness:
             self._reconsider(node)
 
     def _spread(self, node: Node) -> None:
-        """It is live now, and with it everything above it."""
+        """Make a node live, and every node above it."""
         node.live = True
         waiting = [node]
         while waiting:
@@ -90,7 +88,7 @@ class Liveness:
                     waiting.append(writer)
 
     def _reconsider(self, node: Node) -> None:
-        """Some of its demand is gone. Is there other?"""
+        """Withdraw liveness from a node that lost some demand, unless other demand remains."""
         # fault liveness.demand_not_withdrawn: if True:
         if not node.live:
             return
@@ -109,7 +107,7 @@ class Liveness:
                 waiting.append(writer)
 
     def _derive(self, origin: Node) -> None:
-        """Everything live above it, anew: a cycle could otherwise live on by itself."""
+        """Recompute the liveness of all live nodes above `origin`: a cycle would otherwise keep itself alive."""
         region = dict.fromkeys(_live_above(origin))
         for node in region:
             node.live = False
@@ -133,7 +131,7 @@ class Liveness:
 
 
 def _live_above(origin: Node) -> Iterator[Node]:
-    """The node and every live node whose output reaches it."""
+    """Yield the node and every live node above it."""
     seen = {origin}
     waiting = [origin]
     while waiting:
@@ -146,17 +144,17 @@ def _live_above(origin: Node) -> Iterator[Node]:
 
 
 class Heights:
-    """Keeps every reader above what it reads."""
+    """Keeps every reader above the writers of its inputs."""
 
     __slots__ = ("_on_cycle", "_on_raised", "is_cyclic")
 
     def __init__(self, on_raised: Callable[[Node], object], on_cycle: Callable[[], object]) -> None:
-        self._on_raised = on_raised  # a node that may wait to run is higher than it was
+        self._on_raised = on_raised  # called with a node that waits for its turn and was raised
         self._on_cycle = on_cycle
         self.is_cyclic = False
 
     def place(self, node: Node) -> None:
-        """Its reads have changed: put it just above the highest of them, and whoever reads it above it."""
+        """Put a node whose reads changed just above its highest writer, and raise its readers above it."""
         # fault+ heights.not_kept: return
         highest = -1
         for writer in writers_above(node):
@@ -164,18 +162,18 @@ class Heights:
         if highest + 1 > node.height:
             self._raise(node, highest + 1)
         elif not self.is_cyclic:
-            node.height = highest + 1  # Lower is in order, too, and keeps heights small.
+            node.height = highest + 1  # A lower height is in order, too, and keeps heights small.
 
     def below(self, writer: Node) -> None:
-        """A writer came: whoever reads it already is above it."""
+        """Raise the nodes that already read a newly registered writer above it."""
         for reader in set(readers_of(writer)):
             if reader.height <= writer.height:
                 self._raise(reader, writer.height + 1)
 
     def _raise(self, origin: Node, height: int) -> None:
-        """Raise a node and what reads it, as far as needed, each once. Coming back to it means a cycle.
+        """Raise a node and its readers as far as needed, each node once. Reaching a raised node again means a cycle.
 
-        Lowest first: whatever is above a node was above it before, so nothing is raised before all that it stands on.
+        Lowest first: a node's readers were above it before, so that no node is raised before all of its writers are.
         """
         needed = {origin: height}
         waiting = [(origin.height, origin.order, origin)]
@@ -190,7 +188,7 @@ class Heights:
                 if reader.height > at_least:
                     continue
                 if reader in raised:
-                    self._cycle()  # It stays where it is: round a cycle it would never end.
+                    self._cycle()  # The reader stays where it is: raising round a cycle would never end.
                 elif reader in needed:
                     needed[reader] = max(needed[reader], at_least + 1)
                 else:
@@ -198,7 +196,7 @@ class Heights:
                     heappush(waiting, (reader.height, reader.order, reader))
 
     def tidy(self, nodes: Iterable[Node]) -> bool:
-        """Edges were withdrawn while there was a cycle. True: there is none left, and everything is in order again."""
+        """Recompute heights after edges of a cyclic graph were withdrawn. True: no cycle is left; all is in order."""
         order = _in_order(nodes)
         if order is None:
             return False
@@ -218,10 +216,10 @@ class Heights:
 
 
 def _in_order(nodes: Iterable[Node]) -> list[Node] | None:
-    """Every node after all that it reads; None: there is a cycle."""
+    """Return the nodes, each after all of its writers. None: there is a cycle."""
     missing = {node: sum(1 for _ in writers_above(node)) for node in nodes}
     ready = [node for node, count in missing.items() if not count]
-    for node in ready:  # It grows while it is walked.
+    for node in ready:  # The list grows while it is walked.
         for reader in readers_of(node):
             missing[reader] -= 1
             if not missing[reader]:
@@ -230,7 +228,7 @@ def _in_order(nodes: Iterable[Node]) -> list[Node] | None:
 
 
 class Graph:
-    """Every edge there is, and what follows from them."""
+    """All edges between nodes, with the liveness and heights that follow from them."""
 
     __slots__ = (
         "_envelopes",
@@ -253,10 +251,10 @@ class Graph:
         on_read: Callable[[Document], object],
         on_unread: Callable[[Document], object],
     ) -> None:
-        self._nodes = nodes  # all there are
+        self._nodes = nodes  # all registered nodes
         self._liveness = Liveness(on_live)
         self._heights = Heights(on_raised, self._cycle)
-        self._on_read = on_read  # somebody reads the document now: it must be watched
+        self._on_read = on_read  # called when a document gets its first reader: the document must be watched
         self._on_unread = on_unread
         self._envelopes: dict[Document, dict[Node, None]] = {}
         self._is_untidy = False
@@ -265,7 +263,7 @@ class Graph:
 
     @property
     def envelopes(self) -> int:
-        """How many documents materializers may write."""
+        """Number of documents that materializers may write."""
         return len(self._envelopes)
 
     @property
@@ -274,7 +272,7 @@ class Graph:
 
     @property
     def is_cyclic(self) -> bool:
-        """Whether a cycle was seen and is not known to be gone."""
+        """True if a cycle was seen and is not known to be gone."""
         return self._liveness.cyclic
 
     def _look(self) -> None:
@@ -291,7 +289,9 @@ class Graph:
     # ---- nodes -------------------------------------------------------------------------------------
 
     def add(self, node: Node) -> Sequence[Node]:
-        """Enter its write surface. Nodes that read there before it was registered become its readers (L2): which?"""
+        """Enter a node's outputs and envelope. Return the nodes that read its outputs already: they are its readers now
+        (L2).
+        """
         for document in node.outputs:
             document.writers = (*document.writers, node)
         for document, _ in node.envelope:
@@ -307,7 +307,7 @@ class Graph:
         return ()
 
     def remove(self, node: Node) -> None:
-        """Take it out, with everything it contributed."""
+        """Remove a node with all its edges, its outputs, its envelope and its demand."""
         self.apply_read_delta(node, (None,))
         for document in node.outputs:
             document.writers = tuple(writer for writer in document.writers if writer is not node)
@@ -322,7 +322,7 @@ class Graph:
         node.rooted = node.provisional = node.live = False
 
     def tidy(self) -> None:
-        """Edges were withdrawn from a graph with a cycle: what the cycle kept out of order may be in order again."""
+        """Restore order if edges were withdrawn from a cyclic graph: the cycle may be gone."""
         if self._is_untidy:
             self._is_untidy = False
             if self._heights.tidy(self._nodes):
@@ -332,23 +332,23 @@ class Graph:
     # ---- reads -------------------------------------------------------------------------------------
 
     def canonical(self, spot: Spot) -> Spot:
-        """The spot that everybody else reads at the same place, or this one if nobody does."""
+        """Return the spot that other nodes read at the same place and depth, or `spot` itself if there is none."""
         if spot.twig is not None:
             return spot
         twig = cast(Document, spot.document).twig
         return spot if twig is None else twig.find(spot.path, spot.depth) or spot
 
     def apply_read_delta(self, node: Node, reads: Sequence[Spot | None]) -> None:
-        """From now on the node reads these, and is heard of where it was not. `reads` ends with None."""
+        """Replace a node's reads, and subscribe it to the new spots. `reads` ends with None."""
         before = node.reads
         node.reads = node.expect = reads
         come = [spot for spot in reads if spot is not None and node not in spot.readers]
         gone: Sequence[Spot | None] = ()
-        if len(before) + len(come) != len(reads):  # Otherwise everything that was read is read.
+        if len(before) + len(come) != len(reads):  # Otherwise every spot that was read before is still read.
             now = set(reads)
             gone = [spot for spot in before if spot not in now]
         if not (gone or come):
-            return  # The same in another order.
+            return  # The same spots in another order.
         for at, spot in enumerate(come):
             if not self._subscribe(node, spot):
                 for entered in come[:at]:
@@ -379,14 +379,14 @@ class Graph:
         self._liveness.lost(left)
 
     def add_reads(self, node: Node, spots: Iterable[Spot]) -> None:
-        """An attempt that was stopped looked at these: whatever comes there wakes it."""
+        """Subscribe a node to the reads of its stopped attempt, so that a change there wakes it."""
         more = [spot for spot in dict.fromkeys(spots) if node not in spot.readers]
         if more:
             self.apply_read_delta(node, [*[spot for spot in node.reads if spot is not None], *more, None])
-        node.expect = (None,)  # These are no edges that anything was ordered by: each is looked at anew.
+        node.expect = (None,)  # No run was ordered by these edges, so that each read is checked anew.
 
     def united(self, reads: Iterable[Spot | None]) -> list[Spot]:
-        """The same reads with one spot for each place: others may have come to it through another one meanwhile."""
+        """Return the reads with one spot for each place: other nodes may have registered another one meanwhile."""
         known: dict[tuple[object, ...], Spot] = {}
         found: dict[Spot, None] = {}
         for spot in reads:
@@ -396,7 +396,7 @@ class Graph:
         return [*found]
 
     def _subscribe(self, node: Node, spot: Spot) -> bool:
-        """False: the place has another spot already, and nothing was done."""
+        """Add a reader to a spot. False: the place has another spot already, and nothing was changed."""
         document = cast(Document, spot.document)
         if spot.twig is None:
             if document.twig is None:
@@ -422,13 +422,13 @@ class Graph:
                 self._on_unread(document)
 
     def is_used(self, document: Document) -> bool:
-        """Whether some node reads it or may write it."""
+        """True if some node reads the document or may write it."""
         return document.twig is not None or bool(document.writers) or document in self._envelopes
 
     # ---- envelopes ---------------------------------------------------------------------------------
 
     def envelopes_over(self, spots: Iterable[Spot | None]) -> dict[Node, None]:
-        """Materializers in whose envelope one of these spots lies."""
+        """Return the materializers whose envelope overlaps one of these spots."""
         found: dict[Node, None] = {}
         if self._envelopes:
             for spot in spots:
@@ -444,16 +444,18 @@ class Graph:
         return found
 
     def materializers(self, document: Document) -> Iterable[Node]:
-        """Those in whose envelope something of a document lies."""
+        """Return the materializers whose envelope has a part in a document."""
         return self._envelopes.get(document, ())
 
     def dirty_envelopes(self, spots: Iterable[Spot | None]) -> list[Node]:
-        """Those of them that have something to do."""
+        """Return the materializers that are not clean and whose envelope overlaps one of these spots."""
         # fault materializers.not_promoted: return []
         return [node for node in self.envelopes_over(spots) if node.status != CLEAN] if self._envelopes else []
 
     def above(self, node: Node) -> Iterator[Node]:
-        """Everybody whose writes may come to a node in the end, by outputs and by envelopes. Costs all of these."""
+        """Yield every node whose writes may reach a node, through outputs and envelopes. Costs the number of these
+        nodes.
+        """
         seen = {node}
         waiting = [node]
         while waiting:
