@@ -1,6 +1,14 @@
-"""The local side: confirmed state, pending commits on top of it, and the session that settles the difference.
+"""The replica: documents of one space as one process shows them, and the session that sends its commits to an engine.
 
-The names below are for the packages above and for tests that drive a replica without a runtime.
+Start with `document.py` (one document: confirmed value, pending layers, shown value), then `replica.py` (all changes of
+shown values). `confirmed.py` holds the values of the engine's log, `pending.py` the local commits without confirmation,
+`transaction.py` one snapshot with its reads and writes, `feed.py` the notifications. `session.py` is the replica's side
+of the protocol, with `watches.py`, `queries.py` and `observation_queue.py`; `detached.py` replaces it where there is no
+engine. `documents.py` and `weak_refs.py` own the document objects; `minimal_patches.py` and `number_ranges.py` are
+computations without state of a replica.
+
+Imported by `cells`, `scheduler`, `runtime`, `server` and `testing`, and by tests that drive a replica without a
+runtime. Imports `data`, `protocol`, `errors` and `lazy`.
 """
 
 from __future__ import annotations

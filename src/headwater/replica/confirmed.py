@@ -1,7 +1,7 @@
-"""Confirmed state: what the engine's log said, as of one seq, for the documents this replica watches.
+"""Confirmed state: the values of watched documents in the engine's log, as of one seq.
 
-Every document here is as of the same seq, which is what makes that seq a true basis (C3, C8). A document may be
-watched without its value being here: its changes are heard, its value is asked for when somebody reads it.
+All documents are as of the same seq, so that this seq is a true basis of every read (C3, C8). A document may be watched
+without a value here: the engine tells its changes, and its value is requested when a reader needs it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headwater.replica.pending import Pending
 
 
 class NotHere(Exception):
-    """Internal: a document that was read has not arrived. Whoever runs the reader fetches it and runs it again."""
+    """Internal: a document that was read has not arrived. The caller of the reader loads it and repeats the read."""
 
     def __init__(self, doc: DocKey) -> None:
         super().__init__(f"{doc.scope}:{doc.id} has not arrived yet")
@@ -26,7 +26,7 @@ class NotHere(Exception):
 
 
 class Confirmed:
-    """Documents as of `seq`."""
+    """Confirmed values of documents, all as of `seq`."""
 
     __slots__ = ("_count", "_documents", "seq")
 
@@ -52,7 +52,7 @@ class Confirmed:
         return document.confirmed
 
     def written(self, doc: DocKey) -> int:
-        """The seq of the last write that was heard of; 0: none was."""
+        """Return the seq of the last known write of a document; 0 if none is known."""
         document = self._documents.get(doc)
         return 0 if document is None else document.written
 
@@ -71,15 +71,15 @@ class Confirmed:
         document.written = 0
 
     def move_to(self, seq: int) -> None:
-        """C9: the log is heard in order. Going back would un-happen what was shown."""
+        """Set the seq. C9: the log arrives in order; an older seq would undo changes that were already shown."""
         if seq < self.seq:
             raise ProtocolError(f"the engine spoke of seq {seq} after seq {self.seq}")
         self.seq = seq
 
     def integrate(self, changes: list[DocChange], seq: int, pending: Pending) -> dict[Document, list[Path] | None]:
-        """Make changes of the log to documents that are here, and move to its seq: all of it or, on error, nothing.
+        """Apply changes of the log to documents that have a value here, and move to `seq`. On error nothing is changed.
 
-        What comes back is where they changed; None instead of places: anywhere.
+        Return the paths that changed in each document; None instead of paths means anywhere.
         """
         staged: dict[DocKey, tuple[MaybeValue, int]] = {}
         places: dict[DocKey, list[Path] | None] = {}
@@ -106,7 +106,7 @@ def _changed(change: DocChange, value: MaybeValue, pending: Pending) -> tuple[Ma
             layer = pending.get(local_seq)
             if layer is None:
                 raise ProtocolError(f"the engine speaks of commit {local_seq}, which was settled before")
-            # The same patches that the engine applied, on the same document.
+            # The patches of the layer are the patches that the engine applied to this document.
             patches = tuple(patch for op in layer.commit.operations if op.doc == doc for patch in op.patches)
             what = f"own commit {local_seq} was accepted but does not fit {doc.scope}:{doc.id}"
             return _patched(value, patches, what), patches

@@ -1,7 +1,7 @@
-"""A replica without an engine: what is committed is confirmed at once, and nothing is kept beyond this process.
+"""A session without an engine: `flush` confirms commits, and no value outlives the process.
 
-For tests, for benchmarks and for values that are nobody else's, such as the time. The rest of the system cannot tell
-the difference: layers, waves and the feed are the same.
+Used by tests, by benchmarks and for values that belong to one process, such as the time. Layers, waves and the feed are
+the same as with an engine, so that the other packages need no special case.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ class Detached:
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self._wave: list[Layer] = []
-        self.frames = 0  # waves that were confirmed
+        self.frames = 0  # number of confirmed waves
         replica.on_layer = self._wave.append
 
     def watch(self, docs: Iterable[DocKey]) -> None:
-        """There is nothing to be fetched: what was never written is absent."""
+        """Give documents that are not here the value ABSENT. Without an engine, an unwritten document is absent."""
         missing = [doc for doc in docs if not self.replica.is_here(doc)]
         if missing:
             self._appear(missing)
 
     def unwatch(self, doc: DocKey) -> bool:
-        """Nothing can be let go: it is nowhere else."""
+        """Return False: a document is kept, because no engine holds a copy of its value."""
         return False
 
     def is_ready(self, conflict: Conflict) -> bool:
-        """Nobody else writes."""
+        """Return True: without other writers, a commit can be retried at once."""
         return True
 
     def is_durable(self) -> bool:
-        """Whether everything that was committed is as safe as it gets here."""
+        """Return True if every commit is confirmed, which is as durable as a commit can be here."""
         return not self._wave
 
     def flush(self) -> None:
-        """Confirm everything that was committed since the last time, as one frame."""
+        """Confirm all commits since the last call, as one frame."""
         if self._wave:
             wave = self._wave[:]
-            self._wave.clear()  # The same list goes on taking layers.
+            self._wave.clear()  # Cleared in place: `replica.on_layer` is bound to this list.
             self.frames += 1
             self._confirm(wave)
 
     def _appear(self, docs: list[DocKey]) -> None:
-        """These are not written yet, and from now on that is known. No layer is on them."""
+        """Record that documents without a write are absent. They have no layers."""
         replica = self.replica
         replica.shown_anew()
         for doc in docs:
@@ -65,7 +65,7 @@ class Detached:
         replica.report()
 
     def _confirm(self, layers: list[Layer]) -> None:
-        """These layers are what is confirmed now. Nothing is shown differently."""
+        """Make layers confirmed state. Shown values do not change."""
         replica = self.replica
         seq = replica.confirmed.seq + 1
         replica.confirmed.move_to(seq)

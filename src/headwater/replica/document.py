@@ -1,7 +1,7 @@
-"""A document as this process holds it: one object, which everything that refers to it shares.
+"""One document as this process holds it. All objects that refer to the document share one `Document`.
 
-A document keeps what is confirmed, the pending layers on top of it and what is shown, side by side, so that looking at
-it costs no search. Never decides what is shown; `Replica` does.
+A document holds its confirmed value, the pending layers on top and the shown value side by side, so that a read needs
+no search. `Replica` decides which value is shown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NotLoaded(enum.Enum):
 
 
 NOT_HERE: Final = NotLoaded.NOT_HERE
-"""In the place of a value that is not known here, which is not the same as a document that does not exist."""
+"""Stands for a value that is not known here. A document that does not exist has the value ABSENT instead."""
 
 
 class Document:
@@ -48,18 +48,18 @@ class Document:
     def __init__(self, key: DocKey, home: Replica) -> None:
         self.key = key
         self.home = home
-        self.value: MaybeValue | NotLoaded = NOT_HERE  # what is shown: confirmed, with the layers on top
+        self.value: MaybeValue | NotLoaded = NOT_HERE  # the shown value: confirmed, with the layers on top
         self.confirmed: MaybeValue | NotLoaded = NOT_HERE  # as of the replica's one seq
-        self.written = 0  # the seq of the last write that was heard of; 0: none was
-        self.stale: MaybeValue | NotLoaded = NOT_HERE  # shown before a gap, and not read again since
-        self.layers: list[Layer] = []  # live layers that write it, in order
-        self.wrote: PendingWrites | None = None  # which of them wrote where; there when somebody has asked
-        self.twig: TrieNode | None = None  # who reads it, by path; the scheduler's
-        self.writers: tuple[object, ...] = ()  # the nodes whose declared output it is; the scheduler's
+        self.written = 0  # the seq of the last known write; 0: none is known
+        self.stale: MaybeValue | NotLoaded = NOT_HERE  # the value shown before a gap, until the document arrives again
+        self.layers: list[Layer] = []  # live layers that write the document, in order
+        self.wrote: PendingWrites | None = None  # which layer wrote where; made on first use
+        self.twig: TrieNode | None = None  # the readers of the document by path; owned by the scheduler
+        self.writers: tuple[object, ...] = ()  # the nodes that declare the document as output; owned by the scheduler
 
     def __repr__(self) -> str:
         return f"<document {self.key.scope}:{self.key.id}>"
 
     def written_by(self, layers: tuple[Layer, ...] | list[Layer]) -> list[Path]:
-        """The paths in this document that these layers write, each once."""
+        """Return the paths in this document that `layers` write, each once."""
         return list({path: None for layer in layers for path in layer.written(self.key)})

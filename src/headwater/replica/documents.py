@@ -1,6 +1,7 @@
-"""The documents of one replica. What nobody holds any more vanishes with the last reference to it.
+"""The documents of one replica: exactly one `Document` object for each key.
 
-Held: something is known of them. Loose: somebody refers to them, no more.
+A held document has a confirmed value, a layer or a value that was set aside, and stays until `release`. A loose
+document is only referred to: `Documents` keeps a weak reference, and the document vanishes with its last user.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Documents:
-    """The one object for each document."""
+    """The `Document` objects of one replica by key."""
 
     __slots__ = ("_held", "_home", "_loose", "_vanished")
 
@@ -42,7 +43,7 @@ class Documents:
         return document
 
     def of(self, key: DocKey) -> Document:
-        """The one object for a document. Asking for it loads nothing."""
+        """Return the object of a document, and make it if there is none. Loads nothing."""
         document = self.get(key)
         if document is None:
             document = Referable(key, self._home)
@@ -50,7 +51,7 @@ class Documents:
         return document
 
     def hold(self, key: DocKey) -> Document:
-        """The document, kept until `release`, whether anybody refers to it or not."""
+        """Return the document, and keep it until `release`, whether or not another object refers to it."""
         document = self._held.get(key)
         if document is None:
             document = self.get(key) or Referable(key, self._home)
@@ -59,12 +60,12 @@ class Documents:
         return document
 
     def release(self, document: Document) -> None:
-        """Nothing is known of it any more: it stays only as long as somebody refers to it."""
+        """Stop holding a document without known values. It stays as long as another object refers to it."""
         if self._held.pop(document.key, None) is not None:
             self._let_loose(document)
 
     def forget(self, document: Document) -> None:
-        """The last layer left it. If it was created here and nobody ever looked at it, nothing is known of it."""
+        """Release a document that its last layer left, if no value of it is known (created here and never read)."""
         if document.value is NOT_HERE and document.confirmed is NOT_HERE and document.stale is NOT_HERE:
             self.release(document)
 

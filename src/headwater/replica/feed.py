@@ -1,7 +1,8 @@
-"""The feed: the one stream of changes of what a replica shows, and the only door into scheduling (P1).
+"""The feed: the one stream of changes of shown values, and the only input of the scheduler (P1).
 
-A notification is a difference of visible state, with before and after (C9). They come in causal order, also when
-a listener causes another one: that waits until everybody has heard the first. A hidden layer makes none.
+A notification is a difference of visible state, with before and after (C9). Notifications come in causal order: one
+that a listener causes is delivered after all listeners have received the current one. A layer that other layers hide
+causes no notification.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Kind(Enum):
     INTEGRATE = "integrate"  # the engine's log moved on
     REVERT = "revert"  # a local commit was rejected
     PULL = "pull"  # documents arrived that were not here
-    RESET = "reset"  # everything was read again after a gap
+    RESET = "reset"  # documents were read again after a gap
 
 
 FROM_OTHERS: Final = (Kind.INTEGRATE, Kind.PULL, Kind.RESET)
@@ -32,7 +33,7 @@ FROM_OTHERS: Final = (Kind.INTEGRATE, Kind.PULL, Kind.RESET)
 
 
 class Changed:
-    """One document, as it was shown and as it is shown now."""
+    """The change of one document: its shown value before and after."""
 
     __slots__ = ("after", "before", "document", "known_before", "touched")
 
@@ -47,8 +48,8 @@ class Changed:
         self.document = document
         self.before = before
         self.after = after
-        self.touched = touched  # places that cover every difference; None: unknown
-        self.known_before = known_before  # False: the document was not here, so `before` says nothing
+        self.touched = touched  # paths that cover every difference; None: unknown
+        self.known_before = known_before  # False: the document was not here, and `before` has no meaning
 
     @property
     def doc(self) -> DocKey:
@@ -59,10 +60,10 @@ class Changed:
 
 
 class Notification(Changed):
-    """What one step changed. `source` is the node whose run it was, by identity; `group` is for user's sinks only.
+    """The changes of one step. `source` is the node whose run made them, by identity; `group` is for user's sinks only.
 
-    Most steps change one document: then the notification is that change, and `others` is empty. What others wrote has
-    no such source: there it is `protocol.ways.Ways`, how that came here.
+    Most steps change one document: then the notification is that change, and `others` is empty. Changes by other
+    sessions have no source node: for these, `source` is a `protocol.hop_counts.Ways`, the hops of each change.
     """
 
     __slots__ = ("group", "kind", "layer", "others", "seq", "source")
@@ -89,7 +90,7 @@ class Notification(Changed):
         self.seq = seq
         self.source = source
         self.group = group
-        self.layer = layer  # the `local_seq` of the commit that was applied; 0: no local one
+        self.layer = layer  # the `local_seq` of the applied local commit; 0: none
         self.others: tuple[Changed, ...] = ()
 
     @property
@@ -109,7 +110,7 @@ def notification(
     group: object | None = None,
     layer: int = 0,
 ) -> Notification:
-    """What one step changed, of at least one document."""
+    """Make the notification of one step that changed at least one document."""
     first = changes[0]
     made = Notification(
         kind, first.document, first.before, first.after, first.touched, first.known_before, seq, source, group, layer
@@ -130,7 +131,7 @@ class Feed:
         self.errors: list[Exception] = []  # raised by listeners and not reported yet
 
     def subscribe(self, listener: Callable[[Notification], object]) -> Callable[[], None]:
-        """Hear every notification from now on, until the returned function is called."""
+        """Call `listener` with every notification from now on, until the returned function is called."""
         self._listeners = (*self._listeners, listener)
 
         def cancel() -> None:
@@ -142,7 +143,7 @@ class Feed:
 
     def emit(self, notification: Notification) -> None:
         if self._delivering:
-            self._waiting.append(notification)  # C9: what a listener causes is heard after what caused it
+            self._waiting.append(notification)  # C9: an effect is delivered after its cause
             return
         self._delivering = True
         try:
@@ -152,10 +153,10 @@ class Feed:
                         listener(notification)
                     except (
                         Exception
-                    ) as error:  # the others hear it all the same, and so does whoever answers for errors
+                    ) as error:  # the other listeners are called all the same; `Replica.report` reports the error
                         self.errors.append(error)
                 if not self._waiting:
                     return
                 notification = self._waiting.popleft()
         finally:
-            self._delivering = False  # An interrupt of one listener does not silence the feed.
+            self._delivering = False  # The feed goes on after an interrupt in a listener.

@@ -1,6 +1,7 @@
-"""What plain writes have to say: what they changed, and what they repeated of pending layers.
+"""Minimal patches of plain writes: the values that they changed, and the values of pending layers that they repeat.
 
-Those may fall, and what was repeated must not fall with them. Looks at values and places only; knows no layer.
+A pending layer may be rejected, and a repeated value must not be lost with it, so the commit contains it again. This
+module sees values and paths only, no layers.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue, Value, lookup
 
 SAYS_ALL = frozenset({"replace", "add"})
-"""Kinds after which everything at a place is what they say."""
+"""Patch kinds that set everything at their path, whatever was there."""
 SAYS_IT = SAYS_ALL | {"remove"}
-"""The same, with that nothing is there."""
+"""The same, and the kind after which the path is absent."""
 
 
 def difference(
@@ -24,15 +25,15 @@ def difference(
     written: Iterable[tuple[Path, bool, Iterable[Path]]],
     has_read: Callable[[Path], bool],
 ) -> tuple[tuple[Patch, ...], list[Path]]:
-    """The patches, and the places where the writes repeat that nothing is there, which no patch can say.
+    """Return the patches, and the paths where the writes repeat an absence, which no patch can express.
 
-    Of each write: its place, outside arrays; whether a layer had written there or above; if none had, where below.
-    C1: an array of which the commit says no read is said as a whole: nothing else would keep a difference to it from
-    being applied to another one.
+    Each entry of `written` has the path of a write, outside arrays; whether a layer wrote there or above; and, if no
+    layer did, the paths below where layers wrote. C1: an array that the commit does not read is written as a whole,
+    since without a read no check keeps a difference to this array from being applied to another one.
     """
     repeated = {at: None for path, is_repeated, below in written for at in ((path,) if is_repeated else below)}
     if () in repeated and after is not ABSENT:
-        return (Patch("add", (), after),), []  # Nothing beside it has to be said.
+        return (Patch("add", (), after),), []  # The patch contains the whole document.
     patches = diff(before, after, has_read)
     if not repeated:
         return patches, []
@@ -51,5 +52,5 @@ def difference(
 
 
 def is_within(path: Path, places: Container[Path]) -> bool:
-    """Whether a path is one of these places, which are found by hash, or below one."""
+    """Return True if `path` is one of `places` or below one. Each prefix is looked up by hash."""
     return any(path[:length] in places for length in range(len(path) + 1))

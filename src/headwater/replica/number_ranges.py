@@ -1,8 +1,8 @@
-"""Numbers of layers as inclusive ranges, so that naming ten thousand of them costs as much as naming a few.
+"""Layer numbers as inclusive ranges, so that naming ten thousand layers costs as much as naming a few.
 
-Owns how ranges are added to, joined and cut; knows nothing of layers. Where there are many ranges, what lies between
-two of them is joined to them, if all of it is pending and shown: a read then stands on more than it had to (C2), never
-on less, and never on anything that is not there.
+Adds, joins and cuts ranges; knows numbers, not layers. Where there are many ranges, neighbours are joined if every
+number between them belongs to a pending and shown layer. A read then stands on more layers than necessary (C2), never
+on fewer, and never on a layer that is not shown.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Final
 Span = tuple[int, int]
 
 MOST_SPANS: Final = 32
-"""Ranges that are kept apart: beyond it, the older ones are joined where that is possible."""
+"""Ranges that are kept apart. Beyond this number, the older ranges are joined where that is possible."""
 EXACT_SPANS: Final = 8
-"""The newest ones, which are left as they are."""
+"""The newest ranges, which are never joined."""
 MOST_JOINED: Final = 2_048
-"""Numbers in one range that was joined. An engine takes a read that names 4,096 layers."""
+"""Numbers in one joined range, at most. An engine accepts a read that names 4,096 layers."""
 
 
 class NumberRanges:
-    """Rising numbers, added at the end."""
+    """A set of numbers, added in rising order."""
 
     __slots__ = ("_firsts", "_lasts", "_room")
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
-        self._room = MOST_SPANS  # how many ranges there may be before joining is tried
+        self._room = MOST_SPANS  # the number of ranges from which on joining is tried
 
     def __len__(self) -> int:
         return len(self._firsts)
 
     def add(self, number: int, holes: Sequence[int], oldest: int = 0) -> None:
-        """One more at the end; `holes` are numbers that must not be named, `oldest` is the first that still may be."""
+        """Add a number at the end. `holes` are numbers that must not be named; ranges below `oldest` may be dropped."""
         lasts = self._lasts
         if lasts and number <= lasts[-1] + 1:
             lasts[-1] = max(number, lasts[-1])
@@ -48,11 +48,11 @@ class NumberRanges:
             gone = bisect_left(lasts, oldest)
             del self._firsts[:gone], lasts[:gone]
             self._join(holes)
-            # What could not be joined is not tried again with every number.
+            # Ranges that could not be joined are not tried again with every added number.
             self._room = max(MOST_SPANS, 2 * len(self._firsts))
 
     def within(self, low: int, high: int) -> list[Span]:
-        """The ranges from `low` up to but without `high`."""
+        """Return the ranges cut to the numbers from `low` to below `high`."""
         firsts, lasts = self._firsts, self._lasts
         begin, end = bisect_left(lasts, low), bisect_left(firsts, high)
         if begin >= end or low >= high:
@@ -63,12 +63,12 @@ class NumberRanges:
         return spans
 
     def is_any_within(self, low: int, high: int) -> bool:
-        """Whether there is a range in there, however much of it was joined."""
+        """Return True if a range has a number from `low` to below `high`, joined numbers included."""
         begin = bisect_left(self._lasts, low)
         return low < high and begin < len(self._firsts) and self._firsts[begin] < high
 
     def _join(self, holes: Sequence[int]) -> None:
-        """The older ones as few ranges."""
+        """Join the older ranges where no hole lies between them."""
         older = len(self._firsts) - EXACT_SPANS
         firsts, lasts = self._firsts[:1], self._lasts[:1]
         for first, last in zip(self._firsts[1:older], self._lasts[1:older], strict=True):
@@ -81,13 +81,13 @@ class NumberRanges:
 
 
 def is_hole_between(low: int, high: int, holes: Sequence[int]) -> bool:
-    """Whether one of some rising numbers lies between two others."""
+    """Return True if one of the rising numbers `holes` lies between `low` and `high`."""
     place = bisect_right(holes, low)
     return place < len(holes) and holes[place] < high
 
 
 def united(several: Sequence[Sequence[Span]]) -> list[Span]:
-    """All numbers that are in one of these, as few ranges."""
+    """Return the union of several lists of ranges, with as few ranges as possible."""
     if len(several) == 1:
         return list(several[0])
     spans: list[Span] = []
@@ -100,7 +100,7 @@ def united(several: Sequence[Sequence[Span]]) -> list[Span]:
 
 
 def without(spans: Sequence[Span], holes: Sequence[int]) -> list[Span]:
-    """The same without some rising numbers."""
+    """Return the ranges without the rising numbers `holes`."""
     if not holes:
         return list(spans)
     left: list[Span] = []
@@ -116,7 +116,7 @@ def without(spans: Sequence[Span], holes: Sequence[int]) -> list[Span]:
 
 
 def ranges(numbers: Iterable[int]) -> tuple[Span, ...]:
-    """Rising numbers as inclusive ranges."""
+    """Return rising numbers as inclusive ranges."""
     spans: list[Span] = []
     for number in numbers:
         if spans and spans[-1][1] == number - 1:
@@ -127,7 +127,7 @@ def ranges(numbers: Iterable[int]) -> tuple[Span, ...]:
 
 
 class Named:
-    """The layers that a commit stands on."""
+    """The numbers of the layers that a commit stands on."""
 
     __slots__ = ("spans",)
 
@@ -147,11 +147,11 @@ class Named:
 
     @property
     def first(self) -> int | None:
-        """The oldest of them."""
+        """The number of the oldest layer."""
         return self.spans[0][0] if self.spans else None
 
     def one_of(self, numbers: Sequence[int]) -> int | None:
-        """The first of some rising numbers that is among them."""
+        """Return the first of the rising `numbers` that is in a range, or None."""
         for first, last in self.spans:
             place = bisect_left(numbers, first)
             if place < len(numbers) and numbers[place] <= last:

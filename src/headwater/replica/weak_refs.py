@@ -1,7 +1,7 @@
-"""References that do not keep their document. Never compiled: a native class cannot be referred to like this.
+"""Weak references to documents. This module is never compiled: a native class cannot be weakly referenced.
 
-`Referable` is a document with room for such references; it adds nothing else, so that whoever has a document at hand
-looks at it as at any other.
+`Referable` is a `Document` with room for weak references and nothing else, so that code that uses a document does not
+distinguish them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from headwater.replica.document import Document
 
 
 class Referable(Document):
-    """A document that can be referred to without being kept."""
+    """A document that can be weakly referenced."""
 
     __slots__ = ("__weakref__",)
 
 
 class WeakReference(ref[Document]):
-    """A reference that does not keep its document, and knows its key."""
+    """A weak reference to a document, with the key of the document."""
 
     __slots__ = ("key",)
 
