@@ -1,10 +1,10 @@
 """The core of a runtime, without an event loop: spaces, handles and nodes on one thread.
 
-Start with `core.py`, which composes the room. `local_space.py` is one space with its replica and its channel,
+Start with `core.py`, which composes the package. `local_space.py` is one space with its replica and its channel,
 `nodes.py` registers nodes that are no members of pieces, `observers.py` has pulls, sinks and watches,
-`time_documents.py` turns time into documents, `tick_drivers.py` calls the core soon after it asks for a tick,
+`time_documents.py` turns time into documents, `tick_drivers.py` calls the core soon after it requests a tick,
 `waiting.py` has the tasks and timed waits of a runtime, `error_channel.py` reports failures that no caller awaits.
 `policy.py` has every bound that an application can set.
 
-Imported by every other room of the runtime. Imports no other room, except `writing` for plain writes.
+Imported by every other package of the runtime. Imports no other package of it, except `writing` for plain writes.
 """

@@ -1,13 +1,13 @@
-"""The core of a runtime, without an event loop: spaces, handles and nodes, and what moves them.
+"""The core of a runtime, without an event loop: spaces, handles and nodes, and the calls that move them.
 
-Whoever owns the loop calls `tick`, `wake` and `heard`, and is asked for ticks and timers through the `Loop` port; the
-simulator's loop and asyncio's are two of those. Implements the port that handles use (`cells.host.Host`) and the one
-that the scheduler uses (`scheduler.Driver`). Everything happens on one thread.
+The owner of the event loop calls `tick`, `wake` and `heard`. The core requests ticks and timers through the `Loop`
+port, which `tick_drivers` implements for asyncio, for a virtual clock (simulations) and for calls by hand. `Core`
+implements the port that handles use (`cells.runtime_port.Host`) and the port that the scheduler uses
+(`scheduler.scheduler.RuntimePort`). Everything happens on one thread.
 
-Nodes that stand on each other: which way leads from one of them back to itself. For messages; decides nothing.
-
-The way is looked for in what nodes read in their last runs and in what their code names. One that leads through a child
-is in neither, as long as no attempt came to its end; but then these attempts wait for each other.
+`circle` finds a cycle of nodes for error messages; no decision depends on it. It searches the reads of the nodes' last
+runs and the documents that their code names. A cycle through a child is in neither as long as no attempt has completed;
+in that case the suspended attempts wait for each other, and `circle` finds the cycle among them.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from headwater.scheduler.scheduler import Failure, Scheduler
 
 
 def circle(node: Node, document: Document, stopped: Sequence[Node]) -> tuple[str, ...]:
-    """A way from a node through a document that it reads back to itself, by name; empty: there is none.
+    """Return the ids of the nodes on a cycle from `node` through `document` back to `node`; empty if there is none.
 
-    `stopped` are attempts that wait, each for the next one and the last for the node.
+    `stopped` are suspended attempts: each waits for the next one, and the last one waits for `node`.
     """
     came_from: dict[Node, Node] = {}
     waiting = []
@@ -57,7 +57,7 @@ def circle(node: Node, document: Document, stopped: Sequence[Node]) -> tuple[str
         came_from.setdefault(writer, node)
         waiting.append(writer)
     writers = set(waiting)
-    for each in waiting:  # It grows: the nearest come first.
+    for each in waiting:  # The list grows during the walk: breadth first, so the shortest cycle is found.
         if each is node:
             return _names(node, came_from)
         for above in _above(each):
@@ -71,7 +71,10 @@ def circle(node: Node, document: Document, stopped: Sequence[Node]) -> tuple[str
 
 
 def _above(node: Node) -> Iterator[Node]:
-    """What it read in its last run, and what its code names: an attempt that was stopped leaves no reads."""
+    """Yield the writers of the documents that a node read in its last run or that its code names.
+
+    A suspended attempt leaves no reads, so the last run alone is not enough.
+    """
     yield from writers_above(node)
     for document in node.declared:
         yield from writers_of(document)
@@ -87,21 +90,21 @@ def _names(node: Node, came_from: dict[Node, Node]) -> tuple[str, ...]:
 
 
 TRIMMED = 256
-"""Documents that nobody reads and that are let go, at most, whenever something is heard."""
+"""Maximum number of unread documents that each space drops when messages from an engine were taken in."""
 
 
 class Loop(Protocol):
-    """Whoever owns the loop."""
+    """Port to the owner of the event loop."""
 
     def request_tick(self) -> None:
         """Call `Core.tick` soon, once."""
 
     def set_timer(self, at_us: int | None) -> None:
-        """Call `Core.wake` at that moment of the monotonic clock, and forget the one said before."""
+        """Call `Core.wake` at `at_us` of the monotonic clock; replaces the timer set before. None: no timer."""
 
 
 class Sending(Protocol):
-    """Whoever takes events and records: the door for what comes with handlers and reactions."""
+    """Port to the part of a runtime that takes posted events and emitted records."""
 
     def post(self, stream: Stream[Any], payload: Value) -> None: ...
 
@@ -109,11 +112,11 @@ class Sending(Protocol):
 
 
 _ON_THREAD: dict[int, list[ref[Core]]] = {}
-"""The runtimes of each thread. While a run of one is open, the handles of the others refuse."""
+"""The cores of each thread. While a run of one core is open, the handles of the other cores refuse to be used."""
 
 
 class Core:
-    """One runtime."""
+    """One runtime, without its event loop."""
 
     def __init__(self, clock: Clock, loop: Loop, limits: SchedulerLimits | None = None) -> None:
         self.clock = clock
@@ -135,15 +138,15 @@ class Core:
         self.observing = Observers(self)
         self.writing = PlainWrites(self)
         self.sending: Sending | None = None
-        self.on_missed: Callable[[Document], object] = id  # a run needs a document that is not here
-        self.check_link: Callable[[Document, Document], None] | None = None  # raises where a run may not be led
-        self.on_ended: list[Callable[[LocalSpace], object]] = []  # told of spaces from which nothing will be heard
-        self.open_space: Callable[[str], LocalSpace] | None = None  # for a space that nobody named before
+        self.on_missed: Callable[[Document], object] = id  # called with a document that is needed and not here
+        self.check_link: Callable[[Document, Document], None] | None = None  # raises if a run may not follow the link
+        self.on_ended: list[Callable[[LocalSpace], object]] = []  # called with each space that ended
+        self.open_space: Callable[[str], LocalSpace] | None = None  # opens a space at its first use
 
     # ---- spaces ------------------------------------------------------------------------------------
 
     def add_space(self, name: str, replica: Replica, channel: Channel) -> LocalSpace:
-        """Take part in a space from now on."""
+        """Add a space to this runtime."""
         if name in self._spaces:
             raise AuthoringError(f"this runtime has a space {name!r} already")
         space = self._spaces[name] = self._of_replica[replica] = LocalSpace(name, replica, channel)
@@ -152,7 +155,7 @@ class Core:
         return space
 
     def add_replica(self, name: str, replica: Replica, channel: Channel) -> None:
-        """Documents that runs may wait for and that are of no space that anybody names."""
+        """Add documents that runs may wait for but that belong to no named space, such as past states of a space."""
         self._of_replica[replica] = LocalSpace(name, replica, channel)
         self.scheduler.attach(replica)
 
@@ -174,7 +177,7 @@ class Core:
         return self._of_replica[replica]
 
     def name_of(self, replica: Replica) -> str | None:
-        """What the space of a replica is called. None: it is none, like the time and the past."""
+        """Return the name of a replica's space. None: the replica is no space, like those of time and of the past."""
         space = self._of_replica.get(replica)
         return space.name if space is not None and self._spaces.get(space.name) is space else None
 
@@ -182,7 +185,7 @@ class Core:
         return tuple(self._spaces.values())
 
     def cell(self, space: str, id: str, of: Any, *, scope: str = "space", default: Any = ABSENT) -> Cell[Any]:
-        """The handle of a document: what is there, and its type."""
+        """Return the handle of a document, typed as `of`."""
         codec = codec_for(of)
         try:
             raw: MaybeValue = ABSENT if default is ABSENT else codec.encode(default)
@@ -191,11 +194,11 @@ class Core:
         return Cell(self, self._document(space, id, scope), codec, (), raw)
 
     def stream(self, space: str, id: str, of: Any, *, scope: str = "space") -> Stream[Any]:
-        """The handle of a stream of events."""
+        """Return the handle of a stream of events."""
         return Stream(self, self._document(space, id, scope), codec_for(of))
 
     def topic(self, space: str, id: str, of: Any, *, scope: str = "space") -> Topic[Any]:
-        """The handle of a topic of records."""
+        """Return the handle of a topic of records."""
         return Topic(self, self._document(space, id, scope), codec_for(of))
 
     def _document(self, space: str, id: str, scope: str) -> Document:
@@ -205,7 +208,7 @@ class Core:
     # ---- nodes -------------------------------------------------------------------------------------
 
     def register(self, spec: NodeSpec, *, rooted: bool | None = None) -> Node:
-        """Enter a node. It runs when somebody demands it, not before (I2)."""
+        """Register a node. The node runs when it is demanded, not before (I2)."""
         self._check_structural()
         return self.scheduler.register(spec, rooted=rooted)
 
@@ -216,50 +219,50 @@ class Core:
             raise AuthoringError("nodes are registered and removed outside a transaction: it may be called again")
 
     def next_number(self) -> int:
-        """A number for a node that has no name of its own."""
+        """Return a number for a node without a name of its own."""
         self._numbered += 1
         return self._numbered
 
     def remove(self, node: Node) -> None:
         if node.removed:
-            return  # As all are once the runtime is closed: whoever lets go of a look late does no harm.
+            return  # After `close` every node is removed: an observer that is closed late does no harm.
         self._check_structural()
         self.scheduler.remove(node)
         if self.observing.is_awaited():
-            self._loop.request_tick()  # Somebody may have waited for its turn.
+            self._loop.request_tick()  # A waiter may have waited for this node.
 
     # ---- moving ------------------------------------------------------------------------------------
 
     def tick(self) -> bool:
-        """One slice of work, and what follows from it. True: there is more."""
+        """Do one slice of work and deliver its results to observers. True: there is more work."""
         for space in tuple(self._spaces.values()):
-            space.arrived()  # What was written before it arrived is there before anybody reads it.
+            space.arrived()  # Writes that waited for a document are made before a node reads it.
         self.writing.catch_up()
         self.scheduler.tick()
         for space in self._spaces.values():
             space.channel.flush()
-        for _ in range(len(self._after)):  # Those who come meanwhile have their turn in the next slice.
+        for _ in range(len(self._after)):  # Callbacks added meanwhile are called in the next slice.
             act = self._after.popleft()
             try:
                 act()
             except INTERRUPTS:
-                self._loop.request_tick()  # The others are still to come.
+                self._loop.request_tick()  # The remaining callbacks are still to be called.
                 raise
-            except BaseException as error:  # An observer's failure is its own.
+            except BaseException as error:  # The failure of one observer affects no other one.
                 self.report("an observer", as_failure(error))
         self.observing.look()
-        # Observers may have written: whether there is more is only known now.
+        # Computed last, because observers may have written.
         more = bool(self._after) or bool(self.writing) or not self.scheduler.settle.is_quiet()
         if more:
             self._loop.request_tick()
         return more
 
     def wake(self) -> None:
-        """The timer went off."""
+        """Handle the timer set with `Loop.set_timer`."""
         self.scheduler.wake()
 
     def heard(self) -> None:
-        """Something arrived from an engine."""
+        """Handle messages that a session has taken in from its engine."""
         for space in tuple(self._spaces.values()):
             space.arrived()
             space.trim(TRIMMED)
@@ -268,7 +271,11 @@ class Core:
         self._loop.request_tick()
 
     def load_failed(self, space: LocalSpace, docs: Iterable[DocKey], error: HeadwaterError) -> None:
-        """The engine refuses documents: whoever reads them waits on, whoever awaits or writes them is told."""
+        """Handle documents that the engine refuses to send.
+
+        Nodes that read the documents keep waiting. Callers that await one of the documents get the error, and writes
+        that wait for one are dropped and reported.
+        """
         named = space.asked_for(docs)
         dropped = space.load_failed(named, error)
         for doc in named:
@@ -279,12 +286,15 @@ class Core:
         self.observing.look()
 
     def broken(self, error: Exception) -> None:
-        """Something happened that must not: whoever waits is told, and nothing here is to be trusted any more."""
+        """Handle a bug of Headwater itself: end every wait with an error.
+
+        The state of this runtime cannot be trusted any more.
+        """
         self.report("the runtime itself", error)
         self.observing.end(HeadwaterError(f"this runtime broke: {error}. Report it, and open another one."))
 
     def ended(self, space: LocalSpace, error: Exception) -> None:
-        """Nothing will be heard from a space any more."""
+        """Record that a space ended: nothing will be received from its engine any more."""
         space.ended = error
         self.report(f"space {space.name}", error)
         for listener in self.on_ended:
@@ -292,18 +302,18 @@ class Core:
         self.observing.look()
 
     def check_decidable(self, layers: Sequence[Layer]) -> None:
-        """Raise why a space ended that will not say any more what became of one of these commits."""
+        """Raise the error of an ended space in which one of these commits is pending: its verdict will never come."""
         for space in self._spaces.values():
             if space.ended is not None and space.is_pending(layers):
                 raise space.ended
 
     def why_not(self, document: Document) -> Exception | None:
-        """Why a document will not arrive, if that is known."""
+        """Return the reason why a document will not arrive; None if no reason is known."""
         space = self._of_replica.get(document.home)
         return None if space is None else space.why_not(document)
 
     async def loaded(self, document: Document) -> None:
-        """Wait until a document is here. Raises why it will not come, if that is known."""
+        """Wait until a document is here. Raises the reason why the document will not arrive, if one is known."""
         self.load(document)
         await self.observing.until(lambda: document.value is not NOT_HERE or self.why_not(document) is not None)
         error = self.why_not(document)
@@ -311,18 +321,19 @@ class Core:
             raise error
 
     def afterwards(self, act: Callable[[], object]) -> None:
-        """Call outside any run, when this slice is over."""
+        """Call `act` outside any run, at the end of this slice."""
         self._after.append(act)
         self._loop.request_tick()
 
     def is_quiet(self) -> bool:
-        """Nothing is runnable, running or parked on local work. What waits for the network does not count."""
+        """True if no work is runnable, running or parked on local work. Waiting for the network does not count."""
         return self.scheduler.is_quiet() and not self._after and not self.writing
 
     def is_settled(self) -> bool:
-        """Quiet, and nothing waits for its time, or for a document that may still arrive.
+        """True if the core is quiet and no work waits for its time or for a document that may still arrive.
 
-        What does not come to an end is waited for as long as quiet is (`is_quiet`), and then no more.
+        A node that was held back because it spent its runs (`gates.is_exhausted`) is waited for only as long as
+        `is_quiet` waits for it.
         """
         if not self.is_quiet() or any(space.deferred() for space in self._spaces.values()):
             return False
@@ -335,7 +346,7 @@ class Core:
         return all(self.why_not(document) is not None for document in waiting)
 
     def settle(self, slices: int = 1_000_000) -> None:
-        """Run until there is nothing to run now. For programs without a loop, and for tests."""
+        """Call `tick` until there is nothing to run now. For programs without an event loop, and for tests."""
         for _ in range(slices):
             if not self.tick():
                 return
@@ -344,12 +355,12 @@ class Core:
     # ---- errors ------------------------------------------------------------------------------------
 
     def on_error(self, listener: Callable[[Failure], object]) -> Subscription:
-        """Hear every failure that nobody awaits, also those from before somebody listened."""
+        """Call `listener` with every failure that no caller awaits, including those from before the first listener."""
         self.check_thread()
         return self.failures.listen(listener)
 
     def on_failure(self, failure: Failure) -> None:
-        """The error channel."""
+        """Report a failure on the error channel."""
         self.failures.tell(failure)
 
     def report(self, who: str, error: Exception) -> None:
@@ -372,7 +383,7 @@ class Core:
                     raise AuthoringError("a run of another runtime is open: inside it, use the handles of that runtime")
 
     def close(self) -> None:
-        """Nothing runs here any more, and no other core of this thread looks out for its runs."""
+        """Mark this core as closed and remove it from the cores of its thread, which check each other's runs."""
         self.is_closed = True
         self._beside[:] = [each for each in self._beside if each() is not self]
 
@@ -380,7 +391,7 @@ class Core:
         self.check_thread()
         value = document.value
         if value is NOT_HERE and self.why_not(document) is None:
-            value = document.stale  # After a gap what was shown is visible until it arrives again. Runs wait for that.
+            value = document.stale  # Shown until the document arrives again after a gap; runs wait for the arrival.
         if document.writers and not check_computed(document) and (value is ABSENT or value is NOT_HERE):
             raise NotReadyError(f"{doc_text(document.key)} was never computed: await pull() first")
         if value is NOT_HERE:
@@ -422,7 +433,7 @@ class Core:
         self._sending("emits to", topic).emit(topic, record)
 
     def _sending(self, does: str, where: Stream[Any] | Topic[Any]) -> Sending:
-        """Whoever sends events and records, unless the run that asks for it is one that may be repeated."""
+        """Return the port for events and records. Raises inside the run of a node, because that run may be repeated."""
         self.check_thread()
         node = None if self.current.run is None else self.current.run.node
         if isinstance(node, Node):
@@ -442,7 +453,7 @@ class Core:
 
     def load(self, document: Document) -> None:
         space = self._of_replica.get(document.home)
-        if space is not None:  # The time needs nobody to fetch it.
+        if space is not None:  # The replica of time documents has no space and loads nothing.
             space.load(document)
             if document.value is NOT_HERE:
                 self.on_missed(document)

@@ -1,8 +1,9 @@
-"""The error channel of a runtime: every failure that nobody awaits, told to whoever listens.
+"""The error channel of a runtime: reports every failure that no caller awaits to the listeners.
 
-Where nobody listens it is logged, as `headwater`, which is standard error unless a program says otherwise; and the last
-of it is kept for whoever listens later. A failure is told once: whoever only reads what could not be computed adds
-nothing to what was said of that. A listener that fails is told to the others. It decides nothing.
+Without a listener a failure is logged by the logger `headwater`, which writes to standard error unless the program
+configures logging otherwise, and the last `MAX_UNHEARD` failures are kept for the first listener that comes later. A
+failure is reported once: a node that only read a value that could not be computed (`UpstreamFailedError`) adds no
+second report. The failure of a listener is reported to the other listeners. The channel makes no decisions.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.scheduler import Failure
 
 MAX_UNHEARD: Final = 1_000
-"""Failures that are kept for whoever asks to hear them first after they happened."""
+"""Maximum number of failures that are kept for the first listener that comes after they happened."""
 LISTENER: Final = "a listener of errors"
 _LOG: Final = logging.getLogger("headwater")
 
 
 class ErrorChannel:
-    """Who listens, and what nobody has heard yet."""
+    """The listeners of one runtime, and the failures that no listener has received yet."""
 
     __slots__ = ("_listeners", "_unheard")
 
@@ -34,7 +35,7 @@ class ErrorChannel:
         self._unheard: deque[Failure] = deque(maxlen=MAX_UNHEARD)
 
     def listen(self, listener: Callable[[Failure], object]) -> Subscription:
-        """Hear every failure, also those from before somebody listened."""
+        """Call `listener` with every failure, including kept failures from before the first listener."""
         if inspect.iscoroutinefunction(listener):
             raise AuthoringError("a listener of errors is not awaited: write a plain function that starts a task")
         self._listeners.append(listener)
@@ -63,7 +64,7 @@ class ErrorChannel:
                 raise AuthoringError("it returned a coroutine, which nobody awaits: start a task in it")
         except INTERRUPTS:
             raise
-        except BaseException as error:  # The others hear of both, or whoever comes later.
+        except BaseException as error:  # Reported to the other listeners, or kept for a later one.
             told = Failure(LISTENER, as_failure(error), (f"it was told of {failure.node}: {failure.error}",))
             others = [other for other in self._listeners if other is not listener]
             if not others or failure.node == LISTENER:
@@ -73,7 +74,7 @@ class ErrorChannel:
                     self._tell(other, told)
 
     def _log(self, failure: Failure) -> None:
-        """Nobody listens: it is said all the same, and whoever listens later hears of it."""
+        """Log a failure that has no listener, and keep it for a later one."""
         self._unheard.append(failure)
         because = f" (because of {', '.join(failure.causes)})" if failure.causes else ""
         _LOG.error("%s failed%s", failure.node, because, exc_info=failure.error)

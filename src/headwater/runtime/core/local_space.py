@@ -1,7 +1,7 @@
-"""One space of a runtime: its replica, the channel that speaks for it, and what waits for its documents.
+"""One space of a runtime: its replica, its channel to the engine, and the writes that wait for its documents.
 
-Keeps watched what somebody reads, and for a while what was read last; beyond that, values are let go. Never decides
-what runs.
+Keeps documents watched while a node or caller reads them, and the documents read last for a while longer; older unread
+documents are dropped. Never decides which node runs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
 
 KEPT_UNREAD: Final = 1_000
-"""Documents that nobody reads any more and that are still here, the last ones."""
+"""Number of documents without a reader that stay here, most recently read first."""
 MAX_DEFERRED: Final = 10_000
-"""Writes that wait for their documents."""
+"""Maximum number of writes that wait for one document."""
 
 
 class Channel(Protocol):
-    """Whoever speaks with the engine for a replica: a session's driver, or nobody."""
+    """Port to the engine of a replica. A session's driver is behind it, or no engine at all (in memory)."""
 
     def watch(self, docs: Iterable[DocKey]) -> None: ...
 
@@ -59,58 +59,58 @@ class LocalSpace:
         self.name = name
         self.replica = replica
         self.channel = channel
-        # See to it that a transaction lands, and say when that is over; None: nobody does.
+        # Retry a transaction until it ends, then call the second argument. None: `PlainWrites` retries by itself.
         self.retry: Callable[[Callable[[Transaction], object], Callable[[], object]], object] | None = None
         self.kept_unread = KEPT_UNREAD
-        self.ended: Exception | None = None  # why nothing will be heard any more
-        self.failed_loads: dict[Document, HeadwaterError] = {}  # refused by the engine; the next read asks again
-        self._ahead: dict[Document, None] = {}  # asked for, and nobody has missed it
+        self.ended: Exception | None = None  # why nothing will be received any more
+        self.failed_loads: dict[Document, HeadwaterError] = {}  # refused by the engine; a new read asks again
+        self._ahead: dict[Document, None] = {}  # requested ahead, and needed by no reader so far
         self._unread: OrderedDict[Document, None] = OrderedDict()
-        self._held: dict[Document, None] = {}  # what stays here although nobody reads it
-        # What is done when a document has arrived, and what instead if it will not.
+        self._held: dict[Document, None] = {}  # stay here even without a reader
+        # For each document: calls to make when it has arrived, each with the call to make if it will not arrive.
         self._deferred: dict[Document, list[tuple[Callable[[], object], Callable[[], object]]]] = {}
 
     def document(self, id: str, scope: str = "space") -> Document:
         return self.replica.documents.of(DocKey(scope, id))
 
     def load(self, document: Document) -> None:
-        """Somebody reads or writes it: watch it, and fetch it if it is not here."""
+        """Watch a document that is about to be read or written, and fetch it if it is not here."""
         self._ahead.pop(document, None)
         self._unread.pop(document, None)
         self.failed_loads.pop(document, None)
         self.channel.watch((document.key,))
 
     def bring(self, documents: Sequence[Document]) -> None:
-        """Ask for several at once that somebody may read next. Whoever asked lets them be in the end."""
+        """Request several documents at once that may be read next. The caller releases them afterwards (`let_be`)."""
         for document in documents:
             self._unread.pop(document, None)
             self._ahead[document] = None
         self.channel.watch([document.key for document in documents])
 
     def hold(self, documents: Iterable[Document]) -> None:
-        """Whether or not somebody reads them, they stay here from now on."""
+        """Keep documents here from now on, with or without readers."""
         for document in documents:
             self._held[document] = None
             self._unread.pop(document, None)
 
     def let_loose(self, documents: Iterable[Document]) -> None:
-        """They stay no longer than somebody reads them."""
+        """End `hold`: the documents stay only as long as they have readers."""
         for document in documents:
             if document in self._held:
                 del self._held[document]
                 self.let_be(document)
 
     def come(self, documents: Iterable[Document]) -> None:
-        """They were asked for before anybody wanted them, and may be let go as if somebody had."""
+        """Count documents that were requested ahead of any reader as unread, so that `trim` may drop them."""
         self._unread.update([(each, None) for each in documents if each not in self._held and each.twig is None])
 
     def let_be(self, document: Document) -> None:
-        """It was loaded for a moment only: if nobody reads or computes it, it may be let go."""
+        """Release a document that was loaded for a moment only, unless a node reads or writes it."""
         if document.twig is None and not document.writers:
             self.release(document)
 
     def release(self, document: Document) -> None:
-        """Nobody does any more. It stays for a while, since it may be looked at again."""
+        """Mark a document as unread. It stays here for a while, because it may be read again."""
         self._ahead.pop(document, None)
         if document in self._held:
             return
@@ -118,22 +118,22 @@ class LocalSpace:
         self.trim(2)
 
     def trim(self, most: int) -> None:
-        """Let go of some that were not looked at for long. What a commit is still on top of has to wait."""
+        """Drop up to `most` of the documents unread for longest. A document below a pending commit has to wait."""
         for _ in range(min(most, len(self._unread) - self.kept_unread)):
             oldest, _ = self._unread.popitem(last=False)
             is_used = oldest.twig is not None or oldest.writers or oldest in self._deferred
             if not is_used and not self.channel.unwatch(oldest.key):
                 self._unread[oldest] = None
-                return  # So have most of those that were let go with it: the next one is tried the next time.
+                return  # Documents released together mostly wait for the same commit: try again at the next call.
 
     # ---- waiting for documents -----------------------------------------------------------------------
 
     def when_here(
         self, document: Document, act: Callable[[], object], dropped: Callable[[], object] | None = None
     ) -> None:
-        """Act at once, or as soon as the document has arrived, in the order of the calls. `act` does not raise.
+        """Call `act` at once, or as soon as the document has arrived, in the order of the calls. `act` does not raise.
 
-        If it will not arrive, whoever calls `load_failed` is handed `dropped` instead.
+        If the document will not arrive, the caller of `load_failed` gets `dropped` instead.
         """
         if document.value is not NOT_HERE and document not in self._deferred:
             act()
@@ -147,11 +147,11 @@ class LocalSpace:
             self._go_on(document)
 
     def waits_for(self, document: Document) -> bool:
-        """Whether writes wait for it: one that comes now has its turn after them."""
+        """True if writes wait for the document. A write made now has its turn after them."""
         return document in self._deferred
 
     def arrived(self) -> None:
-        """Something arrived: whatever waited for it goes on."""
+        """Make the writes whose documents have arrived."""
         if self._deferred:
             for document in [each for each in self._deferred if each.value is not NOT_HERE]:
                 self._go_on(document)
@@ -162,12 +162,16 @@ class LocalSpace:
             while waiting:
                 waiting.popleft()[0]()
         finally:
-            if waiting:  # An interrupt: these are still to come.
+            if waiting:  # An interrupt: these calls are still to be made.
                 self._deferred[document] = [*waiting, *self._deferred.get(document, ())]
         self.let_be(document)
 
     def asked_for(self, docs: Iterable[DocKey]) -> tuple[DocKey, ...]:
-        """Those that somebody needs. Of the others nobody is told that they do not come: they are asked for again."""
+        """Return those of the documents that have been needed.
+
+        Failures of the others, which were only requested ahead, are not reported: the first reader requests the
+        document again.
+        """
         documents = [self.replica.documents.of(doc) for doc in docs]
         needed = [each.key for each in documents if each not in self._ahead]
         for each in documents:
@@ -175,8 +179,8 @@ class LocalSpace:
         return tuple(needed)
 
     def load_failed(self, docs: Iterable[DocKey], error: HeadwaterError) -> list[Callable[[], object]]:
-        """The engine refused these. Answers with what waited for them, and will not happen."""
-        dropped: list[Callable[[], object]] = []  # to be called for each of them
+        """Record that the engine refused documents. Returns the `dropped` calls of the writes that waited for them."""
+        dropped: list[Callable[[], object]] = []  # to be called by the caller
         for doc in docs:
             document = self.replica.documents.of(doc)
             self.failed_loads[document] = error
@@ -184,17 +188,17 @@ class LocalSpace:
         return dropped
 
     def deferred(self) -> int:
-        """How many writes wait for documents."""
+        """Return the number of writes that wait for documents."""
         return sum(map(len, self._deferred.values()))
 
     def is_pending(self, layers: Iterable[Layer]) -> bool:
-        """Whether one of these is a commit of this space without an end."""
+        """True if one of these layers is a commit of this space that is still pending."""
         return any(self.replica.pending.get(each.local_seq) is each for each in layers)
 
     def why_not(self, document: Document) -> Exception | None:
-        """Why a document will not arrive, if it is known that it will not."""
+        """Return the reason why a document will not arrive; None if it may arrive."""
         return self.failed_loads.get(document) or self.ended
 
 
 def _nothing() -> None:
-    """Nobody else waits for it."""
+    """Do nothing: the default for `dropped`."""

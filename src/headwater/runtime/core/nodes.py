@@ -1,7 +1,7 @@
-"""Nodes as a program without declarations registers them: a function, and handles that say what it may touch.
+"""Registration of nodes without declared classes: a function, and handles that name its inputs and outputs.
 
-Turns handles into what the scheduler wants: documents, a home, an encoder for results. The pieces of an author will
-come to the same specification another way. It runs nothing.
+Turns handles into the `NodeSpec` of the scheduler: documents, a home space and an encoder for results. Members of
+pieces come to the same specification another way (`pieces`). Runs nothing.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Kind = Literal["computation", "effect", "materializer"]
 
 
 class NodeHandle:
-    """A registered node: what is known of it, and what can still be changed."""
+    """A registered node: its state, and the settings that can still be changed."""
 
     __slots__ = ("_core", "node", "output")
 
     def __init__(self, core: Core, node: Node, output: Input[Any] | None) -> None:
         self._core = core
         self.node = node
-        self.output = output  # where its result is read, if it has one
+        self.output = output  # the handle of its result, if it has one
 
     def __repr__(self) -> str:
         return f"<node {self.node.id}>"
@@ -51,24 +51,24 @@ class NodeHandle:
 
     @property
     def is_live(self) -> bool:
-        """Whether somebody demands it."""
+        """True if the node is demanded."""
         return self.node.live
 
     def remove(self) -> None:
-        """Take it out, with the nodes that its runs created."""
+        """Remove the node, with the nodes that its runs created."""
         self._core.remove(self.node)
 
     def set_debounce(self, ms: float) -> None:
-        """Run only when nothing has changed for so long."""
+        """Run the node only after `ms` without a change."""
         self._configure(debounce_us=_us("set_debounce", ms))
 
     def clear_debounce(self) -> None:
-        """Also the one that was chosen because its runs are slow, for good."""
+        """Clear the debounce, including one chosen automatically for slow runs; none is chosen again."""
         self._core.scheduler.gates.configure(self._open(), debounce_us=0, no_auto=True)
         self._core.request_tick()
 
     def set_throttle(self, ms: float) -> None:
-        """Begin at most one run in so long."""
+        """Begin at most one run per `ms`."""
         self._configure(throttle_us=_us("set_throttle", ms))
 
     def clear_throttle(self) -> None:
@@ -106,7 +106,7 @@ def register(
     transient: tuple[type[Exception], ...],
     parent: NodeHandle | None,
 ) -> NodeHandle:
-    """Enter a node. Nothing is read and nothing runs before somebody demands it."""
+    """Register a node. Nothing is read and nothing runs before the node is demanded."""
     name = id or _name(core, fn)
     try:
         node_kind = NodeKind(kind)
@@ -142,9 +142,10 @@ def register(
 
 
 def _name(core: Core, fn: Callable[[], object]) -> str:
-    """A name for a function that was given none: where it is written, and a number if it is registered again.
+    """Return an id for a function registered without one: its module and name, and a number if that id is taken.
 
-    An attempt that starts again gives out the same names in the same order, so that it takes on what it registered.
+    An attempt that starts again gives out the same ids in the same order, so that it takes over the nodes that the
+    stopped attempt registered.
     """
     name = f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', type(fn).__name__)}"
     for kept in core.scheduler.kept():
@@ -157,7 +158,7 @@ def _name(core: Core, fn: Callable[[], object]) -> str:
 
 
 def _home(core: Core, outputs: tuple[Input[Any], ...], envelope: tuple[tuple[Any, Any], ...]) -> Replica:
-    """The space that it writes. What writes nothing is nobody's."""
+    """Return the replica of the space that the node writes. A node that writes nothing belongs to no space."""
     if outputs:
         return outputs[0].document.home
     home: Replica = envelope[0][0].home if envelope else core.time.replica
@@ -165,7 +166,7 @@ def _home(core: Core, outputs: tuple[Input[Any], ...], envelope: tuple[tuple[Any
 
 
 def encoder(name: str, output: Input[Any]) -> Callable[[object, MaybeValue], MaybeValue]:
-    """How a result becomes what is stored: checked by the type of the output, and told as a difference."""
+    """Return a function that checks a result by the type of the output and merges it with the stored value."""
     memo = output.memo()
 
     def encode(result: object, before: MaybeValue) -> MaybeValue:

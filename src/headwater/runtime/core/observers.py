@@ -1,9 +1,10 @@
-"""Looking from outside: pulls, sinks, watches, and waiting for something to hold.
+"""Observers from outside the graph: pulls, sinks and watches, and waiting for a condition.
 
-Each look is an effect of its own, so that it is demanded, fresh and value-gated like everything else. Callbacks are
-called outside any run, with the latest value; what they read is not tracked. What they write comes from the look, not
-from outside: one that answers itself spends its runs and is held back (I6). What is absent is waited for; what could
-not be computed is told by whoever could not, and raised by a pull.
+Each observer is an effect node of its own, so that demand, freshness and the comparison of values work as for every
+other node. Callbacks are called outside any run, with the latest value; their reads are not tracked. Their writes count
+as caused by the observer, not as coming from outside: an observer that triggers itself spends its runs and is held back
+(I6). An absent value is waited for. A value that could not be computed is reported by the node that failed, and raised
+by a pull.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """One effect that looks at a handle, and what it saw."""
+    """One effect node that reads a handle, and the result of its last run."""
 
     __slots__ = ("error", "node", "values")
 
     def __init__(self) -> None:
         self.node: Node | None = None
-        self.values: list[Any] = []  # the latest, if nobody has taken it
+        self.values: list[Any] = []  # the latest value, if it was not taken yet
         self.error: Exception | None = None
 
     @property
@@ -44,7 +45,7 @@ class Observer:
 
 
 class Sink(Observer):
-    """One that calls a function, outside any run, with the latest value."""
+    """An observer that calls a function, outside any run, with the latest value."""
 
     __slots__ = ("_core", "_handle", "_on_closed", "fn", "foreign", "group", "subscription")
 
@@ -62,7 +63,7 @@ class Sink(Observer):
         self._on_closed = on_closed
         self.fn = fn
         self.group = group
-        self.foreign = True  # whether somebody outside its group changed what it reads, since it last ran
+        self.foreign = True  # whether a writer outside its group changed its input since its last run
         self.subscription = Subscription(self._close)
 
     def is_like(self, handle: Input[Any], group: object | None) -> bool:
@@ -70,17 +71,17 @@ class Sink(Observer):
         return known.document is handle.document and known.path == handle.path and self.group == group
 
     def run(self) -> None:
-        """What its effect does."""
+        """Read the handle and schedule the callback: the function of the effect node."""
         try:
             value = self._handle.get()
         except (AbsentError, UpstreamFailedError):
             self.values.clear()
-            self.foreign = True  # What comes next is news, whoever made it.
+            self.foreign = True  # The next value is delivered, whichever group wrote it.
             return
         if self.group is not None:
             foreign, self.foreign = self.foreign, False
             if not foreign:
-                return  # It is an echo of what the caller did.
+                return  # The change was made by the sink's own group.
         if not self.values:
             self._core.afterwards(self._deliver)
         self.values[:] = [value]
@@ -88,7 +89,7 @@ class Sink(Observer):
     def _deliver(self) -> None:
         if self.values:
             marks = self._core.scheduler.marks
-            marks.running = self.node  # I6: what it writes comes from here, not from outside.
+            marks.running = self.node  # I6: writes of the callback are caused by this node, not by the outside.
             try:
                 result = self.fn(self.values.pop())
                 if inspect.iscoroutine(result):
@@ -96,7 +97,7 @@ class Sink(Observer):
                     raise AuthoringError(f"{self.name} returned a coroutine: nothing awaits it. Write watch() instead.")
             except INTERRUPTS:
                 raise
-            except BaseException as error:  # An observer's failure is its own. Whoever is told of it acts for it.
+            except BaseException as error:  # Reported before `marks.running` is reset: listeners act for this observer.
                 self._core.report("an observer", as_failure(error))
             finally:
                 marks.running = None
@@ -109,7 +110,7 @@ class Sink(Observer):
 
 
 class WatchStep:
-    """What follows on one value of a watch, as far as it goes without waiting for anything: one step of one task."""
+    """One step of the task that consumes a watch: from the delivery of a value until the task next waits."""
 
     __slots__ = ("_loop", "_task", "node")
 
@@ -123,7 +124,7 @@ class WatchStep:
 
 
 class Deadline:
-    """How long somebody waits, from the first time that there is something to wait for."""
+    """The end of a wait, counted from the first time that there is something to wait for."""
 
     __slots__ = ("_cancel", "_core", "_is_over", "_window_us")
 
@@ -149,31 +150,31 @@ class Deadline:
 
 
 class Observers:
-    """Everybody who looks from outside at one runtime."""
+    """All observers of one runtime, and all waits for conditions."""
 
     __slots__ = ("_body", "_core", "_count", "_ended", "_followed", "_grouped", "_waiting", "window_us")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._count = 0
-        self._body: WatchStep | None = None  # the one that goes on now, if it does
+        self._body: WatchStep | None = None  # the step that runs now, if one does
         self._ended: Exception | None = None
         self._waiting: list[tuple[Callable[[], bool], Callable[[], object]]] = []
         self._grouped: dict[Sink, None] = {}  # sinks with a group
-        self.window_us = 30_000_000  # how long a pull waits for what is held back
-        self._followed: dict[Replica, Callable[[], None]] = {}  # whose changes they hear; nobody's if there are none
+        self.window_us = 30_000_000  # how long a pull waits for nodes that are held back
+        self._followed: dict[Replica, Callable[[], None]] = {}  # subscriptions; empty while no sink has a group
 
     # ---- waiting -----------------------------------------------------------------------------------
 
     def when(self, holds: Callable[[], bool], act: Callable[[], object]) -> None:
-        """Act once, as soon as something holds."""
+        """Call `act` once, as soon as `holds()` is true."""
         if holds():
             act()
         else:
             self._waiting.append((holds, act))
 
     def look(self) -> None:
-        """Something happened: whoever waited for it goes on."""
+        """Check every waiting condition again, because something happened."""
         if self._waiting:
             waiting, self._waiting = deque(self._waiting), []
             try:
@@ -184,14 +185,17 @@ class Observers:
                     else:
                         self._waiting.append((holds, act))
             finally:
-                self._waiting += waiting  # One that raises takes nobody else along.
+                self._waiting += waiting  # If one raises, the others keep waiting.
 
     def is_awaited(self) -> bool:
-        """Whether somebody waits for something to hold."""
+        """True if a condition is waited for."""
         return bool(self._waiting)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds. Raises what ended the runtime, if that comes first, and what `holds` raises."""
+        """Wait until `holds()` is true.
+
+        Raises the error that ended the runtime, if that comes first, and errors of `holds`.
+        """
         if holds():
             return
         if self._ended is not None:
@@ -199,14 +203,14 @@ class Observers:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def is_over() -> bool:
-            """In the moment in which it holds or all is over: a moment later there may be nothing left to ask."""
+            """Decide at the moment the condition holds or the runtime ends: later the condition may be false again."""
             if not future.done():
                 try:
                     if holds():
                         future.set_result(None)
                     elif self._ended is not None:
                         future.set_exception(self._ended)
-                except Exception as error:  # Whoever waits asked for it: nobody else fails with it.
+                except Exception as error:  # Raised to this waiter only.
                     future.set_exception(error)
             return future.done()
 
@@ -214,7 +218,7 @@ class Observers:
         await future
 
     def end(self, error: HeadwaterError) -> None:
-        """The runtime is over: nobody waits any longer."""
+        """End every wait with `error`: the runtime is over."""
         self._ended = error
         self.look()
 
@@ -233,14 +237,14 @@ class Observers:
         return self._core.register(spec)
 
     async def pull(self, handle: Input[Any]) -> Any:
-        """Demand it, wait until it is fresh, and let go."""
+        """Demand the handle's value, wait until it is fresh, and end the demand."""
         look = Observer()
 
         def run() -> None:
             look.values, look.error = [], None
             try:
                 look.values = [handle.get()]
-            except Exception as error:  # Whoever awaits this gets it.
+            except Exception as error:  # Raised to the caller of `pull`.
                 look.error = error
 
         node = look.node = self._effect("pull", handle, run)
@@ -248,7 +252,7 @@ class Observers:
         patience = Deadline(self._core, self.window_us)
 
         def is_fresh() -> bool:
-            """What it is worth in the moment it is fresh: something may change before whoever awaits it goes on."""
+            """Take the value at the moment it is fresh: it may change before the awaiting task resumes."""
             if not outcome:
                 if self._core.scheduler.is_fresh(node):
                     held = self._held_above(node)
@@ -274,9 +278,10 @@ class Observers:
         return values[0]
 
     def _held_above(self, node: Node) -> list[Node]:
-        """Who above a look has to run again, and waits for its time: what was read of it is older than it has to be.
+        """Return the nodes above an observer that have to run again and wait for their time.
 
-        Whom its author holds back for longer than anybody waits is read as it is.
+        The values read from them are older than they have to be. A node that its author holds back for longer than a
+        pull waits is not returned, and is read as it is.
         """
         gates = self._core.scheduler.gates
         until = gates.now_us() + self.window_us
@@ -294,7 +299,7 @@ class Observers:
         )
 
     def _cannot(self, node: Node) -> Exception | None:
-        """Why it will not run, if what it waits for will not come."""
+        """Return the reason why a node will not run, if the document it waits for will not arrive."""
         if self._ended is not None:
             return self._ended
         if node.removed:
@@ -302,12 +307,12 @@ class Observers:
         if node.loading is not None:
             return self._core.why_not(node.loading)
         graph = self._core.scheduler.graph
-        # A materializer that may write what it looks at waits for something that will not come.
+        # A materializer that may write the observed document waits for a document that will not arrive.
         waits = [above.loading for above in graph.above(node) if above.loading] if graph.has_envelopes else []
         return next((why for each in waits if (why := self._core.why_not(each)) is not None), None)
 
     def _is_tried_again(self, node: Node) -> bool:
-        """Whether something above a look failed and is tried again by itself, so that its failure is not the end."""
+        """True if a node above an observer failed and retries by itself, so that its failure is not final."""
         seen: dict[Node, None] = {}
         waiting = [node]
         while waiting:
@@ -321,13 +326,13 @@ class Observers:
         return False
 
     def sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> Subscription:
-        """Call with the value now and after every change of it that was not made with the same group."""
+        """Call `fn` with the value now and after every change that was not made with the same group."""
         if inspect.iscoroutinefunction(fn):
             raise AuthoringError(f"sink of {handle!r} is an async function: write `async for v in x.watch()` instead")
         return self._sink(handle, fn, group).subscription
 
     def _sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> Sink:
-        for node in self._core.scheduler.kept():  # An attempt that starts again takes its sinks on.
+        for node in self._core.scheduler.kept():  # A restarted attempt takes over the sinks of the stopped one.
             known = getattr(node.fn, "__self__", None)
             if isinstance(known, Sink) and known.is_like(handle, group):
                 known.fn = fn
@@ -342,7 +347,7 @@ class Observers:
         return sink
 
     def follow(self, replica: Replica) -> None:
-        """Listen to what a replica shows, after the scheduler: sinks with a group have to know who changed it."""
+        """Subscribe to changes of a replica, after the scheduler: sinks with a group need the group of each change."""
         if self._grouped and replica not in self._followed:
             self._followed[replica] = replica.feed.subscribe(self._told)
 
@@ -361,7 +366,7 @@ class Observers:
                 look.foreign = True
 
     async def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:
-        """The value now, then the latest whenever it changed."""
+        """Yield the value now, then the latest value whenever it changed."""
         latest: list[Any] = []
         sink = self._sink(handle, lambda value: latest.__setitem__(slice(None), [value]), None)
         node = sink.node
@@ -378,11 +383,11 @@ class Observers:
             sink.subscription.close()
 
     def _passed(self, body: WatchStep) -> None:
-        """The step that it was is over: whatever its task does next is done at its own pace."""
+        """End a step: later writes of its task are not caused by the watch."""
         if self._body is body:
             self._body = None
 
     def author(self) -> Node | None:
-        """The watch that made the write which is made now, if one did."""
+        """Return the node of the watch whose body is making a write now, if one is."""
         body = self._body
         return body.node if body is not None and body.is_open() else None

@@ -1,7 +1,7 @@
-"""The policy of a runtime: how patient it is with what was sent and written, and how much of it it takes on.
+"""The policy of a runtime: how long it retries events and writes, and how many it accepts.
 
-Every value is clamped to where it makes sense, so that arithmetic on it stays sane. That nothing vanishes does not
-depend on any of them: a window of zero makes the first conflict a loud failure, not a silent one.
+Every value is clamped to the range in which it makes sense, so that arithmetic with it is safe. No value can make an
+event or a write vanish: with a window of zero the first conflict is a reported failure, not a silent one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "answer_ms": (0, LONGEST_MS),
     "connect_ms": (0, LONGEST_MS),
 }
-"""From where to where each value makes sense. What is outside is taken for the nearest that does."""
+"""The range of each value. A value outside its range is replaced by the nearest bound."""
 _COUNTS: Final = frozenset(
     {
         "backlog",
@@ -58,25 +58,25 @@ _COUNTS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a runtime treats what is sent and written in it. `headwater.open(path, policy=Policy(...))`."""
+    """How a runtime treats events and writes. `headwater.open(path, policy=Policy(...))`."""
 
     base_delay_ms: float = 25 / 32  # before the first retry of a conflicted commit: nearly nothing, then doubling,
     max_delay_ms: float = 1_000  # to at most this
-    jitter: float = 1.0  # the fraction by which a delay is varied, so that those who lost together do not come together
-    retry_window_ms: float = 30_000  # from its first conflict on; then it fails, loudly
+    jitter: float = 1.0  # fraction by which a delay is varied, so that writers that lost together retry apart
+    retry_window_ms: float = 30_000  # from the first conflict of a write until it fails with an error
     backlog: int = 256  # events of one handler of one piece that wait for their turn; one more is refused
-    in_hand: int = 10_000  # events of this runtime that have no end yet; one more is refused
-    in_outbox: int = 100_000  # sends without an end that an outbox holds; one more is refused
-    intents_kept: int = 1_000  # events with an end that can still be looked at
-    retention_ms: float = 7 * DAY_MS  # how long it is remembered that an event was handled
-    sweep_every: int = 64  # events of one space that are handled before receipts that are older are looked for
-    sweep_page: int = 100  # receipts that are looked at each time
-    sweep_scopes: int = 10_000  # scopes whose events are counted for that; the count of a forgotten one begins anew
-    grace_ms: float = 5_000  # how long a stored event is left to whoever stored it
-    unread_kept: int = KEPT_UNREAD  # documents of a space that were read and are read no more, and still are here
-    answer_ms: float = 10_000  # how long a piece that is opened waits for what is stored of its nodes; then they run
+    in_hand: int = 10_000  # events of this runtime without an outcome; one more is refused
+    in_outbox: int = 100_000  # sends without an outcome that an outbox holds; one more is refused
+    intents_kept: int = 1_000  # events with an outcome that can still be inspected
+    retention_ms: float = 7 * DAY_MS  # how long the receipt of a handled event is kept
+    sweep_every: int = 64  # handled events of one space between two searches for older receipts
+    sweep_page: int = 100  # receipts that each search examines
+    sweep_scopes: int = 10_000  # scopes whose events are counted for that; the count of a forgotten scope restarts
+    grace_ms: float = 5_000  # how long a stored event is left to the runtime that stored it
+    unread_kept: int = KEPT_UNREAD  # documents of a space that stay here after their last reader is gone
+    answer_ms: float = 10_000  # how long an opening piece waits for the stored state of its nodes; then they run
     connect_ms: float = 3_000  # how long it waits for a connection to another space that its nodes read
-    named_pieces: int = 500  # pieces that were looked at by name and are not open: so many of them keep their nodes
+    named_pieces: int = 500  # pieces that were read by name, are not open, and keep their nodes
     erasures: int = 16  # children of removed keys that are erased at the same time, where `forget=True` says so
 
     def __post_init__(self) -> None:
@@ -92,6 +92,6 @@ class Policy:
 
     @property
     def retry(self) -> RetryPolicy:
-        """What of it is about conflicts."""
+        """The settings for retries after conflicts."""
         backoff = Backoff.exponential(base_ms=self.base_delay_ms, max_ms=self.max_delay_ms, jitter=self.jitter)
         return RetryPolicy(backoff=backoff, window_ms=self.retry_window_ms)

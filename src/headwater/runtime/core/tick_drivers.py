@@ -1,6 +1,7 @@
-"""Who moves a runtime: by hand, by a virtual clock, or by asyncio. Each calls `tick` soon after it was asked to.
+"""Drivers of a runtime's ticks: by hand, by a virtual clock, or by asyncio.
 
-By hand and by the virtual clock nothing runs until somebody says so, which is what tests and simulations want.
+A driver implements `core.Loop` and calls `Core.tick` soon after it was requested. By hand and by the virtual clock
+nothing runs until the program says so, as tests and simulations need it.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class ByHand:
-    """Nobody calls: `Core.settle` does everything, and time stands still."""
+    """Calls nothing: `Core.settle` does all work, and time stands still."""
 
     __slots__ = ()
 
     def request_tick(self) -> None:
-        """Whoever calls `settle` finds the work."""
+        """Do nothing: `Core.settle` finds the work."""
 
     def set_timer(self, at_us: int | None) -> None:
-        """Whoever moves the clock calls `wake`."""
+        """Do nothing: the caller that moves the clock calls `Core.wake`."""
 
 
 class ByVirtualClock:
-    """The timers of a virtual clock: work is done in the moment it is asked for, when the clock moves."""
+    """Timers of a virtual clock: requested work is done at the current virtual time, when the clock is next moved."""
 
     __slots__ = ("_clock", "_core", "_tick", "_timer")
 
@@ -65,7 +66,7 @@ class ByVirtualClock:
 
 
 class ByAsyncio:
-    """asyncio's loop. One callback at a time, each a slice, so that everybody else has their turn in between."""
+    """Callbacks of an asyncio loop. Each callback does one slice of work, so that other tasks run in between."""
 
     __slots__ = ("_core", "_is_asked", "_loop", "_timer")
 
@@ -80,7 +81,7 @@ class ByAsyncio:
         self.request_tick()
 
     def stop(self) -> None:
-        """Call nothing any more."""
+        """Call the core no more."""
         self._core = None
         self.set_timer(None)
 
@@ -95,7 +96,7 @@ class ByAsyncio:
         if core is not None:
             try:
                 core.tick()
-            except Exception as error:  # No author's failure comes this far: it is a bug of ours.
+            except Exception as error:  # Author code never fails here: a bug of Headwater.
                 self.stop()
                 core.broken(error)
                 raise

@@ -1,10 +1,12 @@
-"""Time, read like data: a small document for every moment or step that somebody reads, which changes when it comes.
+"""Time, read like data: one small document per moment or step that is read, which changes when its time comes.
 
-`past(when)` is false until that moment, `now(every)` the time rounded down to a step. Both are ordinary reads of
-ordinary documents, so that a node wakes for them through the one door (P1); the alarms wait on the one timer.
-What no live node reads has no alarm: it is brought up to date when somebody reads it again. Outside a node's run they
-are looks at the clock and leave nothing. Alarms go by the monotonic clock and moments by the wall clock: every so
-often somebody looks whether that was set, or went on while the machine slept.
+`past(when)` is false until that moment; `now(every)` is the time rounded down to a step. Both are ordinary reads of
+ordinary documents, so that they invalidate nodes through the feed like every other change (P1); all alarms share the
+scheduler's timer.
+
+A document without a live reader has no alarm and is brought up to date at its next read. Outside a node's run `past`
+and `now` read the clock and create no document. Alarms use the monotonic clock and moments the wall clock, so the
+difference of both clocks is checked every `CHECK_US`: the wall clock may be set, or go on while the machine sleeps.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ from headwater.replica.replica import Replica
 from headwater.scheduler.node import Node
 
 CHECK_US: Final = 30_000_000
-"""How often somebody looks whether the wall clock was set, as long as something is waited for."""
+"""Interval of the checks whether the wall clock was set, as long as an alarm is set."""
 JUMP_US: Final = 10_000
-"""How far the two clocks may have come apart until then."""
+"""Largest change of the difference between both clocks that is not taken for a jump."""
 
 
 class TimeDocuments:
-    """The moments that are read, as documents of a replica that nobody else has."""
+    """The moments and steps that are read, as documents of a replica that belongs to no space."""
 
     __slots__ = (
         "_alarm",
@@ -49,29 +51,29 @@ class TimeDocuments:
     ) -> None:
         self._clock = clock
         self._current = current
-        self._alarm = alarm  # call at a moment of the monotonic clock
+        self._alarm = alarm  # calls a function at a time of the monotonic clock
         self.replica = Replica()
         self._session = Detached(self.replica)
         self._cancel: dict[Document, Callable[[], None]] = {}
-        self._steps: dict[Document, tuple[int, int]] = {}  # when it changes, and by how much; 0: once
-        self._looked: dict[Document, int] = {}  # steps, with the number of the run that looked at them last
-        self._apart_us = 0  # the wall clock less the monotonic one, when alarms were set by them
-        self._checking: Callable[[], None] | None = None  # ends the looking whether they still are
+        self._steps: dict[Document, tuple[int, int]] = {}  # time of the next change, and the step; 0: changes once
+        self._looked: dict[Document, int] = {}  # steps, with the number of the run that read them last
+        self._apart_us = 0  # wall clock minus monotonic clock, at the time the alarms were set
+        self._checking: Callable[[], None] | None = None  # cancels the next check of that difference
 
     def past(self, when_us: int) -> bool:
-        """Whether a moment has come. Wakes its reader when it does."""
+        """True if a moment has come. Invalidates the reading node when it comes."""
         is_past = self._clock.now_us() >= when_us
         if is_past and not self._steps:
-            return True  # It stays so: there is nothing to wait for.
+            return True  # A past moment stays past: no read is recorded.
         run = self._run()
         key = DocKey("space", f"past:{when_us}")
         document = self.replica.documents.get(key)
         if is_past:
             if document is not None and document in self._steps:
-                self._arm(document, when_us, 0)  # Those who still wait for it are told at once.
+                self._arm(document, when_us, 0)  # Nodes that still wait for this moment are notified at once.
             return True
         if run is None:
-            return False  # Nobody is to be woken.
+            return False  # No node reads it.
         if document is None or document not in self._steps:
             document = self._document(key)
             self._show(document, False)
@@ -80,7 +82,10 @@ class TimeDocuments:
         return False
 
     def now(self, every_us: int) -> int:
-        """The time, rounded down to a step: one value for everybody until the next step. Wakes its reader then."""
+        """Return the time rounded down to a step, which is the same for all readers.
+
+        The next step invalidates the readers.
+        """
         if every_us <= 0:
             raise AuthoringError(f"now(every_ms={every_us / 1_000:g}): write how often it changes, more than 0")
         run = self._run()
@@ -88,7 +93,7 @@ class TimeDocuments:
         document = self.replica.documents.get(key)
         now_us = self._clock.now_us()
         shown = document.value if document is not None and document in self._steps else None
-        if type(shown) is not int or not shown <= now_us < shown + 2 * every_us:  # Its alarm is late, or far too early.
+        if type(shown) is not int or not shown <= now_us < shown + 2 * every_us:  # The alarm is late, or far too early.
             current = now_us // every_us * every_us
             if run is None:
                 return current
@@ -98,13 +103,13 @@ class TimeDocuments:
                 self._arm(document, current + every_us, every_us)
         assert document is not None
         if run is not None:
-            self._looked[document] = run.number  # It is one value for the whole run, however long that takes.
+            self._looked[document] = run.number  # The value stays the same until the run ends.
             run.record_read(Spot(document, (), Depth.DEEP))
         assert type(document.value) is int
         return document.value
 
     def _run(self) -> Run | None:
-        """The run of a node that is open, if there is one: only that can be woken."""
+        """Return the open run if it is the run of a node; only a node can be invalidated later."""
         run = self._current.run
         return run if run is not None and isinstance(run.node, Node) else None
 
@@ -113,7 +118,7 @@ class TimeDocuments:
         return self.replica.documents.of(key)
 
     def _show(self, document: Document, value: bool | int) -> None:
-        """Others who read it are to know. The run that is open is not: it is about to see it."""
+        """Write a value and notify its readers, except the node of the open run, which is about to read the value."""
         run = self._current.run
         self.replica.write_whole(document, value, (), None if run is None else run.node)
         self._session.flush()
@@ -134,7 +139,10 @@ class TimeDocuments:
         return self._steps.pop(document, None)
 
     def _due(self, document: Document) -> None:
-        """Its moment has come. What nobody looks at any more is shown as it is now, once, and let go."""
+        """Handle an alarm: write the current value.
+
+        A document without readers is dropped. A step without a live reader is not armed again.
+        """
         step = self._disarm(document)
         if step is None or document.twig is None:
             self.release(document)
@@ -147,18 +155,18 @@ class TimeDocuments:
             if _is_looked_at(document):
                 self._arm(document, current + every_us, every_us)
         elif now_us < at_us:
-            self._arm(document, at_us, every_us)  # The clock was set back.
+            self._arm(document, at_us, every_us)  # The wall clock was set back.
         else:
             self._show(document, True)
         self._rest()
 
     def _check(self) -> None:
-        """If the clocks came apart, every alarm is at the wrong time."""
+        """Check the clocks. If their difference changed, every alarm is set for the wrong time."""
         self._checking = None
         has_jumped = abs(self._clock.now_us() - self._clock.monotonic_us() - self._apart_us) > JUMP_US
         for document in tuple(self._steps):
             if document.twig is None:
-                self.release(document)  # The attempt that looked was stopped, and the next one did not look.
+                self.release(document)  # A stopped attempt read it, and the next one did not.
             elif has_jumped:
                 self._due(document)
         if self._steps and self._checking is None:
@@ -166,25 +174,25 @@ class TimeDocuments:
             self._checking = self._alarm(self._clock.monotonic_us() + CHECK_US, self._check)
 
     def _rest(self) -> None:
-        """Nothing is waited for: nobody need look at the clock."""
+        """Stop checking the clocks when no alarm is set."""
         if not self._steps and self._checking is not None:
             self._checking()
             self._checking = None
 
     def release(self, document: Document) -> None:
-        """Nobody reads it any more: nobody waits for it."""
+        """Drop a document that no node reads, with its alarm."""
         self._disarm(document)
         self._looked.pop(document, None)
         self.replica.let_go(document.key)
         self._rest()
 
     def moments(self) -> int:
-        """How many are waited for."""
+        """Return the number of documents with an alarm."""
         return len(self._steps)
 
 
 def _is_looked_at(document: Document) -> bool:
-    """Whether somebody reads it whom somebody demands."""
+    """True if a live node reads the document."""
     twig = document.twig
     if twig is None:
         return False

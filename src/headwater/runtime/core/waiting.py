@@ -1,7 +1,7 @@
-"""Work of a runtime that is awaited: tasks that nobody awaits, waiting for a time, and at most so many at once.
+"""Asynchronous work of a runtime: tasks without an awaiting caller, timed waits, and limits on concurrency.
 
-Time is the runtime's clock, so that a virtual one moves it. What fails here and is nobody's is told on the error
-channel. Everything ends with the runtime.
+Time is the runtime's clock, so that a virtual clock moves it. A task that fails without an awaiting caller is reported
+on the error channel. All tasks end with the runtime.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def _looked_at(task: asyncio.Task[Any]) -> None:
-    """Whoever waits for it may be cancelled in the very moment in which it ends: then what it raised is nobody's."""
+    """Retrieve a task's exception, which asyncio would log if the waiter was cancelled as the task ended."""
     if not task.cancelled():
         task.exception()
 
@@ -30,29 +30,29 @@ class Tasks:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._running: set[asyncio.Task[Any]] = set()
-        self._endless: set[asyncio.Task[Any]] = set()  # those among them that go on until they are cancelled
+        self._endless: set[asyncio.Task[Any]] = set()  # those of them that run until they are cancelled
         self._limits: dict[object, asyncio.Semaphore] = {}
         self.is_closed = False
 
     def __len__(self) -> int:
-        """How many have an end to be waited for."""
+        """Return the number of tasks that end by themselves."""
         return len(self._running) - len(self._endless)
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Have it done, whoever waits for it."""
+        """Start a task that runs to its end even if the caller stops waiting."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._over)
         return task
 
     def keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Have it go on until it is cancelled. Nobody waits for its end."""
+        """Start a task that runs until it is cancelled. Waits for the runtime's tasks do not include it."""
         task = self.spawn(work, name)
         self._endless.add(task)
         return task
 
     def begin(self, work: Coroutine[Any, Any, object], name: str) -> None:
-        """Have it done, with nobody waiting for it. Once the runtime is closed, nothing begins."""
+        """Start a task that no caller awaits. A closed runtime starts none."""
         if self.is_closed:
             work.close()
         else:
@@ -69,7 +69,7 @@ class Tasks:
         self._core.observing.look()
 
     async def elapsed(self, us: int) -> None:
-        """Wait so long, by the runtime's clock."""
+        """Wait for `us` microseconds of the runtime's clock."""
         core = self._core
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         cancel = core.scheduler.gates.alarm(
@@ -81,7 +81,7 @@ class Tasks:
             cancel()
 
     async def until(self, holds: Callable[[], bool], us: int) -> None:
-        """Wait until something holds, so long at most."""
+        """Wait until `holds()` is true, for at most `us` microseconds."""
         late: list[None] = []
 
         def over() -> None:
@@ -95,7 +95,7 @@ class Tasks:
             cancel()
 
     async def within(self, work: Coroutine[Any, Any, T], timeout_ms: float | None) -> T:
-        """Await it for so long at most. TimeoutError: it took longer, and was cancelled."""
+        """Await `work` for at most `timeout_ms`. TimeoutError: it took longer, and was cancelled."""
         if timeout_ms is None:
             return await work
         task = asyncio.get_running_loop().create_task(work)
@@ -113,14 +113,14 @@ class Tasks:
             await asyncio.wait((task, late))
 
     def at_most(self, what: object, limit: int) -> asyncio.Semaphore:
-        """A turn among so many of the same kind."""
+        """Return the semaphore that admits `limit` tasks of the kind `what` at once."""
         found = self._limits.get(what)
         if found is None:
             found = self._limits[what] = asyncio.Semaphore(limit)
         return found
 
     async def close(self) -> None:
-        """End what is still under way."""
+        """Cancel all tasks and wait until they have ended."""
         self.is_closed = True
         for task in tuple(self._running):
             task.cancel()
