@@ -1,8 +1,9 @@
-"""What was observed of runs and is on its way to the engine: with the commits they made, or in front of the next frame.
+"""The queue of observations of runs that the session has still to send to the engine.
 
-A run that wrote something travels with its commit, also when that is replayed. One that changed nothing waits for the
-next frame, so that it costs no message and no store transaction of its own, unless many wait or somebody asks. What a
-lost connection takes with it is lost: its node is unknown then, and runs again. Decides nothing about nodes.
+The observation of a run that wrote a value travels with its commit, also when the commit is replayed. The observation
+of a run that changed nothing waits for the next frame, so that it costs no message and no store transaction of its own;
+`Session.tell_runs` sends it without a frame if many wait or a caller asks. An observation that a lost connection takes
+with it is not sent again: its node is unknown to the engine, and runs again. Decides nothing about nodes.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from headwater.protocol.messages import Transact
 from headwater.protocol.observations import ForeignRead, Layers, Observation
 
 MOST_NOTED: Final = 512
-"""Runs that changed nothing and wait for a frame; with more of them, they leave without one."""
+"""Observations of runs that changed nothing, from which on they are sent without waiting for a frame."""
 
 MOST_WAITING: Final = 8 * MOST_NOTED
-"""The same, of which the first are dropped when there are more."""
+"""Observations of runs that changed nothing, at most; beyond this number the oldest are dropped."""
 
 Cause = int | tuple[DocKey, Path] | None
 
 
 class ObservationQueue:
-    """The observations of one session. Until `is_on`, none are made."""
+    """The observations of one session. While `is_on` is False, none are recorded."""
 
     __slots__ = ("_made", "_noted", "_order", "is_on")
 
     def __init__(self) -> None:
         self.is_on = False
-        self._order = 0  # of the last run
-        self._made: dict[int, Observation] = {}  # by the commit that has no verdict yet
+        self._order = 0  # the number of the last recorded run
+        self._made: dict[int, Observation] = {}  # by `local_seq` of a commit without a verdict
         self._noted: list[Observation] = []
 
     def ran(
@@ -49,7 +50,7 @@ class ObservationQueue:
         foreign: tuple[ForeignRead, ...] = (),
         took_us: int = 0,
     ) -> None:
-        """A run made the commit with this number, which was not sent yet."""
+        """Record the run that made the commit `local_seq`, before the commit is sent."""
         if self.is_on:
             self._order += 1
             self._made[local_seq] = Observation(
@@ -68,56 +69,56 @@ class ObservationQueue:
         foreign: tuple[ForeignRead, ...] = (),
         took_us: int = 0,
     ) -> None:
-        """A run changed nothing. Its reads saw what was confirmed at a seq, and these layers, one entry for each."""
+        """Record a run that changed nothing. Its reads saw the confirmed state at `seq`, and `layers`, one for each."""
         if self.is_on:
             self._order += 1
             under = layers if any(layers) else ()
             self._wait(Observation(about, footprint, self._order, 0, seq, under, failed, cause, foreign, took_us))
 
     def gone(self, about: bytes, seq: int) -> None:
-        """A node is no more, as of a seq; or all nodes of a piece, if no member is named."""
+        """Record that a node does not exist any more as of `seq`; all nodes of a piece, if `about` names no member."""
         if self.is_on:
             self._order += 1
             self._wait(Observation(about, b"", self._order, 0, seq, gone=True))
 
     def _wait(self, run: Observation) -> None:
         if len(self._noted) >= MOST_WAITING:
-            del self._noted[:MOST_NOTED]  # Without a connection they are not taken: then these are as if never told.
+            del self._noted[:MOST_NOTED]  # Without a connection none are taken; a dropped one counts as never made.
         self._noted.append(run)
 
-    # ---- on their way ----------------------------------------------------------------------------
+    # ---- sending ---------------------------------------------------------------------------------
 
     @property
     def are_many(self) -> bool:
         return len(self._noted) >= MOST_NOTED
 
     def taken(self, before: int = MAX_INT) -> tuple[Observation, ...]:
-        """What waits for no commit from a number on. Whoever takes it sends it.
+        """Take out the observations that stand on no commit from number `before` on. The caller sends them.
 
-        A run that stands on a commit is told behind it: in front of it nobody could know what it stood on.
+        An observation is sent after every commit that it stands on: the engine could not resolve the number earlier.
         """
         noted = [run for run in self._noted if _last_of(run) < before]
         self._noted = [] if len(noted) == len(self._noted) else [run for run in self._noted if _last_of(run) >= before]
         return tuple(noted)
 
     def with_frame(self, frame: Transact, *, again: bool = False) -> Transact:
-        """A frame with what was observed of its commits, and, unless it is sent again, with what waited for one."""
+        """Add the observations of a frame's commits and, unless the frame is sent again, those that wait for one."""
         noted = () if again else self.taken(frame.commits[0].local_seq)
         runs = [self._made[commit.local_seq] for commit in frame.commits if commit.local_seq in self._made]
         return msgspec.structs.replace(frame, observations=(*noted, *runs)) if noted or runs else frame
 
     def ended(self, local_seq: int) -> None:
-        """The commit has its verdict: what was observed of it is stored, or was for nothing."""
+        """Forget the observation of a commit that has its verdict: the engine has stored or discarded it."""
         if self._made:
             self._made.pop(local_seq, None)
 
     def only(self, local_seqs: Iterable[int]) -> None:
-        """Commits that are not among these will not be sent any more."""
+        """Forget the observations of all commits except these: the others will not be sent any more."""
         if self._made:
             kept = set(local_seqs)
             self._made = {number: run for number, run in self._made.items() if number in kept}
 
 
 def _last_of(run: Observation) -> int:
-    """The last own commit that it stands on; 0: none."""
+    """Return the number of the last own commit that the run stands on; 0 if there is none."""
     return max([span[1] for spans in run.layers for span in spans], default=0)

@@ -1,7 +1,7 @@
-"""Questions that were asked once and wait for their answer; and being told that others stored events.
+"""Queries of one session that wait for an answer, and its subscriptions to news of events, marks and targets.
 
-A connection that ends answers all questions with a failure. Wanting to be told of events outlives it: it is said again
-on the next one. Owns what was asked; never decides what an answer means.
+When a connection ends, every open query is answered with a failure. A subscription outlives the connection: it is sent
+again on the next one. This module owns the requests; the meaning of an answer is the caller's.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ DeliveringReply = Callable[[Delivering | LoadError], object]
 Watches = type[WatchEvents] | type[WatchMarks] | type[WatchTargets]
 DueHeard = Callable[[TargetsDue | LoadError], object]
 Heard = Callable[[int | LoadError], object]
-"""Called with the seq of the newest commit that stored events, or marked pieces; with an error where it is refused."""
+"""Called with the seq of the newest commit that stored events or marked pieces; with an error if it is refused."""
 
 
 class Queries:
-    """The questions of one session that have no answer yet. `say` answers whether there was a connection for it."""
+    """The unanswered queries and the subscriptions of one session. `say` returns True if there was a connection."""
 
     __slots__ = ("_heard", "_new_number", "_say", "_waiting")
 
     def __init__(self, say: Callable[[FromReplica], bool], new_number: Callable[[], int]) -> None:
         self._say = say
         self._new_number = new_number
-        self._waiting: dict[int, tuple[str, Callable[[Any], object]]] = {}  # what was asked for, and who
-        self._heard: dict[Watches, tuple[int, Callable[[Any], object]]] = {}  # the number of the question
+        self._waiting: dict[int, tuple[str, Callable[[Any], object]]] = {}  # the subject and the callback
+        self._heard: dict[Watches, tuple[int, Callable[[Any], object]]] = {}  # request number and callback
 
     def ask(self, query: Query, reply: Reply) -> None:
-        """Ask once for documents. `query.id` is chosen here, as in all of these."""
+        """Ask once for documents. `query.id` is assigned here, as in all methods of this class."""
         self._ask(query, f"{query.scope}:{query.doc or '*'}", reply)
 
     def look(self, question: Looks, reply: SeenReply) -> None:
-        """Ask once what is known of nodes, who reads what, and whether reads are current; or say what is read here."""
+        """Ask once about nodes, reads across spaces or whether reads are current; or report reads of another space."""
         self._ask(question, "what nodes did", reply)
 
     def ask_events(
@@ -65,11 +65,11 @@ class Queries:
         after: tuple[int, str] = (0, ""),
         limit: int = 100,
     ) -> None:
-        """Ask once for a page of the stored events of this branch that are due at a time or before."""
+        """Ask once for a page of the stored events of this branch that are due at `due_by_us` or before."""
         self._ask(QueryEvents(0, due_by_us, after, limit), "stored events", reply)
 
     def deliver(self, question: Delivers, reply: DeliveringReply) -> None:
-        """Ask for targets, say what came of them, or what an operator wants of reactions."""
+        """Ask for targets, report their results, or send an operator's request about reactions."""
         self._ask(question, "reactions", reply)
 
     def _ask(self, question: Query | QueryEvents | Looks | Delivers, what: str, reply: Callable[[Any], object]) -> None:
@@ -79,26 +79,29 @@ class Queries:
         else:
             reply(LoadError(f"{what} cannot be read: there is no connection"))
 
-    # ---- being told ------------------------------------------------------------------------------
+    # ---- subscriptions ---------------------------------------------------------------------------
 
     def watch_events(self, heard: Heard | None) -> None:
-        """Be told which commit stored the newest event: now, on every connection to come, and when others store more.
+        """Subscribe to the seq of the newest commit that stored an event. None ends the subscription.
 
-        None: no longer. One's own events are counted only in what is told at the beginning of a connection.
+        `heard` is called now, at the start of every later connection, and when other sessions store more. Events of
+        this session are counted only in the number that is told at the start of a connection.
         """
         self._watch(WatchEvents, heard)
 
     def watch_marks(self, heard: Heard | None) -> None:
-        """Be told which commit was the newest that wrote what nodes read: by anybody, and on every connection to come.
+        """Subscribe to the seq of the newest commit, of any session, that wrote an input of nodes. None ends it.
 
-        None: no longer. At the beginning of a connection it is told where the log ends.
+        `heard` is called on every later connection as well. At the start of a connection, it is called with the end of
+        the log.
         """
         self._watch(WatchMarks, heard)
 
     def watch_targets(self, heard: DueHeard | None) -> None:
-        """Be told when there may be something for a worker to claim: now, on every connection, and from then on.
+        """Subscribe to the news that there may be targets for a worker to claim. None ends the subscription.
 
-        With it comes what was given to a worker that left room open. None: no longer.
+        `heard` is called now, at the start of every later connection, and from then on whenever targets are due. The
+        message contains the targets that were granted to a worker that left room open.
         """
         self._watch(WatchTargets, heard)
 
@@ -112,14 +115,14 @@ class Queries:
             self._say(kind(former[0], False))
 
     def connected(self) -> None:
-        """There is a connection: say on it what is to be told."""
+        """Send all subscriptions on a new connection."""
         for kind, (_, heard) in list(self._heard.items()):
             self._watch(kind, heard)
 
     # ---- answers ---------------------------------------------------------------------------------
 
     def answered(self, number: int, answer: Told | LoadError) -> bool:
-        """Hand over an answer. False: nobody waits for it."""
+        """Pass an answer to its callback. Return False if no query or subscription has this number."""
         if isinstance(answer, EventsStored | Marked | TargetsDue | LoadError):
             for known, heard in list(self._heard.values()):
                 if known == number:
@@ -131,7 +134,7 @@ class Queries:
         return waiting is not None
 
     def fail(self, why: str) -> None:
-        """Nobody will answer these any more."""
+        """Answer all open queries with a failure."""
         waiting, self._waiting = self._waiting, {}
         for what, reply in waiting.values():
             reply(LoadError(f"{what} cannot be read: {why}"))

@@ -1,11 +1,12 @@
-"""A transaction: one snapshot, a journal of what was read, a journal of what was written.
+"""A transaction: one snapshot, a journal of reads and a journal of writes.
 
-Reads and writes see the snapshot with this transaction's own writes on top (C8). What was read through an own
-write is not a read. At the end the journals become a commit: minimal patches, and reads that say exactly what
-they stood on (C3). Touches nothing outside itself.
+Reads and writes see the snapshot with this transaction's own writes on top (C8). A read of a value that the transaction
+wrote itself is not a read. At the end the journals become a commit: minimal patches, and reads that name exactly the
+layers that they stood on (C3). A transaction changes nothing outside itself.
 
-A write that changes nothing in this view is still a write: where the commit lands, something else may be there. So an
-equal value and an intent without effect are told, unless they are derived; admission finds that they change nothing.
+A write that changes nothing in this view is still a write: the state to which the commit is applied may differ. So an
+equal value and an intent without effect are sent, unless the transaction is derived; admission finds that they change
+nothing.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from headwater.replica.number_ranges import ranges, united
 from headwater.replica.pending import NOTHING, Fate, Layer, StandsOn, having_a_say, is_written, outside_arrays
 
 PLAIN = frozenset({"replace", "add", "remove"})
-"""Kinds that say what the document is afterwards, whatever it was: these can be told as a difference."""
+"""Kinds that set the result at their path, whatever was there: these can be sent as a difference."""
 BEHIND: Final[Path] = ("@behind",)
-"""A place in every document that holds nothing. A read of it only says after which layers its commit has to land."""
+"""A path in every document that holds no value. A read of it only names the layers after which its commit must land."""
 
 
 class Transaction:
-    """One run's view and journals. Made by `Replica.begin`, finished by `Replica.commit` or dropped."""
+    """The view and the journals of one run. Made by `Replica.begin`, finished by `Replica.commit` or dropped."""
 
     __slots__ = (
         "__weakref__",
@@ -94,37 +95,37 @@ class Transaction:
     ) -> None:
         self.documents = documents
         self._kept: dict[DocKey, _Kept] = {}
-        self._created: dict[DocKey, Value] = {}  # documents that nobody looked at here
+        self._created: dict[DocKey, Value] = {}  # documents created without being read
         self._overlay: dict[DocKey, MaybeValue] = {}
         self._patches: dict[DocKey, list[tuple[Patch, tuple[Touch, ...]]]] = {}
         self._reads: dict[tuple[DocKey, Path, Depth], None] = {}
-        self._own: dict[tuple[DocKey, Path, Depth], None] = {}  # inside what it wrote itself
-        self._behind: dict[DocKey, Sequence[Layer]] = {}  # commits to a document after which it has to land
-        self._dead: dict[int, None] = {}  # what the commit names, and is dead by now
+        self._own: dict[tuple[DocKey, Path, Depth], None] = {}  # reads of values that the transaction wrote itself
+        self._behind: dict[DocKey, Sequence[Layer]] = {}  # per document, layers after which the commit must land
+        self._dead: dict[int, None] = {}  # layers that the commit names and that are dead by now
         self.basis = basis
         self.source = source
         self.group = group
         self.node = node
         self.derived = derived
         self.attempted: list[tuple[DocKey, Path]] = []  # evidence for labels, never for scheduling
-        self.causes: tuple[tuple[DocKey, Path], ...] = ()  # trigger reads: why this run exists
+        self.causes: tuple[tuple[DocKey, Path], ...] = ()  # the changed reads that caused this run
         self.hops = 0  # as in its provenance
-        self.trigger: Mapping[Spot, object] | None = None  # the same as objects; comes back if it is rejected
+        self.trigger: Mapping[Spot, object] | None = None  # the causes as objects; they come back if it is rejected
         self.preconditions: list[Precondition] = []
         self.events: list[SentEvent] = []
-        self.handled: list[str] = []  # stored events that are over with it
+        self.handled: list[str] = []  # stored events that this commit ends
         self.records: list[TopicRecord] = []
-        self.delivered: list[Delivered] = []  # records whose targets move on with it
-        self.declared: dict[str, Declared] = {}  # reactions that hear of its records, by name
-        self.local_seq = 0  # set when it becomes a layer: what an `origin_committed` names
-        self.oldest = 0  # the first layer that was there when it began, and that it may name
-        self.leans = False  # on something that no patch says: then it is told even if it writes nothing
-        self.reads_back = not derived  # a structured value that it sets is known to be what it set, where it lands
+        self.delivered: list[Delivered] = []  # records whose targets this commit advances
+        self.declared: dict[str, Declared] = {}  # reactions to its records, by name
+        self.local_seq = 0  # set when it becomes a layer: the number that an `origin_committed` names
+        self.oldest = 0  # the first layer that existed at its beginning, and that it may name
+        self.leans = False  # True: its reads have to be checked even if it writes nothing
+        self.reads_back = not derived  # fields of a set value that the commit leaves out count as reads
         self.waits: tuple[Layer, ...] = ()  # layers of other spaces without a verdict that were read
         self.finished = False
 
     def keep(self, document: Document) -> None:
-        """C8: a document is about to be shown differently; this transaction goes on with what it was."""
+        """Keep a document as it is, before it is shown differently (C8)."""
         # fault transaction.snapshot_not_kept: if False:
         if document.key not in self._kept:
             self._kept[document.key] = _Kept(document)
@@ -132,7 +133,7 @@ class Transaction:
     # ---- reading -----------------------------------------------------------------------------------
 
     def read(self, doc: DocKey, path: Path = (), depth: Depth = Depth.DEEP) -> MaybeValue:
-        """The value at a path. Raises NotHere when the document has not arrived yet."""
+        """Return the value at a path. Raises NotHere if the document has not arrived yet."""
         self._check_open()
         if doc in self._overlay:
             self.saw(doc, path, depth)
@@ -142,22 +143,22 @@ class Transaction:
         return lookup(value, path)
 
     def saw(self, doc: DocKey, path: Path, depth: Depth) -> None:
-        """Note a read whose value was looked up elsewhere, in the same snapshot."""
+        """Record a read whose value was looked up elsewhere, in the same snapshot."""
         is_own = doc in self._overlay and self._covered(doc, path)
         (self._own if is_own else self._reads)[doc, path, depth] = None
 
     def saw_before(self, doc: DocKey, path: Path, depth: Depth) -> None:
-        """Note a read of the snapshot without own writes, as a computed that is read in the transaction made it."""
+        """Record a read of the snapshot without own writes, made by a computed that is read in the transaction."""
         # fault transaction.reads_of_computeds_own: self.saw(doc, path, depth)
         self._reads[doc, path, depth] = None
 
     def peek(self, doc: DocKey, path: Path = ()) -> MaybeValue:
-        """The same without a trace: for resolving bindings, which are no reads."""
+        """Return the value at a path without recording a read: for resolving bindings, which are no reads."""
         value = self._overlay[doc] if doc in self._overlay else self._base(doc)
         return lookup(value, path)
 
     def _base(self, doc: DocKey) -> MaybeValue:
-        """C8: what was shown when the transaction began, whatever arrived since."""
+        """Return the value shown when the transaction began, whatever has arrived since (C8)."""
         kept = self._kept.get(doc)
         if kept is not None:
             value = kept.value
@@ -169,13 +170,14 @@ class Transaction:
         return value
 
     def written_docs(self) -> tuple[DocKey, ...]:
-        """The documents that this transaction has its own view of."""
+        """Return the documents that this transaction has written, and so has its own view of."""
         return tuple(self._overlay)
 
     def stand_on_written(self) -> None:
-        """What is derived and there already is not said again: then it counts as read (C1).
+        """Count written values that were there already as reads (C1): a derived commit does not send them again.
 
-        Another runtime's may come first, made from something else. Then this is refused, and its node runs again.
+        Another runtime may have derived the value from different inputs, and its commit may come first. Then this
+        commit is rejected, and its node runs again.
         """
         for doc, path in dict.fromkeys(self.attempted):
             before, after = lookup(self._base(doc), path), lookup(self._overlay[doc], path)
@@ -184,13 +186,13 @@ class Transaction:
                 self._reads[doc, outside_arrays(path), Depth.DEEP] = None
 
     def _covered(self, doc: DocKey, path: Path) -> bool:
-        """Whether what is at the path was put there by a plain write of this very transaction."""
+        """Return True if a plain write of this transaction put the value at the path."""
         return any(patch.kind in PLAIN and starts_with(path, patch.path) for patch, _ in self._patches.get(doc, ()))
 
     # ---- writing -----------------------------------------------------------------------------------
 
     def write(self, doc: DocKey, *patches: Patch) -> None:
-        """Change a document in this transaction's view. Raises PatchError where a patch does not fit."""
+        """Change a document in this transaction's view. Raises PatchError if a patch does not fit."""
         self._check_open()
         value = self._overlay[doc] if doc in self._overlay else self._base(doc)
         made: list[tuple[Patch, tuple[Touch, ...]]] = []
@@ -199,7 +201,7 @@ class Transaction:
             if patch.arg.__class__ is dict and patch.kind in PLAIN:
                 patch = patch._replace(arg=aligned(lookup(value, patch.path), patch.arg))  # noqa: PLW2901
             value, touched = apply(value, patch)
-            # What a pending layer already says is still said: the layer may fall, and this must not fall with it.
+            # A value that a pending layer wrote is written again: the layer may be rejected, and this write must not be.
             # fault transaction.equal_writes_left_out: if touched or self.stood_on(doc, patch.path):
             if touched or not self.derived or self.stood_on(doc, patch.path):
                 made.append((patch, touched))
@@ -207,16 +209,16 @@ class Transaction:
         self._overlay[doc] = value
 
     def stand_on_absence(self, doc: DocKey, path: Path) -> None:
-        """Note that something was to be taken away and is not there: told, because it may be where this lands."""
+        """Record that a value to be removed is absent. The read is sent, since the value may exist where this lands."""
         self.saw(doc, path, Depth.SHAPE)
         self.leans = self.leans or not self.derived
 
     def stand_behind(self, doc: DocKey, layers: Sequence[Layer]) -> None:
-        """Land after these layers, which wrote a document, or fall with them (C4). Nothing of them is read."""
+        """Land after these layers, which wrote a document, or fall with them (C4). No value of them is read."""
         self._behind[doc] = layers
 
     def create(self, doc: DocKey, value: Value) -> None:
-        """Create a document under the condition that it was never there. It need not be here, and is not looked at."""
+        """Create a document under the condition that it never existed. It need not be here, and is not read."""
         self._check_open()
         self.preconditions.append(EntityAbsent(doc))
         self._created[doc] = value
@@ -228,7 +230,7 @@ class Transaction:
     # ---- becoming a commit -------------------------------------------------------------------------
 
     def operations(self) -> tuple[Operation, ...]:
-        """What was written, as few and as small patches as say it."""
+        """Return the writes, with as few and as small patches as possible."""
         operations = []
         for doc, journal in self._patches.items():
             if not journal:
@@ -243,10 +245,10 @@ class Transaction:
         return tuple(operations)
 
     def _difference(self, doc: DocKey, written: list[Path]) -> tuple[Patch, ...]:
-        """What plain writes changed; and what they repeated of pending layers, which may fall without them.
+        """Return the changes of plain writes, and the values of pending layers that they repeat and that may fall.
 
-        Unless it is derived, also what they repeated of what is there: an equal value is said again, and an equal
-        element of an array, which has no place of its own, is a read. An object is told by its fields.
+        Unless the transaction is derived, writes of equal values are kept as well: an equal value is written again, and
+        an equal element of an array, which has no path of its own, becomes a read. An object is written by its fields.
         """
         before, after = self._base(doc), self._overlay[doc]
         places = {outside_arrays(path): self._repeated(doc, outside_arrays(path)) for path in written}
@@ -267,38 +269,38 @@ class Transaction:
             lambda path: self._has_read(doc, path) or _is_inside(path, written),
         )
         for path in leaning:
-            # That something is not there cannot be said again: this stands on the layer that took it away.
+            # An absence cannot be written again: this commit stands on the layer that removed the value.
             self._reads[doc, path, Depth.SHAPE] = None
             self.leans = True
         return patches
 
     def _has_read(self, doc: DocKey, path: Path) -> bool:
-        """Whether all that is at a path is something that this transaction stands on."""
+        """Return True if the transaction stands on everything at a path."""
         return any((doc, path[:length], Depth.DEEP) in self._reads for length in range(len(path) + 1))
 
     def reads(self) -> tuple[Read, ...]:
-        """C3: every read with its true basis, and with every pending layer that its view stood on."""
-        # C3: the one seq that everything here is as of, and every layer that had a say.
+        """Return every read with its true basis, and with every pending layer that its view stood on (C3)."""
+        # C3: the one seq of all documents here, and every layer that may have contributed.
         reads: dict[Read, None] = {}
         for doc, path, depth in self._reads:
             # fault+ transaction.shape_reads_dropped: if depth is Depth.SHAPE: continue
             under = self.stood_on(doc, path)
             for local in under.local:
                 # fault transaction.local_reads_dropped: pass
-                reads.update(dict.fromkeys(local.commit.reads))  # C1: it is a function of these.
+                reads.update(dict.fromkeys(local.commit.reads))  # C1: the layer is a function of these.
             self._dead.update(dict.fromkeys(under.dead))
             # fault+ transaction.top_layer_only: under = under._replace(spans=ranges([n for _, n in under.spans[-1:]]))
             reads[Read(doc, path, depth, self.basis, under.spans)] = None
         for doc, layers in self._behind.items():
             named = ranges(sorted(layer.local_seq for layer in layers))
-            # C3: a layer that replaced the document wrote this place, too; one that is not named would be a conflict.
+            # C3: a layer that replaced the document wrote this path, too; not naming it would be a conflict.
             under = self.stood_on(doc, BEHIND)
             self._dead.update(dict.fromkeys(under.dead))
             reads[Read(doc, BEHIND, Depth.SHAPE, self.basis, tuple(united([named, under.spans])))] = None
         return tuple(reads)
 
     def stood_on(self, doc: DocKey, path: Path) -> StandsOn:
-        """The layers that may have had a say in what is at a path."""
+        """Return the layers that may have contributed to the value at a path."""
         kept = self._kept.get(doc)
         if kept is not None:
             return kept.under(path)
@@ -322,11 +324,11 @@ class Transaction:
         return home.pending.repeated(document, path, home.next_local_seq)
 
     def dead(self) -> tuple[int, ...]:
-        """What the commit names and is dead by now."""
+        """Return the layers that the commit names and that are dead by now."""
         return tuple(self._dead)
 
     def is_empty(self) -> bool:
-        """Nothing the engine has to know: a transaction that only looked, or wrote what was there."""
+        """Return True if the engine need not know of the transaction: it only read, or wrote equal values."""
         sends = self.events or self.records or self.handled or self.delivered
         return not (self.preconditions or sends or self.operations())
 
@@ -349,7 +351,7 @@ class Transaction:
         )
 
     def _look_again(self, operations: tuple[Operation, ...]) -> None:
-        """C1: what was read inside an own write is a read after all where that, told as a difference, says nothing."""
+        """Turn reads of own writes into reads where the write, sent as a difference, has no patch there (C1)."""
         told = {operation.doc: operation.patches for operation in operations}
         for doc, path, depth in self._own:
             if not any(patch.kind in PLAIN and starts_with(path, patch.path) for patch in told.get(doc, ())):
@@ -357,14 +359,14 @@ class Transaction:
                 self.leans = self.leans or self.reads_back
 
     def read_set(self) -> tuple[tuple[DocKey, Path, Depth], ...]:
-        """Everything that was looked at, in order of first look."""
+        """Return all recorded reads in the order of the first read."""
         return tuple(self._reads)
 
 
 class _Kept:
-    """A document as it was shown before it changed. What it stood on is looked up one by one: hardly ever is it asked.
+    """A document as it was shown before it changed. Its layers are searched one by one: that is rarely necessary.
 
-    The list of layers only grows as long as somebody keeps it: what leaves it is taken out of a copy.
+    The kept list of layers only grows: `Pending` removes a layer from a copy of the list while a transaction is open.
     """
 
     __slots__ = ("_count", "_document", "_hidden", "_layers", "value")
@@ -412,13 +414,13 @@ assert DESCRIPTORS.keys() >= PLAIN, "a plain kind has no descriptor"
 
 
 def says_nothing(commit: Commit) -> bool:
-    """Whether an engine has nothing to do with it."""
+    """Return True if the commit has no operation, precondition, event, record or delivery for the engine."""
     sends = commit.events or commit.records or commit.handled or commit.delivered
     return not (commit.operations or commit.preconditions or sends)
 
 
 def _is_inside(array: Path, written: list[Path]) -> bool:
-    """Whether elements of an array were written one by one, by their places, and not with all of it."""
+    """Return True if elements of an array were written by their own paths, and the array was not written as a whole."""
     return any(starts_with(at, array) and at != array for at in written) and not any(
         starts_with(array, at) for at in written
     )

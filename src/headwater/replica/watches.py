@@ -1,7 +1,8 @@
-"""What a session watches: by name, or because links lead there; and what it is still waiting for.
+"""The watches of a session: documents asked for by name, documents that came by following links, and open loads.
 
-Knows which documents are kept current and which are not: one that nobody tells changes of cannot be read before it
-has arrived again (C3). Sends through the function it is given; what cannot be sent now is said with the next Open.
+Knows which documents are kept current. A document whose changes the engine does not tell cannot be read before it has
+arrived again (C3). Messages go through the function `say`; a message that cannot be sent now is covered by the next
+Open.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ class Watches:
     )
 
     def __init__(self, replica: Replica, say: Callable[[FromReplica], object]) -> None:
-        self.generation = 0  # rises with every load begun and every load ended
+        self.generation = 0  # rises when a load begins and when it ends
         self._replica = replica
         self._say = say
-        self._watch_of: dict[DocKey, int] = {}  # asked for by name
+        self._watch_of: dict[DocKey, int] = {}  # documents asked for by name
         self._watches: dict[int, tuple[Selector, ...]] = {}
-        self._followed: dict[DocKey, int] = {}  # came with the watch of another document
+        self._followed: dict[DocKey, int] = {}  # documents that came with the watch of another document
         self._loading: dict[int, tuple[Selector, ...]] = {}
-        self._narrower: dict[int, tuple[Selector, ...]] = {}  # watches that are being widened, as they were
-        self._together: dict[int, set[DocKey]] = {}  # watches of many documents, with those that somebody waits for
+        self._narrower: dict[int, tuple[Selector, ...]] = {}  # former selectors of watches that are being widened
+        self._together: dict[int, set[DocKey]] = {}  # watches of many documents, with those that a reader waits for
         self._next = 1
 
     def new_number(self) -> int:
-        """A number for a watch or a query, never used before in this session."""
+        """Return a number for a watch or a query that was never used before in this session."""
         self._next += 1
         return self._next - 1
 
@@ -57,9 +58,10 @@ class Watches:
     # ---- asking ------------------------------------------------------------------------------------
 
     def watch(self, docs: Iterable[DocKey], *, follow: bool = False, ahead: Iterable[DocKey] | None = None) -> None:
-        """Ask for documents, and for every change of them. Those already asked for are not asked for again.
+        """Ask for documents, and for every change of them. A document that was asked for before is not asked for again.
 
-        `ahead`: they are asked for as one, with these, which nobody waits for and which may fail to come.
+        With `ahead`, one watch asks for `docs` and the documents of `ahead`. No reader waits for those of `ahead`, and
+        they may fail to arrive.
         """
         if ahead is not None:
             self._watch_together([*docs], ahead)
@@ -75,9 +77,9 @@ class Watches:
             follows = number is not None and any(selector.follow for selector in self._watches[number])
             asked = self._replica.is_here(doc) or number in self._loading
             if number is not None and asked and (follows or not follow):
-                continue  # what only came by following another document is claimed by a watch of its own
+                continue  # A document that only came by following another one gets a watch of its own below.
             if number is not None and number in self._loading:
-                # It is asked for with its links while it loads without them: the first answer is not waited for.
+                # The document is wanted with its links while it loads without them: the first answer is not awaited.
                 del self._watches[number], self._loading[number]
                 self._say(Unwatch(number))
                 number = None
@@ -93,7 +95,7 @@ class Watches:
         wanted = set(docs)
         for doc in wanted & self._watch_of.keys():
             if (held := self._together.get(self._watch_of[doc])) is not None:
-                held.add(doc)  # It may be on its way ahead of whoever waits for it now.
+                held.add(doc)  # The document may be on its way as one of `ahead`; now a reader waits for it.
         new = [doc for doc in dict.fromkeys([*docs, *ahead]) if doc not in self._watch_of]
         selectors = tuple([Selector(doc) for doc in new])
         if not selectors:
@@ -106,7 +108,7 @@ class Watches:
         self._say(Watch(number, selectors))
 
     def _part(self, doc: DocKey, number: int) -> None:
-        """A document is no more part of a watch of many. The engine is told when none is left of them."""
+        """Take a document out of a watch of many. The engine is told when the watch has no document left."""
         del self._watch_of[doc]
         left = self._watches[number] = tuple([each for each in self._watches[number] if each.doc != doc])
         if not left:
@@ -115,7 +117,7 @@ class Watches:
             self._say(Unwatch(number))
 
     def unwatch(self, doc: DocKey) -> bool:
-        """Let a document go, with what came by following it. False: a pending commit is on top of one of them."""
+        """Stop watching a document and those that came by following it. False: one of them has a pending commit."""
         number = self._watch_of.get(doc)
         if number is not None and number in self._together:
             if number in self._loading or not self._replica.let_go(doc):
@@ -123,7 +125,7 @@ class Watches:
             self._part(doc, number)
             return True
         if number is None:
-            return self._replica.let_go(doc)  # if it came by following, its changes are still heard
+            return self._replica.let_go(doc)  # if the document came by following, its changes are still told
         followed = [other for other, by in self._followed.items() if by == number and other not in self._watch_of]
         leaving = [doc, *followed]
         if any(True for other in leaving for _ in self._replica.pending.on(other)):
@@ -134,11 +136,11 @@ class Watches:
         del self._watch_of[doc], self._watches[number]
         if self._loading.pop(number, None) is not None:
             self.generation += 1
-        self._say(Unwatch(number))  # if it is lost, the next Open says the same
+        self._say(Unwatch(number))  # if the message is lost, the next Open says the same
         return True
 
     def reopened(self, message: Opened) -> None:
-        """The session has a connection again: ask for whatever is not known to be watched."""
+        """Ask on a new connection for every document that the engine is not known to watch."""
         if not message.resumed:
             self._replica.gap()
             self._followed.clear()
@@ -149,7 +151,7 @@ class Watches:
             self._replica.set_aside([s.doc for selectors in self._loading.values() for s in selectors])
             for doc in [doc for doc in self._followed if doc not in kept]:
                 if doc in self._watch_of:
-                    del self._followed[doc]  # it has a watch of its own
+                    del self._followed[doc]  # the document has a watch of its own
                 else:
                     self._leave(doc)
         for number, selectors in self._loading.items():
@@ -159,7 +161,7 @@ class Watches:
     # ---- hearing -----------------------------------------------------------------------------------
 
     def arrived(self, message: Watched) -> bool:
-        """Documents that were asked for. False: they are not wanted any more."""
+        """Take in the documents of a watch. Return False if the watch is not wanted any more."""
         selectors = self._loading.pop(message.id, None)
         self._narrower.pop(message.id, None)
         if selectors is None:
@@ -167,7 +169,7 @@ class Watches:
         self.generation += 1
         if (together := self._together.get(message.id)) is not None:
             mine = {each.doc for each in self._watches[message.id]}
-            together.update(mine)  # They are here, and may be read: if they have to come again, they are waited for.
+            together.update(mine)  # They can be read now: if they have to be loaded again, a reader waits for them.
             if len(mine) < len(message.documents):  # Some have a watch of their own by now.
                 message = structs.replace(message, documents=tuple([s for s in message.documents if s.doc in mine]))
         asked = {selector.doc for selector in selectors}
@@ -178,21 +180,21 @@ class Watches:
         return True
 
     def followed(self, message: Sync) -> None:
-        """Links lead elsewhere since: some documents came with them, others are no longer told."""
+        """Take in the effect of changed links: some documents came with them, others are no longer watched."""
         for state, number in zip(message.arrived, message.arrived_by, strict=False):
             self._followed[state.doc] = number
         for doc in message.left:
             self._leave(doc)
 
     def failed(self, number: int) -> tuple[DocKey, ...] | None:
-        """A load cannot be answered. The documents that nobody waits for any more, or None if it is no load."""
+        """End a load that the engine refused. Return the documents whose load failed, or None if it is no load."""
         selectors = self._loading.pop(number, None)
         if selectors is None:
             return None
         self.generation += 1
         docs = tuple(selector.doc for selector in selectors)
         wanted = self._together.pop(number, None)
-        if wanted is not None:  # It was too much at once: those that somebody waits for are asked for one by one.
+        if wanted is not None:  # Too many at once: documents with a waiting reader are asked for one by one.
             del self._watches[number]
             for doc in docs:
                 if self._watch_of.get(doc) == number:
@@ -202,7 +204,7 @@ class Watches:
         narrower = self._narrower.pop(number, None)
         # fault watches.narrow_watch_given_up: if False:
         if narrower is not None:
-            self._watches[number] = narrower  # It could not be widened: what was watched is watched on.
+            self._watches[number] = narrower  # The watch could not be widened, and stays as it was.
             return docs
         self._watches.pop(number, None)
         for doc in docs:
@@ -210,11 +212,11 @@ class Watches:
         return docs
 
     def _leave(self, doc: DocKey) -> None:
-        """No link leads there any more, and its changes are not told: let it go, or ask for it if it is needed."""
+        """Drop a document that no link leads to and whose changes are not told; ask for it again if it is needed."""
         self._followed.pop(doc, None)
         # fault+ watches.left_document_stays: return
         if doc in self._watch_of:
             self._replica.set_aside([doc])  # its own watch is on the way
         elif not self._replica.let_go(doc):
             self._replica.set_aside([doc])
-            self.watch([doc])  # a commit is still on top of it
+            self.watch([doc])  # a commit is still on top of the document
