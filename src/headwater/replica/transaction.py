@@ -201,7 +201,7 @@ class Transaction:
             if patch.arg.__class__ is dict and patch.kind in PLAIN:
                 patch = patch._replace(arg=aligned(lookup(value, patch.path), patch.arg))  # noqa: PLW2901
             value, touched = apply(value, patch)
-            # A value that a pending layer wrote is written again: the layer may be rejected, and this write must not be.
+            # A value that a pending layer wrote is written again: the layer may be rejected, and this write must stay.
             # fault transaction.equal_writes_left_out: if touched or self.stood_on(doc, patch.path):
             if touched or not self.derived or self.stood_on(doc, patch.path):
                 made.append((patch, touched))
