@@ -1,7 +1,7 @@
-"""The home of one piece in one runtime: its facets, its inputs, its nodes and its children.
+"""`PieceInstance`: one piece in one runtime, with its views, inputs, nodes and children.
 
-Two programs that name the same piece have the same home. Nothing of it runs before somebody demands it; `open` demands
-its effects, its materializers and its children. Stopping it takes all of that out again.
+Two programs in one runtime that name the same piece get the same instance. No node of it runs before it is demanded;
+`open` demands its effects, its materializers and its children. `stop` removes all of its nodes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ if TYPE_CHECKING:
 
 
 class PieceInstance:
-    """One piece in one runtime."""
+    """One piece in one runtime.
+
+    An open piece may be asleep: it is known to be clean, and its nodes are registered only when one of them is demanded
+    or an input of one is written (`resume.lazy_resume`).
+    """
 
     __slots__ = (
         "__weakref__",
@@ -88,32 +92,32 @@ class PieceInstance:
         self.outline = cls.__schema__
         self.id = id
         self.name = name
-        self.inputs = inputs  # what it was made with; None: what its record says
-        self.parent = parent  # whose child it is
-        self.maker = maker  # the node that keeps it; its own nodes go with that
+        self.inputs = inputs  # the inputs it was made with; None: those of its record
+        self.parent = parent  # the piece that keeps it as a child
+        self.maker = maker  # the node that keeps it; its own nodes are removed with that node
         self.nodes: list[Node] = []
         self.coordinators: dict[Declaration, ChildSet] = {}
-        self.generation = 0  # which version of its class runs it here, among those that did; 0: it was not opened here
+        self.generation = 0  # the generation of its class that runs it here (`code_versions`); 0: it was not opened
         self.is_launched = False  # by a handler whose commit has no verdict yet
-        self.is_new = False  # it was made just now: nothing of it ever ran
-        self.phase: Phase | None = None  # what is known of its nodes from before; of a child, its parent's is asked
-        self.is_made = False  # its record is known to be there
+        self.is_new = False  # it was made in this process: no node of it ever ran
+        self.phase: Phase | None = None  # stored observations of its nodes; a child uses those of its root
+        self.is_made = False  # its record is known to exist
         self.is_stopped = False  # for good: its element left, or the commit that launched it failed
-        self.is_let_go = False  # so is a child whose keeper stopped, which may keep it again
-        # Those that somebody has: a program, a node, an event under way. A server sees many sessions come and go.
+        self.is_let_go = False  # is_stopped, because its keeper stopped, which may keep it again
+        # Views with a holder: a program, a node, a running event. Weak, because a server sees many sessions.
         self._facets: WeakValueDictionary[tuple[Scope, str, str], ScopedView] = WeakValueDictionary()
-        # Of each session the facet of the user whose window it is, as long as somebody has that.
-        self._windows: WeakValueDictionary[str, ScopedView] | None = None  # There seldom is one.
+        # By session, the view of the user that the session belongs to, as long as that view has a holder.
+        self._windows: WeakValueDictionary[str, ScopedView] | None = None  # Few pieces have one.
         self._shown: dict[tuple[str, str], list[Node]] = {}  # effects, by the user and session they are for
-        self.held: list[Document] = []  # what is kept here for it without a node
-        self._periods: list[asyncio.Task[None]] = []  # who send what is due again and again
-        self._kept: dict[Declaration, Node] = {}  # what keeps its children while it is open
+        self.held: list[Document] = []  # documents that are kept loaded for it without a node
+        self._periods: list[asyncio.Task[None]] = []  # tasks that send the events of periodic handlers
+        self._kept: dict[Declaration, Node] = {}  # by member: the node that keeps its children while the piece is open
 
     def __repr__(self) -> str:
         return f"<{self.outline.name} {self.name!r} of {self.space.name}>"
 
     def facet(self, scope: Scope, user: str = "", session: str = "") -> ScopedView:
-        """The piece as a run of that scope sees it."""
+        """Return the piece as a run of that scope, user and session sees it."""
         key = (scope, user if scope != "space" else "", session if scope == "session" else "")
         found = self._facets.get(key)
         if found is None:
@@ -124,15 +128,15 @@ class PieceInstance:
         return found
 
     def window(self, session: str) -> ScopedView | None:
-        """The facet of the user whose window a session is, if it is anybody's."""
+        """Return the view of the user that a session belongs to, if it belongs to one."""
         return None if self._windows is None else self._windows.get(session)
 
     def _claim(self, facet: ScopedView) -> None:
-        """A session is one user's. What was computed for it while it was nobody's is computed for that user now."""
+        """Assign a session to the user of a view, and recompute for that user the values computed without a user."""
         if self._windows is None:
             self._windows = WeakValueDictionary()
         if self._windows.setdefault(facet.session, facet) is not facet:
-            return  # It is another one's, who is told as soon as something of the window is wanted.
+            return  # It belongs to another user; an access to a member of the session raises.
         nobodys = self._facets.get(("session", "", facet.session))
         if nobodys is not None:
             ids = {facet.node_id(member.stored) for member in nobodys.drop_computed()}
@@ -144,23 +148,23 @@ class PieceInstance:
             idle.look_again(self.pieces, readers)
 
     def make(self, facet: ScopedView, member: Declaration) -> Any:
-        """The handle of a member for a facet."""
+        """Create the handle of a member for a view."""
         return make(facet, member)
 
     def handles_of(self, member: Declaration) -> list[Any]:
-        """The handles of a member that were made so far."""
+        """Return the handles of a member that exist so far."""
         return [facet.handles[member] for facet in self._facets.values() if member in facet.handles]
 
     def place(self, member: Declaration) -> str:
-        """What messages and traces call a handler."""
+        """Return the name of a handler in messages and traces."""
         return f"{self.space.name}/{self.id}:{member.stored}"
 
     def maker_of(self, make: Callable[[], object]) -> Callable[[], object]:
-        """What a handle calls if nobody computes what it reads: not once the piece is over."""
+        """Wrap the function that a handle calls when its document has no writer: a stopped piece makes nothing."""
         return lambda: None if self.is_stopped else make()
 
     def successor(self) -> PieceInstance | None:
-        """Inside a run: the child that is kept now under the id of this one, which is over. None: there is none."""
+        """Inside a run: return the child that is kept now under the id of this stopped one. None: there is none."""
         if self.parent is None:
             return None
         try:
@@ -171,24 +175,24 @@ class PieceInstance:
 
     @property
     def root(self) -> PieceInstance:
-        """The piece that it is a part of."""
+        """The topmost ancestor of the piece, or the piece itself."""
         home = self
         while home.parent is not None:
             home = home.parent
         return home
 
     def check_generation(self) -> None:
-        """Inside a run that derives: no newer version of its class runs it, or the piece that it is a part of."""
+        """Inside a derived run: refuse it if a newer version of the class runs the root of this piece."""
         self.pieces.generations.check(self.root)
 
     def digest(self, member: Declaration, *, keys: bool = False) -> str:
-        """What the code of a member is, by fingerprint."""
+        """Return the fingerprint of a member, or of its element keys."""
         return self.pieces.generations.digest(self.cls, member, keys=keys)
 
     def register(self, spec: NodeSpec, part: NodeIdentity | None = None, *, rooted: bool | None = None) -> Node:
-        """Enter a node of this piece, whoever asked for it: it is no child of the run that is open.
+        """Register a node of this piece. It is not a child of the open run, whichever run asked for it.
 
-        `part` is what it is called over restarts; None: it is fresh each time.
+        `part` is the identity of the node over restarts; None: the node is never resumed.
         """
         if self.is_stopped:
             raise AuthoringError(f"{self!r} is over, because what kept it is gone: ask its maker for another one")
@@ -198,8 +202,8 @@ class PieceInstance:
         self.pieces.resuming.entered(self, node, spec, part)
         run = self.pieces.core.current.run
         if run is not None and run.node is not None and run.log is None:
-            # What it makes may be what the last run of the reader found there, made by somebody who is gone: from here
-            # on that run looks anew whether what it reads is fresh (I1).
+            # The new node may write a document that the reader's last run read when a removed node wrote it. From here
+            # on the open run checks the freshness of each read instead of comparing with its last reads (I1).
             run.log = [spot for spot in run.reads[: run.place] if spot is not None]
             run.reads, run.place = AFRESH, 0
         return node
@@ -213,7 +217,7 @@ class PieceInstance:
     def open(self, user: str, session: str, *, is_back: bool = True) -> None:
         """Run its effects for a user and a session, and keep its children, until it is stopped.
 
-        `is_back`: it may sleep with the piece that it is a part of. What a run made just now does not.
+        `is_back`: the piece may sleep together with its root. A child that a run made just now may not.
         """
         if (user, session) in self._shown:
             return
@@ -221,7 +225,7 @@ class PieceInstance:
         shown = self._shown[user, session] = []
         for node in self.nodes:
             if node.account is not None:
-                node.account.forget()  # From now on it is of the generation that it was opened as.
+                node.account.forget()  # From now on the node belongs to the generation that was opened.
         if not self._periods:
             self._periods = periodic.begin(self)
         is_asleep = self.pieces.resuming.sleeping.has(self.root)
@@ -235,35 +239,35 @@ class PieceInstance:
         if self.parent is None and self.outline.of(CellMember):
             shown.append(keep_cells(facet))
         if is_asleep and is_back:
-            self.pieces.resuming.sleeping.fully(self.root)  # Nothing is known of what it is to somebody else.
+            self.pieces.resuming.sleeping.fully(self.root)  # Cleanness is known for the first user and session only.
         self._keep()
         self._show(facet, shown)
         for child in self.children():
             child.open(user, session)
 
     def _keep(self, *, is_asleep: bool = False) -> None:
-        """Have its children here, and what others have to find that read what it writes."""
+        """Register the nodes that keep its children, and its materializers, which readers of outputs must find."""
         space = self.facet("space")
         for each in self.outline:
             if isinstance(each, (EachMember, ChildMember)):
-                # Programs take children from their handles as soon as the piece is open. Values can wait to be wanted.
+                # Programs take children from handles as soon as the piece is open. Values can wait until they are read.
                 if not (is_asleep and self.outline.elements(each).value is not None):
                     self.keep(each)
             elif isinstance(each, MaterializerMember):
                 space.handle(each)
 
     def keep(self, member: EachMember | ChildMember) -> None:
-        """Have the children of a member here as long as it is open."""
+        """Keep the children of a member here as long as the piece is open."""
         if self.is_open and member not in self._kept:
             self._kept[member] = keep_children(self.facet("space"), member)
 
     def _show(self, facet: ScopedView, shown: list[Node]) -> None:
-        """Run the effects that are not there yet."""
+        """Register the effects that have no node yet."""
         there = {node.id for node in self.nodes}
         shown += [show(facet, each) for each in self.outline.of(EffectMember) if shown_as(facet, each) not in there]
 
     def wake(self) -> None:
-        """It was open and asleep: have all of it here."""
+        """Register everything of a piece that was open and asleep, and of its children."""
         for coordinator in self.coordinators.values():
             coordinator.complete()
         self._keep()
@@ -273,19 +277,22 @@ class PieceInstance:
             child.wake()
 
     def rouse(self) -> None:
-        """It is open and asleep: have its effects here, and those of its children."""
+        """Register the effects of a piece that is open and asleep, and those of its children."""
         for (user, session), shown in self._shown.items():
             self._show(self.facet("session", user, session), shown)
         for child in self.children():
             child.rouse()
 
     def shows(self, node: Node, user: str, session: str) -> Node:
-        """One of its effects was registered, for a user and a session."""
+        """Add a registered node to the effects for a user and a session."""
         self._shown[user, session].append(node)
         return node
 
     def waits(self) -> bool:
-        """Whether something that it runs here waits for a document that may still arrive, or came back without it."""
+        """Return whether one of its effects or keepers waits for a document that may still arrive.
+
+        A resumed node waits for each document it read that is not here.
+        """
         core = self.pieces.core
         for node in [node for nodes in (self._kept.values(), *self._shown.values()) for node in nodes]:
             awaited = [] if node.loading is None else [node.loading]
@@ -297,18 +304,21 @@ class PieceInstance:
         return False
 
     def facets(self) -> list[ScopedView]:
-        """Those that somebody has."""
+        """Return the views that have a holder."""
         return list(self._facets.values())
 
     def opened_for(self) -> tuple[tuple[str, str], ...]:
-        """The users and sessions that it is open for."""
+        """Return the users and sessions that the piece is open for."""
         return tuple(self._shown)
 
     def children(self) -> list[PieceInstance]:
         return [child for each in self.coordinators.values() for child in each.homes()]
 
     def close(self, user: str, session: str) -> bool:
-        """Run it no more for one user and session. False: for nobody else is it open here."""
+        """Stop running the piece for one user and session.
+
+        Return False, without effect, if it is not open for them or is open for no other user and session.
+        """
         if (user, session) not in self._shown or len(self._shown) == 1:
             return False
         gone = dict.fromkeys(self._shown.pop((user, session)))
@@ -320,10 +330,10 @@ class PieceInstance:
         return True
 
     def stop(self, *, is_read_on: bool = False, is_let_go: bool = False) -> None:
-        """Take out everything of it that runs here. Its documents stay; what only its maker knows is over for good.
+        """Remove all nodes of the piece from this runtime. Documents stay; a child or an unconfirmed launch is over.
 
-        `is_read_on`: whoever else reads it has it computed from here on, as of a piece that is only named.
-        `is_let_go`: it is a child, and stops with its keeper, which may keep it again.
+        `is_read_on`: members with readers outside the piece are computed further, as in a piece that is only named.
+        `is_let_go`: the piece is a child that stops with its keeper, which may keep it again.
         """
         if self.is_stopped:
             return
@@ -346,7 +356,7 @@ class PieceInstance:
         self.space.let_loose(self.held)
         self.held = []
         for facet in self._facets.values():
-            facet.forget()  # Whoever still has the piece and looks again has it computed again.
+            facet.forget()  # A holder of the piece that reads again gets new nodes.
         self._shown.clear()
         self._kept.clear()
         self.coordinators.clear()

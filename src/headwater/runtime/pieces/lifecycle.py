@@ -1,7 +1,7 @@
-"""What a space offers for pieces: opening, making, finding, stopping and deleting them.
+"""Operations of a space on pieces: open, create, find, stop and delete.
 
-Making a piece is one transaction: its record, and what `setup` writes. Opening runs it here until it is stopped; a
-piece that is there already is not set up again.
+Creating a piece is one transaction with its record and the writes of `setup`. Opening runs the piece here until it is
+stopped; a piece that exists already is not set up again.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ T_co = TypeVar("T_co", covariant=True)
 PAGE = 100
 MOST = 1_000
 GIVEN_HOPS = 100
-"""Records that may have to be read to know what a piece was given: each may have been given it by another one."""
+"""Records that are read at most to resolve an input: each may refer to an input of another piece."""
 
 
 class Page(Generic[T_co]):
-    """Some of what was found, and where to go on."""
+    """One page of results, and the position of the next page."""
 
     __slots__ = ("items", "next")
 
     def __init__(self, items: tuple[T_co, ...], more: str | None) -> None:
         self.items = items
-        self.next = more  # pass it as after=; None: that was all
+        self.next = more  # pass it as after=; None: this is the last page
 
     def __repr__(self) -> str:
         return f"<page of {len(self.items)}{', and more' if self.next is not None else ''}>"
 
 
 def _home(space: Space, what: Any, name: str) -> PieceInstance:
-    """The home of what is opened: a class, or a piece that was made with its inputs."""
+    """Return the instance for a class, or for an unbound piece that was made with its inputs."""
     pieces = space.pieces
     if isinstance(what, Piece):
         if what.__bound__ is not None:
@@ -61,18 +61,18 @@ def _home(space: Space, what: Any, name: str) -> PieceInstance:
 
 
 def piece(space: Space, cls: type[PieceT], name: str) -> PieceT:
-    """A piece by its name. It starts nothing."""
+    """Return a piece by its name. Nothing of it is started."""
     home = _home(space, cls, name)
     return home.facet("session", space.user, _session(space)).piece  # type: ignore[return-value]
 
 
 def _session(space: Space) -> str:
-    """The session that a program acts for: the one it names, or its own."""
+    """Return the session that a program acts for: the one it names, or its own."""
     return space.session or space.pieces.windows.of(space.name, space.user)
 
 
 async def open_piece(space: Space, what: Any, name: str, setup: Callable[[Any], object] | None, *, new: bool) -> Any:
-    """Make the piece if it is new, and run it here until it is stopped."""
+    """Create the piece if it does not exist, and run it here until it is stopped."""
     pieces = space.pieces
     home = _home(space, what, name)
     session = _session(space)
@@ -110,7 +110,7 @@ async def open_piece(space: Space, what: Any, name: str, setup: Callable[[Any], 
 
 
 async def _given(home: PieceInstance) -> None:
-    """What it was given is known here, so that it can be looked at."""
+    """Load the records that the inputs of a piece are resolved with."""
     pieces = home.pieces
     for member in home.outline.of(GivenMember):
         for _ in range(GIVEN_HOPS):
@@ -119,13 +119,13 @@ async def _given(home: PieceInstance) -> None:
             except NotArrivedError as missing:
                 await pieces.core.loaded(missing.document)
             except (AbsentError, AuthoringError):
-                break  # Whoever reads it is told.
+                break  # A reader of the input gets the error.
             else:
                 break
 
 
 async def _arrived(space: Space, facet: ScopedView) -> None:
-    """Its own cells are here, so that they can be looked at."""
+    """Wait until the piece's own cells are loaded. If one cannot be loaded, stop the piece and raise the reason."""
     core = space.pieces.core
     waiting = cells_of(facet)
     for each in waiting:
@@ -141,7 +141,7 @@ async def _arrived(space: Space, facet: ScopedView) -> None:
 
 
 async def stop(space: Space, what: Piece) -> None:
-    """Stop running a piece here, for whom it was opened. Its documents stay."""
+    """Stop running a piece here for the user and session of the space. Its documents stay."""
     home = _own(space, what)
     users = {user for user, _ in home.opened_for()}
     is_others = bool(space.user and users) and not users & {space.user, ""}
@@ -151,11 +151,11 @@ async def stop(space: Space, what: Piece) -> None:
 
 
 async def delete(space: Space, what: Piece) -> None:
-    """Stop a piece and delete everything it kept, for everybody."""
+    """Stop a piece and delete its documents for all users."""
     home = _own(space, what)
     home.stop()
     await erase(space, home.id)
-    home.is_made = False  # Whoever sends to it makes another one.
+    home.is_made = False  # The next event sent to it creates a new piece.
 
 
 def _own(space: Space, what: Piece) -> PieceInstance:
@@ -167,18 +167,18 @@ def _own(space: Space, what: Piece) -> PieceInstance:
 
 
 class Due(NamedTuple):
-    """What an erasure is done for: a key in a document, and the value there."""
+    """The reason of an erasure: a key in a document, and the value at that key."""
 
     document: Document
     key: str
     value: Value
-    is_over: Callable[[], bool]  # called in the transaction: True, and nothing is erased
+    is_over: Callable[[], bool]  # called in the transaction; if True, no document is erased
 
 
 async def erase(space: Space, id: str, due: Due | None = None) -> None:
-    """Delete every document of a piece and of its children: what is shared, and what is this user's and session's.
+    """Delete every document of a piece and of its children: shared ones, and those of this user and this session.
 
-    The same commit removes the key that it is due for. If the key has another value by then, nothing is done.
+    The same commit removes the key that the erasure is due for. If that key has another value by then, nothing is done.
     """
     heads = (f"{id}:", f"{id}/")
     scopes = ["space", *((f"user:{space.user}",) if space.user else ()), f"session:{_session(space)}"]
@@ -207,13 +207,13 @@ async def erase(space: Space, id: str, due: Due | None = None) -> None:
             if due.is_over():
                 return
         for document in doomed:
-            # Another erasure may have been faster. A write of this runtime that may be made again stays before this.
+            # Another erasure may have been first. A pending write of this runtime that may be retried stays before it.
             if transaction.read(document.key, (), Depth.SHAPE) is not ABSENT:
                 transaction.write(document.key, Patch("remove", ()))
 
     if needed:
         for document in needed:
-            core.load(document)  # All at once: the transaction would stop for each of them.
+            core.load(document)  # All at once: the transaction would stop at each of them.
         try:
             await core.observing.until(
                 lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in needed)
@@ -225,7 +225,7 @@ async def erase(space: Space, id: str, due: Due | None = None) -> None:
 
 
 async def find(space: Space, cls: type[PieceT], after: str | None, limit: int) -> Page[PieceT]:
-    """The pieces of a class, by name."""
+    """Return one page of the pieces of a class, ordered by name."""
     if not 1 <= limit <= MOST:
         raise AuthoringError(f"find(limit={limit}): write 1 to {MOST}")
     items: list[PieceT] = []
@@ -245,7 +245,7 @@ async def find(space: Space, cls: type[PieceT], after: str | None, limit: int) -
 
 
 async def listing(space: Space) -> list[tuple[str, str, bool]]:
-    """Every piece of a space: its name, its class, and whether that is imported here."""
+    """Return every piece of a space: its name, its class, and whether that class is imported here."""
     found = []
     async for key, value in documents(space, after="", skip=_next_piece):
         id, _, stored = key.id.rpartition(":")
@@ -261,9 +261,10 @@ async def listing(space: Space) -> list[tuple[str, str, bool]]:
 
 
 def _next_piece(id: str) -> str:
-    """Where to go on looking for records, once a document of a piece was met: behind its children, or behind itself.
+    """Return the id after which the next record can be, given the id of a document: behind the children or the piece.
 
-    `/` and `:` are in no piece's name, and are followed by `0` and `;`. A record is the first document of its piece.
+    No piece name contains `/` or `:`; in id order they are followed by `0` and `;`. A record is the first document of
+    its piece.
     """
     name, is_child, _ = id.partition("/")
     if is_child:
@@ -280,7 +281,7 @@ async def documents(
     scope: str = "space",
     skip: Callable[[str], str] | None = None,
 ) -> AsyncIterator[tuple[DocKey, Value]]:
-    """The documents of a scope, by id, page by page: those between two ids."""
+    """Yield the documents of a scope between two ids, ordered by id. They are queried page by page."""
     channel = space.pieces.runtime.channel(space.name)
     if channel is None:
         here = [each for each in space.local.replica.documents.held() if each.key.scope == scope]

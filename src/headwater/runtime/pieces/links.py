@@ -1,16 +1,15 @@
-"""Where an author's run may be led by data: by links, and by the record of a piece, which says what it was given.
+"""Resolving links, recorded inputs and ids of children to pieces, within the rights of the writers of that data.
 
-Both are data: whoever may write where they stand may have put them there. The run of a handler or of something that
-derives has the rights of its runtime, which are more than theirs. So it is led only to what its own scope may see, and
-into another space only if everybody who may have written that may read there, which the access documents of both spaces
-say. What a piece was given by its maker in this process is not asked about; nor is a program's own look or transaction,
-whose rights are its own. Never reads what a link or a record points at.
+Access. A link, and the record of a piece, which names its inputs, are data: any writer of their document may have put
+them there. The run of a handler or of a derived node has the rights of its runtime, which exceed those of that writer.
+So such a run is led only to documents that its own scope may see, and into another space only if every possible writer
+of the data may read that space, by the access documents of both spaces. Inputs that a piece got from its maker in this
+process are not checked; nor are reads and transactions of a program, which have the program's own rights. The checks
+never read the target of a link or a record.
 
-Children by their ids: a child has no record, and is found through the pieces that keep it.
-
-Whoever keeps it is brought up to date first, inside a run as for any other reader of an `each` or a `child`. So what
-was stored of a child, a link to it or a handle that a piece was given, leads to it again in any runtime. Makes nothing
-that its keeper would not make.
+Children by id. A child has no record and is found through the pieces that keep it. Each keeper is brought up to date
+first, inside a run as for any other reader of an `each` or a `child`. So a stored reference to a child, a link or a
+recorded input, leads to the child again in any runtime. No child is made that its keeper would not make.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def descendant(pieces: PieceRegistry, space: LocalSpace, id: str) -> PieceInstance | None:
-    """Inside a run: the child with that id. None: nobody keeps one."""
+    """Inside a run: return the child with that id. None: no piece keeps one."""
     root = id.partition(SEPARATOR)[0]
     home: PieceInstance | None = pieces.known(space.name, root) or pieces.records.found(space, root)
     while home is not None and home.id != id:
@@ -49,7 +48,7 @@ def descendant(pieces: PieceRegistry, space: LocalSpace, id: str) -> PieceInstan
 
 
 async def pulled(pieces: PieceRegistry, root: PieceInstance, id: str) -> PieceInstance:
-    """Outside a run: the child with that id. Whoever keeps it is brought up to date, which may take a while."""
+    """Outside a run: return the child with that id, after its keepers are brought up to date, which may take time."""
     home: PieceInstance | None = root
     while home is not None and home.id != id:
         at = None if home.is_stopped else _keeper(home, id)
@@ -60,13 +59,16 @@ async def pulled(pieces: PieceRegistry, root: PieceInstance, id: str) -> PieceIn
 
 
 def _below(home: PieceInstance, id: str) -> PieceInstance | None:
-    """The child of a piece that another id leads through."""
+    """Return the child of a piece that is the child with this id or an ancestor of it."""
     at = _keeper(home, id)
     return None if at is None else home.pieces.coordinator(home, at[0]).child(at[1])
 
 
 def _keeper(home: PieceInstance, id: str) -> tuple[EachMember | ChildMember, str] | None:
-    """The member, and the element of it, that an id leads through. One that is too long to be read leads nowhere."""
+    """Return the member and the element key that an id leads through.
+
+    None: the id leads elsewhere, or was too long and contains a digest instead of the key.
+    """
     if not id.startswith(home.id + SEPARATOR):
         return None
     stored, _, rest = id[len(home.id) + 1 :].partition(SEPARATOR)
@@ -80,18 +82,18 @@ def _keeper(home: PieceInstance, id: str) -> tuple[EachMember | ChildMember, str
 
 
 class LinkAccess:
-    """Answers for the runs of one runtime."""
+    """Access checks for links and recorded inputs in the runs of one runtime."""
 
     __slots__ = ("_known", "_pieces")
 
     def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
-        # By two spaces and a right: what their access documents said, and whether all writers of the first have that
-        # right in the second.
+        # By two spaces and a right: both access documents, and whether all writers of the first space have the right in
+        # the second.
         self._known: dict[tuple[str, str, Right], tuple[Any, Any, bool]] = {}
 
     def check(self, document: Document, target: Document) -> None:
-        """A link in a document leads to another one. AccessError: not for this run."""
+        """Check that the open run may follow a link from one document to another. Raise `AccessError` otherwise."""
         whose = self._whose()
         if whose is None:
             return
@@ -106,7 +108,10 @@ class LinkAccess:
             self.cross(core.space_of(document), core.space_of(target))
 
     def cross(self, here: LocalSpace, there: LocalSpace, what: str = "a link") -> None:
-        """Data of one space leads into another. AccessError: somebody may have put it there who may not read that."""
+        """Check that every possible writer of data in one space may read the other space that the data leads into.
+
+        Raise `AccessError` otherwise. For a handler, also check the sender of the event.
+        """
         run = self._pieces.core.current.run
         if run is None or here is there or self._whose() is None:
             return
@@ -121,7 +126,7 @@ class LinkAccess:
             )
 
     def _includes(self, run: Run, here: LocalSpace, there: LocalSpace, right: Right) -> bool:
-        """Whether everybody who may write one space has a right in another."""
+        """Return whether every user who may write one space has a right in another."""
         mine, others = _read(run, here), _read(run, there)
         known = self._known.get((here.name, there.name, right))
         if known is None or known[0] is not mine or known[1] is not others:
@@ -129,7 +134,7 @@ class LinkAccess:
         return known[2]
 
     def is_for_all(self, document: Document) -> bool:
-        """Whether everybody may read the space that a document is in."""
+        """Return whether every user may read the space of a document."""
         run = self._pieces.core.current.run
         assert run is not None
         access = _read(run, self._pieces.core.space_of(document))
@@ -138,7 +143,7 @@ class LinkAccess:
     # ---- records -----------------------------------------------------------------------------------
 
     def given(self, facet: ScopedView, handle: Any) -> None:
-        """A piece uses what its record says it was given. AccessError: that is not for this run."""
+        """Check that the open run may use an input that the record of a piece names. Raise `AccessError` if not."""
         run, home = self._pieces.core.current.run, facet.home
         if run is None or (self._pieces.handling.current is None and not isinstance(run.node, Node)):
             return
@@ -162,7 +167,7 @@ class LinkAccess:
             self.cross(home.space, self._pieces.core.space_of(handle.document), what)
 
     def is_asked_about(self, home: PieceInstance, handle: Any) -> bool:
-        """Whether something that a piece has by its record may not be for every run of it."""
+        """Return whether an input that comes from the record of a piece may be refused to some runs of it."""
         if home.inputs is not None:
             return False
         if isinstance(handle, Handler):
@@ -171,7 +176,7 @@ class LinkAccess:
         return not is_plain or handle.document.key.scope != SPACE_SCOPE or handle.document.key.id.startswith("$")
 
     def _whose(self) -> tuple[str, tuple[str, ...]] | None:
-        """The space of the open run, and the scopes of it that the run may see. None: it is a program's own."""
+        """Return the space of the open run and the scopes of that space it may see. None: it is a program's own run."""
         run = self._pieces.core.current.run
         if run is None:
             return None
@@ -186,7 +191,7 @@ class LinkAccess:
         return self._pieces.core.space_name(output), (SPACE_SCOPE, output.key.scope, *self._user_of(output))
 
     def _is_seen(self, here: str, whose: tuple[str, ...], target: Document) -> bool:
-        """Whether one of these scopes of a space is that of a document. A window has another name in another space."""
+        """Return whether a document is in one of these scopes of a space. A session has another id in another space."""
         scope, space = target.key.scope, self._pieces.core.space_name(target)
         if not scope.startswith("session:") or space == here:
             return scope in whose
@@ -195,7 +200,7 @@ class LinkAccess:
         return bool(window) and scope == f"session:{window}"
 
     def _user_of(self, output: Document) -> tuple[str, ...]:
-        """Whose window something is derived for: what is that user's is wider."""
+        """Return the scope of the user that a session output is derived for, which the run may see as well."""
         scope, _, session = output.key.scope.partition(":")
         if scope != "session":
             return ()
@@ -205,7 +210,7 @@ class LinkAccess:
 
 
 def _read(run: Run, space: LocalSpace) -> MaybeValue:
-    """Who may do what in a space. Its reader looks again when that is changed."""
+    """Read the access document of a space. The reader runs again when it changes."""
     key: DocKey = ACCESS
     document = space.document(key.id, key.scope)
     run.record_read(Spot(document, (), Depth.DEEP))
@@ -223,7 +228,7 @@ _ROLES: Final = {
 
 
 def _includes(here: MaybeValue, there: MaybeValue, right: Right) -> bool:
-    """Whether everybody who may write by one access document has a right by another one."""
+    """Return whether every user who may write by one access document has a right by another one."""
     if there is ABSENT:
         return True
     named = _names(there, *_ROLES[right])

@@ -1,7 +1,8 @@
-"""The record of a piece: what a space knows of it without its class.
+"""The record of a piece: the data that a space has of it independent of its class.
 
-Written in the transaction that makes the piece, so that it can be opened again by whoever has its class. `@` is no name
-of a member, so that the record never meets one. A piece whose class is not imported says what to import.
+The transaction that creates a piece writes its record, so that any program with the class can open the piece again. The
+record is stored under `@`, which cannot be the name of a member. If the class of a record is not imported, the error
+says which module to import.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ RECORD = "@"
 
 
 class NotArrivedError(NotReadyError):
-    """A record is not here yet; says which, for whoever can wait."""
+    """A record is not loaded yet. Carries its document, so that a caller can wait for it."""
 
     def __init__(self, message: str, document: Document) -> None:
         super().__init__(message)
@@ -37,17 +38,17 @@ class NotArrivedError(NotReadyError):
 
 
 class Record(Model):
-    """What is stored of a piece."""
+    """The stored data of a piece."""
 
     cls: str
     name: str
     inputs: Mapping[str, str]
-    generation: int = 1  # how often the class did something else, and was opened
-    members: Mapping[str, str] = {}  # what its members and those of its children do, by fingerprint
+    generation: int = 1  # rises when the piece is opened with other fingerprints than `members`
+    members: Mapping[str, str] = {}  # fingerprints of its members and those of its children
 
 
 class Records:
-    """Reads and writes records, inside and outside runs."""
+    """Reading and writing of records, inside and outside runs."""
 
     __slots__ = ("_codec", "_pieces")
 
@@ -61,7 +62,7 @@ class Records:
         return Cell(self._pieces.core, space.document(document_id(id, RECORD)), self._codec)
 
     def read(self, home: PieceInstance) -> Record:
-        """The record of a piece that is known here by its name. Resolving a binding is no read of a run's."""
+        """Return the record of a piece that is known by its name. Inside a run this is not recorded as a read."""
         return self._stored(home.space, home.id, home.name)
 
     def _stored(self, space: LocalSpace, id: str, name: str) -> Record:
@@ -71,7 +72,7 @@ class Records:
         run = self._pieces.core.current.run
         if value is NOT_HERE:
             if run is not None:
-                run.tracker.absent(run, document)  # Stops the attempt until it is here.
+                run.tracker.absent(run, document)  # Stops the attempt until the record is loaded.
             self._pieces.core.load(document)
             raise NotArrivedError(f"piece {name!r} of {space.name} has not arrived yet: await pull() first", document)
         if value is ABSENT:
@@ -79,12 +80,12 @@ class Records:
         return cell.memo().decode(value)  # type: ignore[no-any-return]
 
     def found(self, space: LocalSpace, id: str) -> PieceInstance:
-        """The home of a piece that is known by its id alone."""
+        """Return the instance of a piece that is known by its id alone."""
         record = self._stored(space, id, id)
         return self._pieces.home(space, class_named(record.cls), record.name)
 
     def write(self, home: PieceInstance) -> None:
-        """Inside a transaction: make the piece, unless it is there. Another class under its name is refused."""
+        """Inside a transaction: create the piece or update its record. Refuse a record of another class."""
         cell = self.cell(home.space, home.id)
         outline = home.outline
         inputs: Any = written(self._pieces.core, home.inputs or {})
@@ -108,7 +109,7 @@ class Records:
             cell.at(lambda record: record.members).set(generations.members(home.cls))
 
     def generation(self, home: PieceInstance) -> Input[int]:
-        """Where the number of a piece's generation is."""
+        """Return the handle of the stored generation of a piece."""
         return self.cell(home.space, home.id).at(lambda record: record.generation)
 
     def _another(self, home: PieceInstance, there: Record) -> AuthoringError:
@@ -118,7 +119,7 @@ class Records:
         )
 
     async def check(self, home: PieceInstance) -> None:
-        """Before the first event of a piece: see to it that its record is no other class's."""
+        """Before the first event of a piece: check that its record does not name another class."""
         if home.is_made or home.parent is not None:
             return
         cell = self.cell(home.space, home.id)
@@ -132,17 +133,17 @@ class Records:
             home.is_made = True
 
     def keep(self, home: PieceInstance) -> None:
-        """Inside a handler: a piece that nobody opened yet, or that was deleted, is made with what is sent to it."""
+        """Inside a handler: create the piece with its first event, if it was not opened before or was deleted."""
         if home.parent is None and not self.exists(home):
             self.write(home)
 
     def exists(self, home: PieceInstance) -> bool:
-        """Inside a transaction: whether the piece was made."""
+        """Inside a transaction: return whether the piece has a record."""
         return self.cell(home.space, home.id).exists()
 
 
 def classes() -> Iterator[type[Piece]]:
-    """Every class of pieces that is imported, the newest of a name last."""
+    """Yield every imported class of pieces, the newest of a name last."""
     waiting: list[type[Piece]] = list(Piece.__subclasses__())
     while waiting:
         cls = waiting.pop(0)
@@ -151,7 +152,7 @@ def classes() -> Iterator[type[Piece]]:
 
 
 def class_named(name: str) -> type[Piece]:
-    """The class that a record names."""
+    """Return the class that a record names."""
     found = None
     for cls in classes():
         outline = cls.__schema__

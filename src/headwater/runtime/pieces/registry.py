@@ -1,6 +1,7 @@
-"""All pieces of one runtime: which homes there are, and what space offers for them.
+"""`PieceRegistry`: all pieces of one runtime, and the operations on them that other parts of the runtime use.
 
-Two names of the same piece lead to the same home. Composes the parts of binding and delegates to them.
+Two names of the same piece lead to the same instance. The registry composes the parts of this folder and delegates to
+them.
 """
 
 from __future__ import annotations
@@ -82,13 +83,13 @@ class PieceRegistry:
     def __init__(self, runtime: Runtime, identity: str | None = None) -> None:
         self.runtime = runtime
         self.core: Core = runtime.core
-        self.origin = self.core.clock.new_token()  # whose sends have ids of their own
+        self.origin = self.core.clock.new_token()  # part of the ids of this runtime's events, claims, sessions
         self.worker = Worker(runtime.attachment, self.origin)
         self.windows = UserSessions(runtime, self.origin)
-        # Homes that somebody refers to: a program, a node, an event, its parent. Those that run here are kept.
+        # Instances with a holder: a program, a node, an event, their parent. Those that run here are in `_kept`, too.
         self._homes: WeakValueDictionary[tuple[str, str], PieceInstance] = WeakValueDictionary()
         self._kept: dict[PieceInstance, None] = {}
-        self._pasts: dict[str, DocumentHistory] = {}  # by space, once somebody goes on from there
+        self._pasts: dict[str, DocumentHistory] = {}  # by space, created at its first use
         self.handling = Handling(self)
         self.reacting = ServedReactions(self)
         self.records = Records(self)
@@ -108,7 +109,7 @@ class PieceRegistry:
     def home(
         self, space: LocalSpace, cls: type[PieceT], name: str, inputs: dict[str, Any] | None = None
     ) -> PieceInstance:
-        """The home of a piece that a space names."""
+        """Return the instance of a piece by its name in a space."""
         if not (isinstance(cls, type) and issubclass(cls, Piece)):
             raise AuthoringError(f"{cls!r} is no class of pieces: write space.piece(Cart, 'ann')")
         id = piece_id(name)
@@ -133,7 +134,10 @@ class PieceRegistry:
         is_back: bool = False,
         is_new: bool = False,
     ) -> PieceInstance:
-        """A child: it lives with whoever made it. `is_back`: by what is known of that one, which did not run."""
+        """Create the instance of a child, which exists as long as the row that keeps it.
+
+        `is_back`: the child was restored from the stored observation of its row, which did not run.
+        """
         old = self._homes.get((parent.space.name, id))
         if old is not None:
             old.stop()
@@ -148,7 +152,7 @@ class PieceRegistry:
         return child
 
     def let_go(self, home: PieceInstance) -> None:
-        """It does not run here any more. Its name leads to it as long as somebody has it, unless it is over."""
+        """Note that a piece was stopped. Its name leads to its instance while that has a holder, unless it is over."""
         self._kept.pop(home, None)
         self.resting.forget(home)
         self.resuming.sleeping.forget(home)
@@ -157,11 +161,11 @@ class PieceRegistry:
             del self._homes[home.space.name, home.id]
 
     def known(self, space: str, id: str) -> PieceInstance | None:
-        """The home of a piece that is here, by its id."""
+        """Return the instance of a piece by its id, if it exists in this runtime."""
         return self._homes.get((space, id))
 
     def home_of(self, space: LocalSpace, id: str) -> PieceInstance:
-        """The home of a piece that is known by its id alone, here or by what its space knows."""
+        """Return the instance of a piece by its id: one of this runtime, or one made from the record or the keeper."""
         found = self._homes.get((space.name, id))
         if found is None and SEPARATOR in id and self.core.current.run is not None:
             found = descendant(self, space, id)
@@ -170,24 +174,24 @@ class PieceRegistry:
         return found or self.records.found(space, id)
 
     def homes(self) -> tuple[PieceInstance, ...]:
-        """All that are here."""
+        """Return all instances of this runtime."""
         return tuple(self._homes.values())
 
     async def leaving(self) -> None:
-        """Say which of the pieces that run here are clean, for whoever opens them next."""
+        """Report which of the pieces that run here are clean, for the runtime that opens them next."""
         await leave(self.resuming, [*self._kept])
 
     def is_quiet(self) -> bool:
-        """No event waits for its turn, or for something to run here, and no piece is being resumed."""
+        """Return whether no event waits for its turn or for local work, and no piece is being resumed."""
         return not self.handling.local and self.resuming.is_quiet()
 
     def has_ended(self) -> bool:
-        """Every event that was sent here has an end, other spaces know what is read of them, and no child is erased."""
+        """Return whether every event sent here has an outcome, other spaces know their readers, and no erasure runs."""
         # fault forget.not_waited_for: return not self.handling.in_hand and self.resuming.elsewhere.is_told()
         return not self.handling.in_hand and self.resuming.elsewhere.is_told() and self.erasures.is_over()
 
     def outside(self, act: Callable[[], T]) -> T:
-        """Change the graph as nobody's run: what a run asks for by looking at it is not the run's own."""
+        """Change the graph outside the open run, so that nodes created by a read are not owned by the reader."""
         current = self.core.current
         run, current.run = current.run, None
         try:
@@ -203,13 +207,13 @@ class PieceRegistry:
             with self.resuming.together():
                 found = home.coordinators[member] = ChildSet(home, member)
             if self.resuming.sleeping.has(home.root):
-                self.core.afterwards(lambda: home.keep(member))  # Of a piece that does not sleep they are kept.
+                self.core.afterwards(lambda: home.keep(member))  # In a piece that is awake they are kept already.
         elif found.is_sparse:
-            self.resuming.sleeping.fully(home.root)  # Whoever wants it may want all of its rows.
+            self.resuming.sleeping.fully(home.root)  # The caller may want all of its rows.
         return found
 
     def sparse(self, home: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
-        """The coordinator of a sleeping piece, with those of its rows that somebody needs."""
+        """Return the coordinator of a sleeping piece, which makes only the rows that are needed."""
         found = home.coordinators.get(member)
         if found is None:
             found = home.coordinators[member] = ChildSet(home, member, is_sparse=True)
@@ -219,7 +223,7 @@ class PieceRegistry:
         return fold(facet, member)
 
     def past(self, space: str) -> DocumentHistory:
-        """What a space was at a seq."""
+        """Return the documents of a space as of earlier seqs."""
         found = self._pasts.get(space)
         if found is None:
             found = self._pasts[space] = DocumentHistory(self.runtime, space)
@@ -232,7 +236,7 @@ class PieceRegistry:
         return Sender(self.handling, facet)
 
     def input(self, home: PieceInstance, member: GivenMember) -> Any:
-        """What a piece was given under a name, by its maker or by its record."""
+        """Return the input of a piece by its name, from its maker or from its record."""
         if home.inputs is not None:
             return home.inputs[member.name]
         said = self.records.read(home).inputs.get(member.name)
@@ -250,18 +254,18 @@ class PieceRegistry:
         kind: type[Input[Any]] = Cell if given.is_cell else Input
         made = kind(self.core, space.document(parts.id, parts.scope), given.codec, parts.path)
         if SEPARATOR in parts.id:
-            made.set_maker(lambda: self._owned(space, parts))  # A child is found by a run that looks.
+            made.set_maker(lambda: self._owned(space, parts))  # A child is found only inside a run, when it reads.
         return made
 
     def _owned(self, space: LocalSpace, parts: AddressParts) -> Input[Any] | None:
-        """The handle of a member at its place, which knows its default and has it computed. None: it is no piece's."""
+        """Return the handle of the member at an address, with its default and its node. None: no member is there."""
         id, _, stored = parts.id.rpartition(":")
         home = None
         if id:
             try:
                 home = self.home_of(space, id)
             except (AbsentError, AuthoringError):
-                return None  # It has no record, or its class is not imported: what is stored there can be read.
+                return None  # No record, or the class is not imported: the stored value can still be read.
         member = None if home is None else home.outline.get(stored)
         if home is None or member is None:
             return None
@@ -286,7 +290,7 @@ class PieceRegistry:
     # ---- runs --------------------------------------------------------------------------------------
 
     def context(self, facet: ScopedView) -> EventContext | NodeContext:
-        """What `ctx` is now."""
+        """Return the current value of `ctx` for a view."""
         current = self.handling.current
         if current is None:
             return NodeContext(facet)
@@ -296,7 +300,7 @@ class PieceRegistry:
         return EventContext(facet, event)
 
     def run_began_us(self) -> int:
-        """When the open run began, by the wall clock: the same however often it is asked."""
+        """Return the wall clock time at which the open run began: the same value at every call."""
         run = self.core.current.run
         if run is None:
             return self.core.clock.now_us()
@@ -305,7 +309,7 @@ class PieceRegistry:
         return run.began[1]
 
     def emit(self, topic: Topic[Any], record: Value, event: Event, transaction: Transaction) -> None:
-        """A record of a commit. Whose order it is part of is what the topic's declaration says, or the piece."""
+        """Add a topic record to a commit. Its ordering key is given by the topic's declaration, or is the piece id."""
         if topic.document.home is not event.home.space.replica:
             raise AuthoringError(
                 f"{topic!r} is not of {event.home.space.name}, where this is handled: a record is part of the commit. "
@@ -328,7 +332,7 @@ class PieceRegistry:
         return self.runtime.acting(name, user, session)
 
     def keep(self, home: PieceInstance, user: str, session: str, *, is_launch: bool = False) -> None:
-        """Run a piece here, until it is stopped. Whoever opens it has it, whatever becomes of a handler's launch."""
+        """Run a piece here until it is stopped. A piece that a program opened does not depend on a launch any more."""
         home.is_launched = home.is_launched and is_launch
         self._kept[home] = None
         self.resting.forget(home)
@@ -337,14 +341,14 @@ class PieceRegistry:
         self.core.request_tick()
 
     def launch(self, facet: ScopedView, event: Event, id: str, piece: PieceT, after_commit: bool) -> PieceT:
-        """A piece of its own that lives from this handler's commit on."""
+        """Create an independent piece that exists from the commit of this handler on."""
         if not isinstance(piece, Piece) or piece.__bound__ is not None:
             raise AuthoringError(f"ctx.launch({piece!r}): make the piece in the call, as in ctx.launch(Job(...))")
         type(piece).__schema__.check()
         space, name = facet.home.space, piece_id(id)
         known = self._homes.get((space.name, name))
         if known is not None and not known.is_stopped and known.cls is type(piece):
-            home = known  # An attempt before this one launched it, or a program names it: they have the same piece.
+            home = known  # An earlier attempt launched it, or a program names it: they share the instance.
             is_opened = known in self._kept and not known.is_launched
         else:
             home = self._homes[space.name, name] = PieceInstance(
@@ -353,22 +357,22 @@ class PieceRegistry:
             is_opened = False
         given, home.inputs = home.inputs, dict(piece.__inputs__)
         self.records.write(home)
-        if is_opened:  # Whoever opened it has it as it is stored, whatever becomes of this attempt.
+        if is_opened:  # An opened piece keeps its inputs, whatever the outcome of this attempt.
             home.inputs = given
         home.is_launched = not is_opened
         event.launched.append((home, after_commit))
         return home.facet("session", event.user, event.session).piece  # type: ignore[return-value]
 
     def unlaunch(self, home: PieceInstance) -> None:
-        """The attempt that launched it failed. I10: it does not run here for that; what somebody opened goes on."""
+        """Stop a piece whose launching attempt failed (I10). A piece that a program opened continues."""
         if home.is_launched:
-            # What it was given is known by the record of whoever launches it, as its name is.
+            # From now on its inputs come from its record, like its name, if another launch is committed.
             home.is_launched, home.inputs = False, None
             home.stop()
             home.is_launched = True
 
     def follow(self, facet: ScopedView, link: Link) -> Any:
-        """The handle or the piece that a link points at."""
+        """Return the handle or the piece that a link points at."""
         space = facet.home.space if link.space is None else self.core.space(link.space)
         id, colon, stored = link.id.rpartition(":")
         if not colon:

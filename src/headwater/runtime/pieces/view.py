@@ -1,7 +1,8 @@
-"""A piece as one run sees it: for everybody, for one user, or for one session.
+"""`ScopedView`: a piece as one run sees it, for all users, for one user, or for one session.
 
-Owns the handles of that view. A member of a wider scope is shared with the wider view; one of a narrower scope can only
-be passed on. It makes handles when they are first used, which registers what computes them, and runs nothing.
+A view owns its handles. A member of a wider scope is shared with the view of that scope; a member of a narrower scope
+can only be passed on (`OtherScopeHandle`). A handle is created at its first use, which registers the node that computes
+its value. A view runs no node.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.instance import PieceInstance
 
 _OWN = (GivenMember, HandlerMember, EachMember, ChildMember)
-"""Members whose handle depends on who looks, whatever their scope."""
+"""Members whose handle depends on the user and session of the view, whatever their scope."""
 
 
 _COMPUTED = (ComputedMember, FoldMember, ResourceMember)
-"""Members whose value is made by a node, and may be one for each session."""
+"""Members whose value is computed by a node, and may be computed for each session."""
 
 
 class ScopedView:
-    """What a piece's members are for one run."""
+    """The members of a piece for the runs of one scope, user and session."""
 
     __slots__ = ("__weakref__", "_recorded", "handles", "home", "piece", "scope", "session", "user")
 
@@ -52,13 +53,13 @@ class ScopedView:
         self.user = user
         self.session = session
         self.handles: dict[Declaration, Any] = {}
-        self._recorded: dict[Declaration, Any] = {}  # what its record says it was given: asked about at every use
+        self._recorded: dict[Declaration, Any] = {}  # inputs from the record: access is checked at every use
         self.piece: Piece = object.__new__(home.cls)
         object.__setattr__(self.piece, "__bound__", self)
         object.__setattr__(self.piece, "__inputs__", {})
 
     def handle(self, member: Declaration) -> Any:
-        """The handle of a member, made when it is first used."""
+        """Return the handle of a member, created at its first use."""
         found = self.handles.get(member)
         if found is None:
             if isinstance(member, GivenMember) and self.home.inputs is None:
@@ -69,7 +70,7 @@ class ScopedView:
         return found
 
     def _given(self, member: GivenMember) -> Any:
-        """What its record says that it was given, if that is for this run."""
+        """Return an input that the record names, if the open run may use it."""
         found = self._recorded.get(member)
         if found is None:
             found = self._recorded[member] = self._make(member)
@@ -77,7 +78,7 @@ class ScopedView:
         return found
 
     def forget(self) -> None:
-        """Its piece stopped: whoever still has it and looks again has everything made again."""
+        """Drop all handles after the piece stopped: a later access creates new ones, with new nodes."""
         self.handles.clear()
         self._recorded.clear()
 
@@ -92,7 +93,7 @@ class ScopedView:
                     f"{home.space.name!r}, user={self.user!r}, session=...) with one of {self.user!r}'s own"
                 )
             if isinstance(member, _COMPUTED) and owner is not self:
-                return owner.handle(member)  # Nobody looks into somebody's window: there is one value in it.
+                return owner.handle(member)  # A session has one value, that of its user.
         if home.is_let_go and isinstance(member, (ComputedMember, FoldMember)) and member.scope == self.scope:
             return self._again(member)
         if isinstance(member, _OWN) or member.scope == self.scope:
@@ -102,7 +103,7 @@ class ScopedView:
         return home.facet(member.scope, self.user, self.session).handle(member)
 
     def _again(self, member: Declaration) -> Computed[Any]:
-        """Its piece is over here. Whoever keeps it may keep it again, which a run finds out that looks."""
+        """Return a handle of a stopped child that looks for the successor when read: the keeper may keep it again."""
         home = self.home
         made: Computed[Any] = Computed(home.pieces.core, self.document(member.stored), home.outline.codec(member))
 
@@ -114,27 +115,27 @@ class ScopedView:
         return made
 
     def maker(self, member: Declaration) -> Callable[[], object]:
-        """What a handle calls if nobody computes what it reads."""
+        """Return the function that a handle calls when its document has no writer."""
         return lambda: self._handle_after(member) if self.home.is_stopped else self.handle(member)
 
     def _handle_after(self, member: Declaration) -> Any:
-        """The same member of the child that is kept now in the place of one that is over."""
+        """Return the handle of the same member in the child that replaced this stopped one, if there is one."""
         home = self.home.successor()
         return None if home is None else home.facet(self.scope, self.user, self.session).handle(member)
 
     def kept_now(self) -> ScopedView:
-        """Inside a run: the child that is kept now in the place of one that is over, or this piece."""
+        """Inside a run: return the view of the child that replaced this stopped one, or this view."""
         home = self.home.successor() if self.home.is_stopped else None
         return self if home is None else home.facet(self.scope, self.user, self.session)
 
     def seen_in(self, home: PieceInstance, scope: Scope | None = None) -> ScopedView:
-        """Another piece, for the same user and window."""
+        """Return the view of another piece for the same user and session."""
         pieces, here = self.home.pieces, self.home.space.name
         session = pieces.windows.there(here, home.space.name, self.user, self.session)
         return home.facet(self.scope if scope is None else scope, self.user, session)
 
     def drop_computed(self) -> list[Declaration]:
-        """Forget the handles of what is computed for its session, and say which those were."""
+        """Drop the handles of members computed for the session, and return these members."""
         found: list[Declaration] = []
         found += [each for each in self.handles if isinstance(each, _COMPUTED) and each.scope == "session"]
         for each in found:
@@ -142,7 +143,7 @@ class ScopedView:
         return found
 
     def _check_owner(self, member: Declaration) -> None:
-        """Say at once when nobody is there whose it could be."""
+        """Raise at once if a member belongs to a user or a session and the view has none."""
         if isinstance(member, _OWN) or self.scope == "space" or member.scope == "space" or member.kind == "effect":
             return
         if self.scope == "user" and member.scope == "session":
@@ -165,7 +166,7 @@ class ScopedView:
                 return f"session:{self.session}"
 
     def scopes(self) -> tuple[str, ...]:
-        """What it may see: its own scope, and wider ones."""
+        """Return the scopes that the view may see: its own and the wider ones."""
         match self.scope:
             case "space":
                 return (self.owner,)
@@ -175,11 +176,11 @@ class ScopedView:
                 return SPACE_SCOPE, f"user:{self.user}", self.owner
 
     def document(self, stored: str) -> Document:
-        """The document that a member of this scope is kept in."""
+        """Return the document of a member of this scope."""
         return self.home.space.document(document_id(self.home.id, stored), check_scope(self.owner))
 
     def node_id(self, stored: str) -> str:
-        """What messages and traces call the node of a member."""
+        """Return the id of the node of a member, as in messages and traces."""
         suffix = "" if self.scope == "space" else f" of {self.owner}"
         return f"{self.home.space.name}/{self.home.id}:{stored}{suffix}"
 
@@ -187,7 +188,7 @@ class ScopedView:
         return self.home.pieces.context(self)
 
     def link(self) -> Link:
-        """A value that points at the piece."""
+        """Return a value that points at the piece."""
         return Link(self.home.space.name, "space", document_id(self.home.id, "@"))
 
     def describe(self) -> str:
