@@ -1,7 +1,7 @@
-"""Where the spaces of a runtime are: in a directory of this process, behind a server, or nowhere but here.
+"""Where the spaces of a runtime are: in a directory of this process, behind a server, or only in memory.
 
-Owns the hosts of an embedded directory. Several runtimes of one process may share a directory. A space is opened when
-somebody connects to it, off the event loop; one whose host failed is opened again: the disk decides.
+`LocalDirectory` owns the hosts of its spaces, and several runtimes of one process may share it. A space is opened at
+the first connection to it, off the event loop. A space whose host failed is opened again: the disk decides.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from headwater.runtime.channel.websocket import WebSocket
 
 
 class Backend(Protocol):
-    """Where spaces are."""
+    """Where the spaces of a runtime are."""
 
-    token: str  # proves who asks, where somebody wants to know
+    token: str  # identifies the user, if the backend checks it
 
     def transport(self, space: str) -> Transport | None:
-        """The way to a space's engine. None: it has none."""
+        """Return the transport to the engine of a space. None: the space has no engine."""
 
     async def close(self) -> None:
-        """Let go of everything. Closing twice is harmless."""
+        """Release all resources. Closing twice is harmless."""
 
 
 class InMemory:
-    """No engine: what is written is confirmed at once, and gone with the process."""
+    """No engine: writes are confirmed at once, and gone with the process."""
 
     __slots__ = ("token",)
 
@@ -49,7 +49,7 @@ class InMemory:
         return None
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no resources."""
 
 
 class RemoteServer:
@@ -58,7 +58,7 @@ class RemoteServer:
     __slots__ = ("_address", "token")
 
     def __init__(self, address: str, *, token: str = "") -> None:
-        WebSocket(address)  # An address that is none is refused here.
+        WebSocket(address)  # Refuses an invalid address here.
         self._address = address
         self.token = token
 
@@ -67,7 +67,7 @@ class RemoteServer:
         return WebSocket(self._address)
 
     async def close(self) -> None:
-        """Connections are closed by whoever opened them."""
+        """Do nothing: each connection is closed by its driver."""
 
 
 class LocalDirectory:
@@ -100,8 +100,8 @@ class LocalDirectory:
         self._limits = limits
         self._synchronous: Synchronous = synchronous
         self._directory = Directory(str(path), clock=self._clock, limits=limits)
-        self.life = self._clock.new_token(8)  # of the process that owns the directory: what an earlier one left is left
-        self.is_only = True  # nobody connects to it from elsewhere
+        self.life = self._clock.new_token(8)  # of the owning process: work that an earlier process began is abandoned
+        self.is_only = True  # no other process connects to the directory
         self._hosts: dict[str, ThreadHost] = {}
         self._lock = asyncio.Lock()
         self._opening: dict[str, asyncio.Task[ThreadHost]] = {}
@@ -118,18 +118,18 @@ class LocalDirectory:
         return _HostTransport(self, space)
 
     async def host(self, space: str) -> ThreadHost:
-        """The host of a space, opened if it is not open or has failed."""
+        """Return the host of a space; opens the space if it is not open or if its host failed."""
         task = self._opening.get(space)
         if task is None:
             task = self._opening[space] = asyncio.get_running_loop().create_task(self._opened(space))
             task.add_done_callback(lambda done: self._over(space, done))
-        # Shielded: whoever asked may go away, and what a thread opens has to be known here, to be closed.
+        # Shielded: the caller may be cancelled, but a host that a thread opens has to be known here, to be closed.
         return await asyncio.shield(task)
 
     def _over(self, space: str, task: asyncio.Task[ThreadHost]) -> None:
         del self._opening[space]
         if not task.cancelled():
-            task.exception()  # Whoever still waits has it; if nobody does, nobody is to be told.
+            task.exception()  # Mark as retrieved: waiting callers get it, and without one it is no news.
 
     async def _opened(self, space: str) -> ThreadHost:
         async with self._lock:
@@ -156,7 +156,10 @@ class LocalDirectory:
         return ThreadHost(engine, clock=self._clock, limits=self._limits, name=space)
 
     def newest(self, space: str) -> int | None:
-        """Where the log of a space ends, if it is open here: at least what anybody was told of, perhaps more."""
+        """Return the last seq of a space's log, if the space is open here.
+
+        The seq is at least the highest that a session was told of, perhaps higher.
+        """
         host = self._hosts.get(space)
         return None if host is None else host.last_seq
 
@@ -173,7 +176,7 @@ class LocalDirectory:
 
 
 class _HostTransport:
-    """Connects to one space of a directory."""
+    """Makes connections to one space of a directory."""
 
     __slots__ = ("_embedded", "_space")
 
@@ -188,7 +191,7 @@ class _HostTransport:
         except tuple(LASTING.values()):
             raise
         except HeadwaterError as error:
-            # It is told, and tried again: a disk may be mended while the program runs.
+            # Reported by the driver, which tries again: a disk may be repaired while the program runs.
             raise ConnectionError(f"space {self._space!r} cannot be opened: {error}") from error
-        host.lend_thread(asyncio.get_running_loop().call_soon)  # As long as the disk is quick: no thread is woken.
+        host.lend_thread(asyncio.get_running_loop().call_soon)  # While the disk is quick, no thread has to be woken.
         return await Loopback(lambda _: host).connect(heard, lost)

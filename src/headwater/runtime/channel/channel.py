@@ -1,8 +1,8 @@
-"""A space that has an engine: the channel of a runtime over a session and its driver.
+"""The channel of a space that has an engine: a session, its driver and its writer.
 
-Whatever the engine says is taken in by the session; afterwards the core is told that something was heard. Waves leave
-when a slice is over, what is written outside a run at once. What was refused for a stale view is the writer's to try
-again. It decides nothing.
+The session takes in the engine's messages; afterwards the channel calls `Core.heard`. Waves and plain writes are sent
+at the end of a slice, transactions of the writer at once. The writer retries transactions that were rejected for a
+stale view. The channel makes no decisions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_RETRIES = 1_000
-"""Writes outside any run that are being tried again at the same time."""
+"""Maximum number of writes outside any run that are retried at the same time."""
 
 
 class _Elsewhere(Exception):
@@ -41,11 +41,11 @@ class _Elsewhere(Exception):
 
 
 class _Broken(Exception):
-    """Something happened here that must not, while what the engine said was taken in."""
+    """A bug of Headwater showed while messages of the engine were taken in."""
 
 
 class EngineChannel:
-    """Speaks for one space of a runtime."""
+    """The channel of one space of a runtime to its engine."""
 
     __slots__ = ("_closing", "_complained", "_core", "_listening", "_local", "_retries", "driver", "replica", "writer")
 
@@ -70,7 +70,7 @@ class EngineChannel:
         self._local: LocalSpace | None = None
 
     def start(self, space: LocalSpace) -> None:
-        """Connect, and speak for this space from now on."""
+        """Connect, and be the channel of this space from now on."""
         self._local = space
         space.retry = self._retry
         self.driver.start()
@@ -86,12 +86,12 @@ class EngineChannel:
     # ---- hearing -----------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        """Tell the core after everything that the session took in, until the driver ends."""
+        """Call `Core.heard` after every message that the session took in, until the driver ends."""
 
         def heard() -> bool:
             try:
                 self._core.heard()
-            except Exception as error:  # What is heard is ours to take in: it is a bug of ours, and no end of a space.
+            except Exception as error:  # A bug of Headwater, and no end of a space.
                 self._core.broken(error)
                 raise _Broken from error
             return False
@@ -105,7 +105,7 @@ class EngineChannel:
             raise broken.__cause__ or broken from None
 
     def _other_ended(self, other: LocalSpace) -> None:
-        """Nothing is heard from another space any more: what waits here for verdicts of its commits fails."""
+        """Reject the commits that wait for verdicts of another space that ended."""
         why = f"it read commits of space {other.name}, of which it is not known whether they landed: {other.ended}"
         held = [each.local_seq for each in self.replica.pending.queued() if each.waits and other.is_pending(each.waits)]
         if held:
@@ -114,7 +114,7 @@ class EngineChannel:
             self._core.request_tick()
 
     def _complain(self, error: HeadwaterError) -> None:
-        """What the driver cannot do now and tries again. The same is told once, not with every try."""
+        """Report an error of the driver, which tries again. Repetitions of the same error are not reported."""
         if not self._closing and str(error) != self._complained and not isinstance(error, SessionExpiredError):
             self._complained = str(error)
             self._core.report(f"space {self.driver.session.space}", error)
@@ -133,10 +133,10 @@ class EngineChannel:
 
     def watch(self, docs: Iterable[DocKey]) -> None:
         self.driver.session.watch(docs)
-        self._core.request_tick()  # Everything that one slice asks for travels together.
+        self._core.request_tick()  # All requests of one slice are sent together.
 
     def watch_together(self, docs: Iterable[DocKey], ahead: Iterable[DocKey]) -> None:
-        """Ask for many documents at once, with some that will perhaps be asked for next."""
+        """Request many documents at once, with some (`ahead`) that will perhaps be requested next."""
         self.driver.session.watch(docs, ahead=ahead)
         self.driver.flush()
 
@@ -147,25 +147,25 @@ class EngineChannel:
         self.driver.flush()
 
     def tell_runs(self) -> None:
-        """Say now what was observed of runs that changed nothing, and would wait for the next commit."""
+        """Send the observations of runs that changed nothing now, instead of with the next commit."""
         self.driver.session.tell_runs()
         self.driver.flush()
 
     def is_up(self) -> bool:
-        """Whether there is a connection."""
+        """True if there is a connection."""
         return self.driver.session.link is Link.UP
 
     def is_ready(self, conflict: Conflict) -> bool:
         return self.driver.session.ready(conflict)
 
     def is_durable(self) -> bool:
-        """Nothing that was committed here still waits for its verdict. What stays here for good is not waited for."""
+        """True if no commit made here waits for its verdict. Layers that stay local for good do not count."""
         return not self.replica.pending.waiting()
 
     # ---- writing -----------------------------------------------------------------------------------
 
     async def transact(self, fn: Callable[[], T]) -> T:
-        """Call a function in a transaction until it lands, by the one policy of retrying."""
+        """Call a function in a transaction until its commit lands, by the one policy of retrying."""
         core, replica = self._core, self.replica
         return await self.land(lambda transaction: call_in(core.current, replica, transaction, core.visible, fn))
 
@@ -177,7 +177,7 @@ class EngineChannel:
         retries: int | None = None,
         effort: WriteAttempt | None = None,
     ) -> T:
-        """The same for whoever is given the transaction. What it needs that is not here is fetched, wherever it is."""
+        """Call `attempt` with a transaction until its commit lands. Missing documents of any space are fetched."""
         core, replica, local = self._core, self.replica, self._local
         assert local is not None
         loaded: dict[Document, None] = {}
@@ -205,7 +205,7 @@ class EngineChannel:
                 local.let_be(document)
 
     def _retry(self, attempt: Callable[[Transaction], object], over: Callable[[], object]) -> None:
-        """A write outside any run met a conflict: it is tried again until it lands, or told to have failed."""
+        """Retry a write outside any run that met a conflict until it lands, or report that it failed."""
         if len(self._retries) >= MAX_RETRIES:
             error = LimitError(f"{MAX_RETRIES} writes are tried again at once: await them, or write less often")
             self._core.report("a write outside any run", error)
@@ -225,17 +225,17 @@ class EngineChannel:
 
     @property
     def retries(self) -> int:
-        """How many writes are being tried again."""
+        """Return the number of writes that are being retried."""
         return len(self._retries)
 
     # ---- a number ----------------------------------------------------------------------------------
 
     async def reached(self, seq: int) -> None:
-        """Everything that is watched is shown as of a seq, or later."""
+        """Wait until every watched document is shown as of `seq` or later."""
         confirmed = self.replica.confirmed
         if confirmed.seq >= seq:
             return
-        # The engine says nothing of commits that concern nobody here; what it answers to a question is as of now.
+        # The engine sends nothing about commits that no watch here concerns; the answer to a request is as of now.
         marker = DocKey("space", f"barrier {self._core.clock.new_token(8)}")
         await self.driver.loaded(marker)
         self.driver.unwatch(marker)

@@ -1,18 +1,16 @@
-"""The driver of one session: connects, moves messages, connects again, and lets coroutines wait for what happens.
+"""The driver of one session: connects, moves messages, reconnects, and lets coroutines wait for conditions.
 
-Owns the session's connection and its timers. Resends nothing by itself: the session knows what has to be replayed.
-Everything happens on the event loop's thread. What cannot be mended by connecting again (no access, a session that is
-over, a damaged file) ends the driver, loudly, for everybody who waits.
+`Driver` owns the session's connection and its timers. It resends nothing by itself: the session knows which messages
+have to be replayed. Everything happens on the event loop's thread. An error that reconnecting cannot repair (no access,
+an expired session, a damaged file) ends the driver and is raised to every waiter.
 
-Acknowledgements that are held back: one stands for all before it, the engine needs one now and then, none is urgent.
+`AckBatch` holds acknowledgements back. One acknowledgement stands for all before it, the engine needs one now and then,
+and none is urgent: so few are sent that they cost nothing, and so many that the engine never waits for one while it has
+news. It owns the timer for the last acknowledgement; the driver sends.
 
-So few are sent that they cost nothing, and so many that the engine never waits for one while it has news. Owns the
-timer for the last of them; what is due is sent by whoever it is given to.
-
-How often connecting has led to nothing, how long to wait before the next time, and when there should be none.
-
-Owns the count of a driver's failed connections. A connection that merely stood is no success: one on which the engine
-refuses what is said on every connection stands each time. Never waits and never connects.
+`ReconnectBackoff` counts failed connections and gives the delay before the next one. An established connection alone is
+no success: an engine that refuses a message that is sent on every connection accepts the connection each time. It never
+waits and never connects.
 """
 
 from __future__ import annotations
@@ -32,12 +30,12 @@ from headwater.replica.pending import Fate
 from headwater.replica.session import Link, Session
 from headwater.runtime.channel.transport import Connection, Heard, Lost, Transport
 
-SOUND_US: Final = 1_000_000  # a connection that got something done for so long is a success,
-LONG_US: Final = 60_000_000  # and for so long even if it was ended for what was said on it
+SOUND_US: Final = 1_000_000  # a connection that achieved something and lasted this long is a success,
+LONG_US: Final = 60_000_000  # and this long even if it was ended for a message sent on it
 
 
 class ReconnectBackoff:
-    """The connections of one driver, as far as they failed."""
+    """The failed connections of one driver, and the time without a connection."""
 
     __slots__ = (
         "_backoff",
@@ -57,13 +55,13 @@ class ReconnectBackoff:
         self._random = clock.randomness(name)
         self._failures = 0  # since the last success
         self._began_us = 0
-        self._down_us = 0  # how long there was no connection, so far,
+        self._down_us = 0  # total time without a connection,
         self._down_from_us: int | None = clock.monotonic_us()  # and since when there is none; None: there is one
-        self.achieved = False  # something was answered or told on this connection
-        self.refused = False  # it was ended for something that was said on it, which may be said again on the next
+        self.achieved = False  # the engine answered or sent something on this connection
+        self.refused = False  # it was ended for a message that may be sent again on the next one
 
     def began(self) -> None:
-        """A connection stands."""
+        """Record that a connection is established."""
         self._began_us = self._clock.monotonic_us()
         if self._down_from_us is not None:
             self._down_us += self._began_us - self._down_from_us
@@ -71,25 +69,25 @@ class ReconnectBackoff:
         self.achieved = self.refused = False
 
     def ended(self) -> None:
-        """It is gone."""
+        """Record that the connection is gone."""
         self._down_from_us = self._clock.monotonic_us()
         lasted_us = self._clock.monotonic_us() - self._began_us
         if self.achieved and lasted_us >= (LONG_US if self.refused else SOUND_US):
             self._failures = 0
 
     def connected_us(self) -> int:
-        """A clock that stands still while there is no connection."""
+        """Return the time of a clock that stands still while there is no connection."""
         now_us = self._clock.monotonic_us() if self._down_from_us is None else self._down_from_us
         return now_us - self._down_us
 
     def delay_us(self) -> int:
-        """How long to wait before the next one. Counts it."""
+        """Return the delay before the next connection, and count that connection."""
         self._failures += 1
         return self._backoff.delay_us(self._failures - 1, self._random)
 
 
 def taken_back(ends: int, seen: int) -> Problem:
-    """What this session shows, and what it was told has landed, is not in the log any more: it cannot go on."""
+    """Return the problem of a log that lost commits which this session saw: the session cannot go on."""
     return Problem(
         "session_gone",
         f"the log of this space ends at seq {ends}, and seq {seen} was seen here. The server was given an older state "
@@ -97,23 +95,23 @@ def taken_back(ends: int, seen: int) -> Problem:
     )
 
 
-TOGETHER: Final = 4  # acknowledgements that become one: half of what an engine has on the way to one peer
-HELD_S: Final = 0.01  # how long one is held back
+TOGETHER: Final = 4  # acknowledgements that become one: half of the messages an engine has in flight to one peer
+HELD_S: Final = 0.01  # how long an acknowledgement is held back
 
 
 class AckBatch:
-    """The acknowledgements of one driver."""
+    """The acknowledgements of one driver that are held back."""
 
     __slots__ = ("_count", "_last", "_send", "_timer")
 
     def __init__(self, send: Callable[[Ack], object]) -> None:
         self._send = send
-        self._last: Ack | None = None  # held back, and how many it stands for
+        self._last: Ack | None = None  # the acknowledgement held back, and how many it stands for
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, acks: list[Ack]) -> Ack | None:
-        """Some more. One that should be sent now, with everything else, or None."""
+        """Add acknowledgements. Returns one to send now with the other messages, or None."""
         self._last = acks[-1]
         self._count += len(acks)
         if self._count >= TOGETHER:
@@ -125,7 +123,7 @@ class AckBatch:
         return None
 
     def forget(self) -> None:
-        """Nothing is held back: all was sent, or the connection that it was about is gone."""
+        """Hold nothing back: all was sent, or its connection is gone."""
         self._last, self._count = None, 0
 
     def close(self) -> None:
@@ -181,16 +179,16 @@ class Driver:
     ) -> None:
         self.session = session
         self.reconnects = 0
-        self.turn: int | None = None  # how many go before us after a conflict, if the engine said so
+        self.turn: int | None = None  # after a conflict: number of writers before this session, if the engine sent it
         self._transport = transport
         self.attempts = ReconnectBackoff(backoff, clock or RealClock(), f"driver of {session.key}")
         self._on_error = on_error
-        self._complained: HeadwaterError | None = None  # the last that was told
-        self._line = 0  # the number of the connection that counts; of others nothing is heard any more
+        self._complained: HeadwaterError | None = None  # the last error that was reported
+        self._line = 0  # number of the current connection; callbacks of others are ignored
         self._connection: Connection | None = None
         self._flushing = False
-        self._yielding = False  # verdicts were heard in this turn of the loop, and whoever waited for them goes first
-        self._later: deque[FromEngine] = deque()  # what came after them in the same turn
+        self._yielding = False  # verdicts came in this turn of the loop, and their waiters run first
+        self._later: deque[FromEngine] = deque()  # messages that came after them in the same turn
         self._acks = AckBatch(self._acknowledge)
         self._gone: asyncio.Event = asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
@@ -211,13 +209,16 @@ class Driver:
         await self.close()
 
     def start(self) -> None:
-        """Begin to connect. Nothing waits for it: what is here can be used at once."""
+        """Begin to connect, in a task. The replica can be used at once."""
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run(), name=f"driver of {self.session.key}")
 
     async def close(self, why: HeadwaterError | None = None) -> None:
-        """End the connection. With nothing pending the session says goodbye and is over; otherwise it stays as it is,
-        and another driver can take it up. `why` is what everybody gets who still waits."""
+        """End the connection.
+
+        With no pending commit the session sends goodbye and is over; otherwise it stays as it is, and another driver
+        can take it up. `why` is raised to every waiter.
+        """
         if self._closing is None:
             text = f"the driver of session {self.session.key!r} was closed: take the session up with another driver"
             self._closing = why or SessionExpiredError(text)
@@ -238,7 +239,7 @@ class Driver:
     # ---- moving messages ---------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what the session has to say. Call it after anything that made it say something."""
+        """Send the session's outgoing messages. Call it after every call that may have produced one."""
         session = self.session
         session.flush()
         if session.outgoing and self._connection is not None:
@@ -256,7 +257,7 @@ class Driver:
             self._connection.send((ack,))
 
     def watch(self, docs: Iterable[DocKey], *, follow: bool = False) -> None:
-        """Ask for documents, and for every change of them."""
+        """Request documents, and every change of them."""
         wanted = tuple(docs)
         for doc in wanted:
             self._failed_loads.pop(doc, None)
@@ -264,12 +265,12 @@ class Driver:
         self.flush()
 
     def renew(self, token: str) -> None:
-        """Use another access token from now on. Renew before the old one is over: then the connection stays."""
+        """Use another access token from now on. If it is renewed before the old one expires, the connection stays."""
         self.session.renew(token)
         self.flush()
 
     def unwatch(self, doc: DocKey) -> bool:
-        """Let a document go altogether. False: a pending commit is on top of it."""
+        """Drop a document and its watch. False: a pending commit is on top of it."""
         gone = self.session.unwatch(doc)
         self.flush()
         return gone
@@ -278,7 +279,7 @@ class Driver:
         try:
             await self._run_connections()
         except Exception as error:
-            # A defect, a transport's or ours: nobody may wait for a driver that does nothing any more.
+            # A bug of the transport or of Headwater: no coroutine may wait for a driver that has stopped.
             self._listener_failed(error)
             stopped = SessionExpiredError(f"the driver of session {self.session.key!r} stopped: {error!r}")
             stopped.__cause__ = error
@@ -303,7 +304,7 @@ class Driver:
                 await self._gone.wait()
                 self._connection = None
                 self._acks.forget()
-                self.turn = None  # of that connection
+                self.turn = None  # A turn is valid on its connection only.
                 self.attempts.ended()
                 self.session.lost()
                 self.reconnects += 1
@@ -314,7 +315,7 @@ class Driver:
                 await asyncio.sleep(self.attempts.delay_us() / 1e6)
 
     def _ears(self, line: int) -> tuple[Heard, Lost]:
-        """What one connection calls. It may hear of its own end, and what came before that, long after the next one."""
+        """Return the callbacks of one connection. They may be called long after the next connection was made."""
 
         def heard(message: FromEngine) -> None:
             if line == self._line:
@@ -329,8 +330,8 @@ class Driver:
     def _heard(self, message: FromEngine) -> None:
         """Take in a message, or keep it for the next turn of the loop.
 
-        A Sync follows nearly every verdict in the same bytes. Whoever waits for the verdicts goes on first, and what it
-        sends next is on its way while the rest is taken in.
+        A `Sync` follows nearly every verdict in the same bytes. The coroutines that wait for the verdicts run first, so
+        that their next messages are on the way while the rest is taken in.
         """
         are_verdicts = isinstance(message, Verdicts)
         if self._yielding and (self._later or not are_verdicts):
@@ -339,7 +340,7 @@ class Driver:
         self._take_in(message)
         if are_verdicts and not self._yielding:
             self._yielding = True
-            asyncio.get_running_loop().call_soon(self._hear_later)  # After whoever was woken just now.
+            asyncio.get_running_loop().call_soon(self._hear_later)  # After the coroutines woken just now.
 
     def _hear_later(self) -> None:
         self._yielding = False
@@ -347,7 +348,7 @@ class Driver:
             self._heard(self._later.popleft())
 
     def _hear_rest(self) -> None:
-        """All that came is taken in before anything else happens to the connection."""
+        """Take in all kept messages before the state of the connection changes."""
         while self._later:
             self._take_in(self._later.popleft())
 
@@ -370,10 +371,10 @@ class Driver:
         try:
             self.session.receive(message)
         except ProtocolError as error:
-            if error is not self._complained:  # The engine's own problems came through on_error.
+            if error is not self._complained:  # Problems of the engine came through `on_error`.
                 self._complain(error)
             self.attempts.refused = True
-            self._end()  # Either way this connection cannot go on.
+            self._end()  # In both cases this connection cannot go on.
             return
         if self.session.link is Link.UP:
             self.attempts.achieved = self.attempts.achieved or not isinstance(message, Opened | Problem)
@@ -385,7 +386,7 @@ class Driver:
             self.flush_soon()
 
     def flush_soon(self) -> None:
-        """Send after whoever was woken just now has run: what they have to say travels with it."""
+        """Flush after the coroutines woken just now have run, so that their messages are sent with the others."""
         if not self._flushing:
             self._flushing = True
             asyncio.get_running_loop().call_soon(self._flush_now)
@@ -411,7 +412,7 @@ class Driver:
 
     def _complain(self, error: HeadwaterError) -> None:
         if isinstance(error, SessionExpiredError) and self._closing is None:
-            self._closing = error  # It says why, to everybody who waits.
+            self._closing = error  # The reason is raised to every waiter.
         self._complained = error
         if self._on_error is not None:
             try:
@@ -420,7 +421,7 @@ class Driver:
                 self._listener_failed(raised)
 
     def _listener_failed(self, error: Exception) -> None:
-        """A listener or callback of the program raised. The session took the message in all the same."""
+        """Report an error of a listener or callback of the program. The session took the message in all the same."""
         message = f"what session {self.session.key!r} had to say was not taken well"
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
@@ -431,9 +432,9 @@ class Driver:
     # ---- waiting -----------------------------------------------------------------------------------
 
     async def until(self, holds: Callable[[], bool], *, within_us: int | None = None) -> bool:
-        """Wait until something about the session holds, or for so long. Answers whether it does.
+        """Wait until `holds()` is true, for at most `within_us`. Returns whether it is true.
 
-        Raises what ended the driver, if that comes first.
+        Raises the error that ended the driver, if that comes first.
         """
         if holds():
             return True
@@ -461,12 +462,12 @@ class Driver:
                 _let_go(waiter)
         if self._closing is not None:
             for future in self._expected:
-                if not future.done():  # It leaves the set only in the next turn of the loop.
+                if not future.done():  # A done future leaves the set only in the next turn of the loop.
                     future.set_exception(self._closing)
             self._expected.clear()
 
     def expected(self) -> asyncio.Future[Any]:
-        """A future for something that the session will say, and that fails if the driver ends before."""
+        """Return a future for a result that the session will deliver. The future fails if the driver ends before."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._expected.add(future)
         future.add_done_callback(self._expected.discard)
@@ -475,11 +476,11 @@ class Driver:
         return future
 
     async def opened(self) -> None:
-        """The session is open over a connection."""
+        """Wait until the session is open over a connection."""
         await self.until(lambda: self.session.link is Link.UP)
 
     async def loaded(self, *docs: DocKey, follow: bool = False) -> None:
-        """These documents are watched and here. LoadError: the engine refused one of them."""
+        """Wait until documents are watched and here. LoadError: the engine refused one of them."""
         self.watch(docs, follow=follow)
         replica, failed = self.session.replica, self._failed_loads
         await self.until(lambda: all(replica.is_here(doc) or doc in failed for doc in docs))
@@ -488,7 +489,7 @@ class Driver:
                 raise failed.pop(doc)
 
     async def durable(self) -> None:
-        """Every commit made so far has its verdict."""
+        """Wait until every commit made so far has its verdict."""
         last = max((layer.local_seq for layer in self.session.replica.pending.live()), default=0)
         await self.until(lambda: not self._waits_for_verdict(last))
 
@@ -497,14 +498,14 @@ class Driver:
         return any(layer.local_seq <= last and layer.fate is not Fate.ACCEPTED for layer in live)
 
     async def synced(self) -> None:
-        """Nothing is pending and nothing is loading: what is shown is what the engine's log said."""
+        """Wait until no commit is pending and no document is loading: the visible state is that of the engine's log."""
         session = self.session
         await self.until(
             lambda: session.link is Link.UP and not len(session.replica.pending) and not session.is_loading()
         )
 
     async def query(self, query: Query) -> Answer:
-        """Ask once. LoadError: refused, or no connection."""
+        """Send a query once and return its answer. LoadError: the query was refused, or there is no connection."""
         await self.opened()
         reply: asyncio.Future[Answer | LoadError] = asyncio.get_running_loop().create_future()
 

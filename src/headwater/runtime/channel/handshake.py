@@ -1,8 +1,8 @@
-"""The reception: the engine's end of one connection, before the hub takes over.
+"""The handshake: the engine's end of one connection, before the hub takes over.
 
-Greets, asks who it is, finds the host of the space, and hands everything else to it. The same for every
-transport, so that they cannot disagree about the protocol. Does no input or output: whoever moves the bytes gives
-it messages, and turns what it raises into a `Problem` and a closed connection.
+Answers `Hello`, authenticates the token, finds the host of the space, and passes every other message to that host. All
+transports share it, so that they cannot disagree about the protocol. Does no input or output: the transport passes
+decoded messages in, and turns errors that are raised into a `Problem` and a closed connection.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from headwater.protocol.messages import (
 CAPABILITIES = frozenset({"waves", "follow"})
 
 Authenticate = Callable[[str], str]
-"""The principal that a token stands for. Raises AccessError for one that is good for nothing."""
+"""Returns the principal of a token. Raises AccessError for a token that is not valid."""
 
 
 class Handshake:
-    """One connection's way to its space."""
+    """The state of one connection on its way to its space."""
 
     __slots__ = (
         "_answer",
@@ -58,7 +58,7 @@ class Handshake:
         *,
         answer: Send | None = None,
     ) -> None:
-        """`send` is what the hub says, on the host's thread; `answer` what is said here, by whoever calls `receive`."""
+        """Use `send` for messages of the hub, on its thread, and `answer` for those made in `receive`, on its caller's."""
         self.peer = Peer(self._told, limits)
         self._send = send
         self._answer = answer or send
@@ -67,7 +67,7 @@ class Handshake:
         self._limits = limits
         self._host: Host | None = None
         self._space = ""
-        self._posted = 0  # commits; counted by whoever calls `receive`
+        self._posted = 0  # commits; counted on the thread that calls `receive`
         self._answered = 0  # commits; counted on the host's thread
 
     @property
@@ -76,12 +76,12 @@ class Handshake:
 
     @property
     def has_room(self) -> bool:
-        """Whether fewer commits wait for their verdict than a session may have in flight."""
+        """True if fewer commits wait for their verdict than a session may have in flight."""
         return self._posted - self._answered < self._limits.in_flight
 
     @property
     def is_idle(self) -> bool:
-        """Whether every commit has its verdict."""
+        """True if every commit has its verdict."""
         return self._posted == self._answered
 
     @property
@@ -104,7 +104,7 @@ class Handshake:
                 self._host.post(self.peer, message)
 
     def lost(self) -> None:
-        """The connection is gone."""
+        """Tell the host that the connection is gone."""
         if self._host is not None:
             self._host.lost(self.peer)
 
@@ -119,7 +119,7 @@ class Handshake:
         self._answer(Welcome(VERSION, tuple(sorted(CAPABILITIES.intersection(message.capabilities)))))
 
     def _renew(self, message: Renew) -> None:
-        """A new token for the same user, checked like the first: one that is not good ends the connection."""
+        """Check a new token of the same user like the first one: a token that is not valid ends the connection."""
         if not self.is_greeted:
             raise ProtocolError("the first message is Hello")
         user = self._authenticate(message.token)
@@ -131,7 +131,7 @@ class Handshake:
         if self._host is None:
             self._answer(Renewed())
         else:
-            self._host.post(self.peer, message)  # answered in its turn, like everything else
+            self._host.post(self.peer, message)  # answered in order, like every other message
 
     def _open(self, message: Open) -> None:
         if not self.is_greeted:

@@ -1,7 +1,7 @@
-"""The loopback: a session and its engine in one process, without bytes.
+"""The loopback transport: a session and its engine in one process, without encoding.
 
-Messages are immutable, so they are handed over as they are. The engine's answers cross from its thread to the event
-loop's, with one wake-up for all that came meanwhile.
+Messages are immutable, so they are passed as they are. The engine's messages cross from its thread to the event loop's
+thread, with one wake-up for all messages that came meanwhile.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from headwater.runtime.channel.transport import Heard, Lost
 
 
 def trusted(_: str) -> str:
-    """Everybody in this process acts for the process itself, which has no name and may do anything."""
+    """Return the principal of this process, which has no name and may do anything."""
     return ""
 
 
 class Loopback:
-    """Connects to hosts of this process."""
+    """Makes connections to hosts of this process."""
 
     __slots__ = ("_authenticate", "_host_of", "_limits")
 
@@ -74,7 +74,10 @@ class LoopbackConnection:
         self._end("it was closed here")
 
     def deliver(self, message: FromEngine) -> None:
-        """Any thread. Appending comes first: whoever finds a wake-up scheduled knows that it will see this, too."""
+        """Queue a message for the event loop. Called on any thread.
+
+        Appends first: a caller that finds a wake-up scheduled knows that the wake-up will see its message, too.
+        """
         if self._closed:
             return
         self._inbox.append(message)
@@ -84,7 +87,7 @@ class LoopbackConnection:
         try:
             self._loop.call_soon_threadsafe(self._drain)
         except RuntimeError:
-            # The loop was closed with this connection open: nobody is there, and the engine's thread must not fail.
+            # The loop was closed while this connection was open. The engine's thread must not fail for it.
             self._closed = True
             self.reception.lost()
 

@@ -1,9 +1,10 @@
-"""Windows: the sessions that a runtime acts for. Its own connections are some; the others are no connection at all.
+"""The sessions that a runtime acts for: those of its own connections, and sessions without a connection.
 
-Those others are the windows that an application has names for, and those of its further users. Their documents are
-guarded by nothing but their names, since nobody opens them as sessions. So these names begin in a way that no client
-may: whoever reads one in a stored event, or guesses it, cannot open a session under it. The session of a connection is
-guarded in its own space only, so that it is another one where it leads into another space.
+Sessions without a connection are the windows that an application names and the sessions of the runtime's further users.
+Only their names guard their documents, since no connection opens these sessions. Therefore their names begin with
+prefixes that no client may use (`RESERVED`): a client that reads such a name in a stored event, or guesses it, cannot
+open a session under it. The session of a connection is guarded in its own space only, so the same window has another
+session in another space (`UserSessions.there`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def named(session: str) -> str:
-    """The session of a window that an application calls so."""
+    """Return the session of a window by the application's name for it."""
     if session.startswith(RESERVED):
         listed = ", ".join(map(repr, RESERVED))
         raise AuthoringError(
@@ -29,56 +30,56 @@ def named(session: str) -> str:
 
 
 def called(session: str) -> str:
-    """What the application calls that window: the name that authors meet."""
+    """Return the application's name for a window, which is the name that authors see."""
     return session.removeprefix(WINDOWS)
 
 
 def beside(own: str, user: str) -> str:
-    """The session that a runtime is for a second user, or that somebody has whom nobody knows."""
+    """Return the session of a runtime for a second user, or for a user or session that it does not know."""
     return f"{BESIDE}{derive('session', own, user)}"
 
 
 class UserSessions:
-    """Which session one runtime is, in each of its spaces and for each of its users."""
+    """Maps each space and user of one runtime to a session."""
 
     __slots__ = ("_origin", "_runtime", "_users")
 
     def __init__(self, runtime: Runtime, origin: str) -> None:
         self._runtime = runtime
         self._origin = origin
-        self._users: dict[str, str] = {}  # whose the runtime's own session is, by space
+        self._users: dict[str, str] = {}  # the user of the runtime's own session, by space
 
     def own(self, space: str) -> str:
-        """The session that the runtime is to a space."""
+        """Return the runtime's own session in a space."""
         channel = self._runtime.channel(space)
         return self._origin if channel is None else channel.driver.session.key
 
     def of(self, space: str, user: str) -> str:
-        """The session that it is for a user: its own, and for a second user one beside it."""
+        """Return the runtime's session for a user: its own for the first user, one beside it for each other user."""
         own = self.own(space)
         if not user or self._users.setdefault(space, user) == user:
             return own
         return beside(own, user)
 
     def asked(self, space: str, user: str) -> str:
-        """The session of somebody who only asks a serving runtime, and never has its own."""
+        """Return the session of a user who only asks a serving runtime, and never gets the runtime's own session."""
         return beside(self.own(space), user) if user else self.own(space)
 
     def is_own(self, space: str, user: str, session: str) -> bool:
-        """Whether nobody named it: it is the one that the runtime is for this user."""
+        """True if a session is the runtime's for this user, and no window that an application named."""
         own = self.own(space)
         return session == beside(own, user) or (session == own and (not user or self._users.get(space, user) == user))
 
     def called(self, space: str, user: str, said: str) -> str:
-        """The session that an application means: what it calls a window, or what `ctx.session` told it."""
+        """Return the session that an application means by its name for a window or by a value of `ctx.session`."""
         return said if not said or self.is_own(space, user, said) else named(said)
 
     def there(self, here: str, space: str, user: str, session: str) -> str:
-        """The session that a window of one space is in another one, where nobody guards it under its own name."""
+        """Return the session of a window in another space, where its session in space `here` is not guarded."""
         if here == space or not session or session.startswith(RESERVED[:-1]):
             return session
         if not self.is_own(here, user, session):
             return beside(session, user)
-        # Whoever only asked, or came second, is not made the first user of another space by what follows from it.
+        # A user who only asked, or came second, must not become the first user of another space by this call.
         is_first = session == self.own(here) or self._users.get(space) == user
         return self.of(space, user) if is_first else self.asked(space, user)

@@ -1,8 +1,9 @@
-"""The WebSocket transport, client side: one message a frame, MessagePack in binary frames or JSON in text frames.
+"""The WebSocket transport, client side: one message per frame, MessagePack in binary frames or JSON in text frames.
 
-Built on the protocol engine of `websockets` without its streams: a message is written in the moment it is sent and
-heard in the moment it arrives, without a task in between, and without that engine if it is one whole frame. A server
-that says nothing for too long, not even a ping, is taken for dead. Never tries again by itself; the driver does.
+Built on the protocol engine of `websockets` without its streams: a message is written at the moment it is sent and
+passed on at the moment it arrives, without a task in between, and without that protocol engine if it is one whole
+frame. A server that sends nothing for too long, not even a ping, is taken for dead. The transport never reconnects; the
+driver does.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ MASKS: Final = 64  # drawn at once, for as many frames
 class WebSocketLimits:
     """Bounds of one connection, seen from the client."""
 
-    connect_s: float = 10.0  # until the connection stands
+    connect_s: float = 10.0  # until the connection is established
     silence_s: float = 60.0  # without any byte from the server, which pings three times as often
     message_bytes: int = 256 * 1024 * 1024  # a whole document, and a margin
     values: ValueLimits = DEFAULT_VALUE_LIMITS
 
 
 class WebSocket:
-    """Connects to a server. The address is `ws://host:port` or `wss://host:port`, with or without a path."""
+    """Makes connections to a server. The address is `ws://host:port` or `wss://host:port`, with or without a path."""
 
     __slots__ = ("_clock", "_encoding", "_limits", "_tls", "_uri")
 
@@ -112,8 +113,8 @@ class WebSocketConnection(asyncio.Protocol):
         self._clock = clock
         self._masks: list[bytes] = []
         self._is_open = False  # the handshake is over, and the protocol engine is between two frames
-        self._is_broken = False  # nothing more is heard
-        self._rest = bytearray()  # the beginning of a frame, and how many bytes it has to have to go on
+        self._is_broken = False  # no more messages are taken in
+        self._rest = bytearray()  # the beginning of a frame, and how many bytes have to be there to go on
         self._needed = 0
         self._parts: list[bytes] = []
         self._reason = "the server closed the connection"
@@ -123,7 +124,7 @@ class WebSocketConnection(asyncio.Protocol):
 
     def send(self, messages: Iterable[FromReplica]) -> None:
         if self._transport is None or self._protocol.state is not State.OPEN:
-            return  # Gone, or going: `lost` says so.
+            return  # Gone, or closing: `lost` is called for it.
         encoding, text = self._encoding, self._kind == TEXT
         frames = [make_masked_frame(encode(message, encoding), self._mask(), text=text) for message in messages]
         if frames:
@@ -147,7 +148,7 @@ class WebSocketConnection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """End it now, whatever was on its way."""
+        """End the connection now, without waiting for bytes on their way."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -160,13 +161,13 @@ class WebSocketConnection(asyncio.Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Messages in one frame are taken here; everything else is given to the protocol engine, frame by frame."""
+        """Take in messages of one whole frame here; pass all other frames to the protocol engine, one by one."""
         self._last_byte_at = self._loop.time()
         if not self._is_open:
             _, ended, behind = data.partition(b"\r\n\r\n")
             was_answered = self.ready.done()
             self._parse(data)
-            # With anything behind the answer the protocol engine may be anywhere, and parses all that follows.
+            # With bytes behind the answer the state of the protocol engine is unknown, and it parses all that follows.
             self._is_open = bool(ended) and not behind and not was_answered and self.ready.done()
             return
         if self._rest:
@@ -187,7 +188,7 @@ class WebSocketConnection(asyncio.Protocol):
                 self._parse(data[at:end])
             at = end
         if at < size:
-            self._parse(data[at:])  # Closing: only a parser knows what still counts.
+            self._parse(data[at:])  # Closing: only a parser knows which bytes still count.
 
     def _parse(self, data: bytes) -> None:
         self._protocol.receive_data(data)
@@ -198,7 +199,7 @@ class WebSocketConnection(asyncio.Protocol):
                 self._answered()
         self._write()
         if self._protocol.handshake_exc is not None:
-            self._answered()  # What came instead of a response is no event.
+            self._answered()  # An invalid response is no event.
         if self._protocol.parser_exc is not None:
             self._end(f"the server broke the WebSocket protocol: {self._protocol.parser_exc}")
         elif self._transport is not None and self._protocol.close_expected():
@@ -214,7 +215,7 @@ class WebSocketConnection(asyncio.Protocol):
             self._reason = str(exc)
         if not self.ready.done():
             self.ready.set_exception(ConnectionError(self._reason))
-            self.ready.exception()  # Whoever asked for the connection may not be there any more.
+            self.ready.exception()  # Mark as retrieved: the caller of `connect` may be gone.
         elif self.ready.exception() is None:
             self._lost(self._reason)
 
@@ -261,7 +262,7 @@ class WebSocketConnection(asyncio.Protocol):
         output = self._protocol.data_to_send()
         if self._transport is None or not output:
             return
-        if output[-1] == b"":  # Says that no more will come.
+        if output[-1] == b"":  # An empty part marks the end of the stream.
             self._transport.write(b"".join(output))
             self._transport.close()
         else:
