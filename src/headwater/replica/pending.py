@@ -1,18 +1,16 @@
-"""Pending: the ordered stack of local commits that the engine has not confirmed yet.
+"""Pending commits: the ordered layers of local commits that the engine has not confirmed yet.
 
-A layer (`layer.Layer`) is shown from the moment it is committed until the engine's log covers it, or until it is known
-that it will not land. Then it is dead, and so is every layer that read it (C4), at once: nothing dead is shown, named
-or sent. What a step costs does not depend on how many layers are pending. Never talks to anybody; `Replica` does.
+A `Layer` is one local commit: its writes, the layers that it stands on, and its `Fate`. It is shown from the moment it
+is committed until the engine's log covers it, or until it is known that it will not land. Then it is dead, and so is
+every layer that read it (C4), at once: a dead layer is not shown, named or sent. `Pending` keeps the layers of a
+replica and applies verdicts to them. The cost of a step does not depend on the number of pending layers.
 
-Layers: local commits that the engine has not confirmed yet, each with what it did here and how far it is.
+`PendingWrites` finds the pending layers that wrote at a path of one document, for every read and write that stands on
+them. Layers are added on demand and never removed one by one: answers are cut to the live layers. So a lookup costs the
+depth of its path and the ranges that it finds, not the number of layers. Inside an array every change of the array
+counts (C2), so that a place is a path up to the outermost array.
 
-Knows what it writes and what it stands on. Never decides what becomes of it; `Pending` and `Replica` do.
-
-Which pending layers wrote where in one document: asked by every read and every write that stands on them.
-
-Layers are added as they come, and are gone when nobody counts them as live any more: answers are cut to what is. So a
-question costs the depth of its path and the ranges that it finds, not the layers that are pending. Never decides what
-is shown. Inside an array every change of it counts (C2): places end at the outermost one.
+Nothing here sends a message or decides which value is shown; `Session` and `Replica` do.
 """
 
 from __future__ import annotations
@@ -39,11 +37,11 @@ __all__ = ["NOTHING", "Fate", "Layer", "Pending", "Settled", "StandsOn"]
 
 
 SPARE: Final = 64
-"""Places beyond twice the layers that may be left over from layers that are gone."""
+"""Places, beyond twice the number of layers, that may be left over from layers that are gone."""
 
 
 def outside_arrays(path: Path) -> Path:
-    """The path up to the outermost array on it, since positions in an array shift."""
+    """Return the path up to the outermost array on it, since positions in an array shift."""
     for place, step in enumerate(path):
         if type(step) is int:
             return path[:place]
@@ -51,7 +49,7 @@ def outside_arrays(path: Path) -> Path:
 
 
 class _Place:
-    """One place in the document: who wrote here, and who wrote below."""
+    """One place in the document: the layers that wrote here (`here`), and those that wrote below (`under`)."""
 
     __slots__ = ("below", "here", "under")
 
@@ -62,31 +60,31 @@ class _Place:
 
 
 class PendingWrites:
-    """The layers of one document by the places they write, and those of them that need a word more."""
+    """The layers of one document by the places they write, and the layers that are hidden or local."""
 
     __slots__ = ("_document", "_places", "_root", "_upto", "hidden", "local")
 
     def __init__(self, document: Document) -> None:
         self._document = document
         self._root = _Place()
-        self._places = 0  # made since it was begun
-        self._upto = 0  # layers up to here are in it
-        self.hidden: tuple[int, ...] = ()  # layers that do not fit what is under them and so show nothing, rising
-        self.local: tuple[Layer, ...] = ()  # layers that stay here and are never named
+        self._places = 0  # places made since the last rebuild
+        self._upto = 0  # the last layer that was added
+        self.hidden: tuple[int, ...] = ()  # rising numbers of layers that do not fit the state under them
+        self.local: tuple[Layer, ...] = ()  # layers that are never sent, and so never named
 
     def upto(self, before: int, holes: Sequence[int], oldest: int) -> None:
-        """Take in the layers with numbers below `before` that came since the last time."""
+        """Add the layers with numbers below `before` that came since the last call."""
         layers = self._document.layers
         if self._upto >= before - 1 or not layers or layers[-1].local_seq <= self._upto:
             return
         if self._places > 2 * len(layers) + SPARE:
-            self._root, self._places, self._upto = _Place(), 0, 0  # Most of it is about layers that are gone.
+            self._root, self._places, self._upto = _Place(), 0, 0  # Most places are of layers that are gone.
         begin = bisect_right(layers, self._upto, key=number_of)
         end = bisect_left(layers, before, key=number_of)
         key = self._document.key
         for layer in layers[begin:end]:
             if self.hidden and layer.says_all(key):
-                self.hidden = ()  # Whether those under it fit makes no difference any more.
+                self.hidden = ()  # This layer replaces the document: whether layers under it fit makes no difference.
             for path in layer.written(key):
                 self._add(outside_arrays(path), layer.local_seq, holes, oldest)
         if begin < end:
@@ -110,7 +108,7 @@ class PendingWrites:
         place.here.add(number, holes, oldest)
 
     def names(self, path: Path, low: int, high: int, holes: Sequence[int]) -> tuple[Span, ...]:
-        """C3: every layer from `low` on and below `high` that may have had a say in what is at a path."""
+        """C3: return the layers from `low` to below `high` that may have contributed to the value at a path."""
         passed, place = self._way(path)
         several = [above.here.within(low, high) for above in passed if above.here is not None]
         if place is not None and place.under is not None:
@@ -121,7 +119,7 @@ class PendingWrites:
         return tuple(without(found, self.hidden) if self.hidden else found)
 
     def repeated(self, path: Path, low: int, high: int, holes: Sequence[int]) -> tuple[bool, list[Path]]:
-        """Whether a layer wrote at a path or above it; if none did, the places below it where layers wrote."""
+        """Return whether a layer wrote at a path or above; and, if none did, the places below where layers wrote."""
         passed, place = self._way(path)
         local = [
             outside_arrays(written)
@@ -144,7 +142,7 @@ class PendingWrites:
         return False, list(below)
 
     def _way(self, path: Path) -> tuple[list[_Place], _Place | None]:
-        """The places down to a path as far as there are any, and the one at its end."""
+        """Return the existing places from the root down to a path, and the place at the path if there is one."""
         place = self._root
         passed = [place]
         for step in path:
@@ -171,12 +169,12 @@ Settled = Callable[["Layer", "Rejection | None"], object]
 
 
 class Fate(Enum):
-    """How far a layer is on its way."""
+    """The stage of a layer on its way into the log."""
 
     QUEUED = "queued"  # never left this process
     SENT = "sent"  # on the wire; the engine may have it
-    ACCEPTED = "accepted"  # has a seq, which the confirmed state does not cover yet
-    LOCAL = "local"  # derived without the right to write: stays here and yields to any confirmed value
+    ACCEPTED = "accepted"  # has a seq that confirmed state does not cover yet
+    LOCAL = "local"  # derived without the right to write: never sent, and yields to any confirmed value
     DEAD = "dead"  # will not land; if it was sent, its verdict is still to come
 
 
@@ -184,10 +182,10 @@ _QUEUED: Final = Fate.QUEUED
 
 
 class Layer:
-    """One local commit, and what it did to the documents it wrote when it was applied here.
+    """One local commit, and its effect on the documents it wrote when it was applied here.
 
-    A layer that replaced one document (`Replica.write_whole`) is told as a commit later, with the rest of its wave:
-    nothing that it stands on changes in between.
+    A layer that replaced one document (`Replica.write_whole`) gets its commit later, with the rest of its wave: the
+    layers that it stands on do not change in between.
     """
 
     __slots__ = (
@@ -234,10 +232,10 @@ class Layer:
         self.local_seq = local_seq
         self.source = source
         self.group = group
-        self.causes = causes  # the spots whose change made its run; they come back if it is rejected
+        self.causes = causes  # the spots whose change caused its run; they come back if it is rejected
         self.hops = 0  # as in its provenance; they come back with the causes
         self.fate = _QUEUED
-        # Until it is told as a commit: what it replaces by what, what it looked at as of when, and whose run it was.
+        # Used until the layer has its commit: the replaced document and values, the reads, their basis, and the node.
         self.document = document
         self.before = before
         self.after = after
@@ -247,23 +245,23 @@ class Layer:
         self.derived = derived
         self.seq = 0
         self.settled: list[Settled] | None = None
-        self.misfits: set[DocKey] | None = None  # documents that it does not fit as they are now
+        self.misfits: set[DocKey] | None = None  # documents whose current state the layer does not fit
         self._commit = commit
         self._touched = touched
         self._named: Named | None = None
-        self.frame = 0  # the first local_seq of the frame it was sent in
+        self.frame = 0  # the first local_seq of the frame in which it was sent
         self.rejection: Rejection | None = None
-        self.waits: set[Layer] | None = None  # layers of other replicas: it is sent when those are accepted
+        self.waits: set[Layer] | None = None  # layers of other replicas that must be accepted before it is sent
 
     @property
     def commit(self) -> Commit:
-        """What it says to the engine."""
+        """The commit that the engine gets."""
         if self._commit is None:
             raise InvariantViolation(f"layer {self.local_seq} was looked at before it was told")
         return self._commit
 
     def tell(self, commit: Commit, touched: dict[DocKey, tuple[Touch, ...]]) -> None:
-        """From now on it is this commit."""
+        """Set the commit of the layer."""
         self._commit, self._touched, self.document = commit, touched, None
         self.spots = ()
 
@@ -275,38 +273,38 @@ class Layer:
 
     @property
     def named(self) -> Named:
-        """The layers it stands on."""
+        """The layers that this layer stands on."""
         if self._named is None:
             commit = self.commit
             self._named = Named([commit.after, *[read.layers for read in commit.reads]])
         return self._named
 
     def stands(self) -> bool:
-        """Whether it stands on any."""
+        """Return True if the layer stands on any other layer."""
         commit = self.commit
         return bool(commit.after) or any(read.layers for read in commit.reads)
 
     def docs(self) -> tuple[DocKey, ...]:
-        """The documents it writes."""
+        """Return the documents that the layer writes."""
         return (self.document.key,) if self.document is not None else tuple(self.touched)
 
     def is_derived(self) -> bool:
         return self.derived if self.document is not None else self.commit.provenance.derived
 
     def send(self, commit: Commit, frame: int) -> None:
-        """It goes on the wire, as the commit it is from now on: what it stands on is what that says (C4)."""
+        """Mark the layer as sent. From now on it stands on the layers that the sent commit names (C4)."""
         self.fate, self.frame = Fate.SENT, frame
         if commit is not self._commit:
             self._commit, self._named = commit, None
 
     def written(self, doc: DocKey) -> list[Path]:
-        """The paths of its patches to a document."""
+        """Return the paths of the layer's patches to a document."""
         if self.document is not None:
             return [()] if self.document.key == doc else []
         return [patch.path for op in self.commit.operations if op.doc == doc for patch in op.patches]
 
     def meets(self, other: Layer) -> bool:
-        """Whether it writes where another one does, above or below."""
+        """Return True if the layer writes at, above or below a path that `other` writes."""
         return any(
             starts_with(path, place) or starts_with(place, path)
             for doc in self.docs()
@@ -315,7 +313,7 @@ class Layer:
         )
 
     def says_all(self, doc: DocKey) -> bool:
-        """Whether a document is what this layer says, whatever is under it."""
+        """Return True if the layer sets the whole document, whatever is under it."""
         if self.document is not None:
             return False
         for operation in self.commit.operations:
@@ -325,7 +323,7 @@ class Layer:
         return False
 
     def covers(self, doc: DocKey, path: Path) -> bool:
-        """Whether what is at a path in a document is what this layer makes, whatever is under it."""
+        """Return True if the layer sets the value at a path of a document, whatever is under it."""
         if self.document is not None:
             return self.document.key == doc
         return any(
@@ -336,20 +334,20 @@ class Layer:
         )
 
     def is_held(self) -> bool:
-        """Whether it is to be sent later: it stands on a commit of another space that is not accepted."""
+        """Return True if the layer is not to be sent yet: it stands on an unaccepted commit of another space."""
         # fault across.sent_at_once: return False
         return bool(self.waits) and self.fate is Fate.QUEUED
 
     def fits(self, doc: DocKey) -> bool:
-        """Whether it shows something in a document as that is now."""
+        """Return True if the layer fits the current state of a document, and so is shown there."""
         # fault layer.misfit_named: return True
         return self.misfits is None or doc not in self.misfits
 
     def apply(self, doc: DocKey, value: MaybeValue) -> MaybeValue:
-        """The document with this layer on top.
+        """Return the document with this layer on top.
 
-        A layer that does not fit what is under it shows nothing there, and no read may name it: by the time the
-        engine judges it, it may fit again, and then whoever read beside it has missed a write (C3).
+        A layer that does not fit the state under it shows nothing there, and no read may name it: when the engine
+        judges the layer, it may fit again, and then a read that named it would have missed a write (C3).
         """
         shown = value
         for operation in self.commit.operations:
@@ -370,11 +368,11 @@ _ACCEPTED: Final = Fate.ACCEPTED
 
 
 class StandsOn(NamedTuple):
-    """What had a say in what is at a place, beside what is confirmed."""
+    """The layers that may have contributed to the value at a place, beside confirmed state."""
 
-    spans: tuple[Span, ...] = ()  # layers that the engine hears of: a read names them (C3)
-    local: tuple[Layer, ...] = ()  # layers that stay here: a read stands on what they read
-    dead: tuple[int, ...] = ()  # those of the first that are dead by now
+    spans: tuple[Span, ...] = ()  # layers that the engine gets: a read names them (C3)
+    local: tuple[Layer, ...] = ()  # layers that are never sent: a read stands on their reads
+    dead: tuple[int, ...] = ()  # layers of `spans` that are dead by now
 
     def __bool__(self) -> bool:
         return bool(self.spans or self.local)
@@ -385,7 +383,7 @@ _NOT_REPEATED: Final[tuple[bool, list[Path]]] = (False, [])
 
 
 class Pending:
-    """The live layers in order, those without a verdict, and the dead ones whose verdict is still to come."""
+    """The live layers in order, the layers without a verdict, and the dead layers whose verdict is still to come."""
 
     __slots__ = (
         "_accepted",
@@ -402,15 +400,15 @@ class Pending:
 
     def __init__(self, documents: Documents, changing: Callable[[Document], bool]) -> None:
         self._documents = documents
-        self._changing = changing  # told before a layer comes upon a document or leaves it; whether somebody looks
+        self._changing = changing  # called before a document's layers change; True: a transaction is open
         self.live_layers: dict[int, Layer] = {}
         self.holes: list[int] = []  # rising: numbers after the first live layer's that no read may name
         self._first = 0  # no live layer has a lower number
-        self._standing: dict[int, Layer] = {}  # live layers that stand on others: who may fall with them
+        self._standing: dict[int, Layer] = {}  # live layers that stand on others, and may fall with them
         self._doomed: dict[int, Layer] = {}
-        self._wire: dict[int, Layer] = {}  # sent and without a verdict, doomed or not, in order
-        self._accepted: list[Layer] = []  # with a seq, and not covered yet, by seq
-        self._local: dict[int, Layer] = {}  # shown here and never sent: no verdict, no name, no part of any count
+        self._wire: dict[int, Layer] = {}  # layers sent and without a verdict, dead or not, in order
+        self._accepted: list[Layer] = []  # layers with a seq that is not covered yet, by seq
+        self._local: dict[int, Layer] = {}  # shown here and never sent: without a verdict, never named, not counted
 
     def __len__(self) -> int:
         return len(self.live_layers) + len(self._doomed)
@@ -424,7 +422,7 @@ class Pending:
             document.layers.append(layer)
 
     def stands(self, layer: Layer) -> None:
-        """It is known by now what it stands on."""
+        """Register the layer, once its commit is known, if it stands on other layers."""
         # fault pending.cascade_skipped: if False:
         if layer.stands():
             self._standing[layer.local_seq] = layer
@@ -449,24 +447,24 @@ class Pending:
         return list(self._local.values())
 
     def in_flight(self) -> int:
-        """How many commits are on the wire without a verdict."""
+        """Return the number of commits on the wire without a verdict."""
         return len(self._wire)
 
     def undecided(self) -> list[Layer]:
-        """Layers on the wire without a verdict, dead ones included, in order: what a reconnection replays."""
+        """Return the layers on the wire without a verdict, dead ones included, in order: a reconnect replays these."""
         # fault pending.dead_not_replayed: return [each for each in self._wire.values() if each.fate is not Fate.DEAD]
         return list(self._wire.values())
 
     def waiting(self) -> int:
-        """How many live layers have no verdict yet, sent or not."""
+        """Return the number of live layers without a verdict, sent or not."""
         return len(self.live_layers) - len(self._accepted)
 
     def first_live(self) -> int | None:
-        """The number of the oldest live layer."""
+        """Return the number of the oldest live layer."""
         live = self.live_layers
         if not live:
             return None
-        # Numbers are given in order and mostly leave in order. A table whose beginning was taken out is slow to begin.
+        # Layers mostly leave in the order of their numbers. A dict whose first keys were removed is slow to iterate.
         for number in range(self._first, self._first + 64):
             if number in live:
                 self._first = number
@@ -475,30 +473,30 @@ class Pending:
         return self._first
 
     def oldest(self) -> int | None:
-        """The first layer that is still alive or owed a verdict."""
+        """Return the number of the first layer that is alive or has a verdict to come."""
         first = self.first_live()
         wire = next(iter(self._wire), None)
         return wire if first is None or (wire is not None and wire < first) else first
 
     def first_named(self) -> int | None:
-        """The oldest layer that one stands on which is on the wire, or has still to be sent."""
+        """Return the number of the oldest layer that a layer on the wire, or still to be sent, stands on."""
         queued = (layer for layer in self._standing.values() if layer.fate is Fate.QUEUED)
         firsts = [layer.named.first for layer in (*self._wire.values(), *queued) if layer.stands()]
         return min((first for first in firsts if first is not None), default=None)
 
-    # ---- what a place stands on --------------------------------------------------------------------
+    # ---- the layers under a place -------------------------------------------------------------------
 
     def under(self, document: Document, path: Path, before: int) -> StandsOn:
-        """The layers below a number that may have had a say in what is at a path. Inside an array all of it has (C2).
+        """Return the layers below `before` that may have contributed to the value at a path; in an array, all (C2).
 
-        By what they write, not by what they touched when they were made: under another confirmed state a layer
-        that changed nothing here may change something there.
+        The paths that a layer writes decide, not the paths that it changed when it was made: on another confirmed
+        state, a layer that changed nothing here may change a value.
         """
         layers = document.layers
         if not layers or layers[0].local_seq >= before:
             return NOTHING
         if document.wrote is None and (len(layers) == 1 or layers[1].local_seq >= before):
-            # Most documents have one: then there is nothing to look up. If it is hidden or stays here, that is noted.
+            # Most documents have one layer, and need no lookup. For a hidden or local layer, `document.wrote` is set.
             number = layers[0].local_seq
             return StandsOn(((number, number),)) if is_written(layers[0], document, outside_arrays(path)) else NOTHING
         wrote = self._wrote(document, before)
@@ -510,7 +508,7 @@ class Pending:
         )
 
     def repeated(self, document: Document, path: Path, before: int) -> tuple[bool, list[Path]]:
-        """Whether a layer below a number wrote at a path or above it; if none did, where below it layers wrote."""
+        """Return whether a layer below `before` wrote at a path or above; if none did, the paths below with writes."""
         layers = document.layers
         if not layers or layers[0].local_seq >= before:
             return _NOT_REPEATED
@@ -525,10 +523,10 @@ class Pending:
         return wrote
 
     def shown(self, document: Document, value: MaybeValue) -> MaybeValue:
-        """A document as this replica shows it: confirmed, with the live layers on top.
+        """Return the value of a document as this replica shows it: the confirmed value with the live layers on top.
 
-        What is under a layer that says all of it makes no difference, and may be named whether it fits or not: the
-        view is the same with it and without it.
+        Layers under a layer that sets the whole document are not applied. They may be named whether they fit or not:
+        the view is the same with them and without them.
         """
         layers, key = document.layers, document.key
         begin = next((place for place in range(len(layers) - 1, -1, -1) if layers[place].says_all(key)), 0)
@@ -546,7 +544,7 @@ class Pending:
     # ---- verdicts ----------------------------------------------------------------------------------
 
     def sent(self, layer: Layer) -> None:
-        """It is on the wire: its verdict is owed."""
+        """Record that the layer is on the wire and its verdict is to come."""
         self._wire[layer.local_seq] = layer
 
     def accepted(self, layer: Layer, seq: int) -> None:
@@ -572,14 +570,17 @@ class Pending:
         return done
 
     def kill(self, rejections: Mapping[int, Rejection]) -> list[Layer]:
-        """C4: dead by their verdicts, with every live layer that stands on one of them, transitively. In order."""
+        """C4: kill the rejected layers and every live layer that stands on one, transitively. Return them in order."""
         fallen = self._fall({number: why for number, why in rejections.items() if number in self.live_layers})
         for number in rejections:
-            self.bury(number)  # The verdicts of the others are still owed.
+            self.bury(number)  # The other dead layers still get their verdicts.
         return fallen
 
     def kill_queued(self) -> list[Layer]:
-        """The same for everything that never left: each in its own name, or for what it stands on. In order."""
+        """Kill every layer that was never sent, and every layer that stands on one. Return them in order.
+
+        The rejection of a layer names the layer itself or the one that it fell with.
+        """
         queued = [layer.local_seq for layer in self.queued()]
         return self._fall({number: Conflict(dead_layers=(number,)) for number in queued})
 
@@ -591,7 +592,7 @@ class Pending:
         falling += [layer for layer in self._standing.values() if layer.local_seq > first]
         falling.sort(key=number_of)
         dead: list[int] = []  # rising
-        because: dict[int, int] = {}  # of the dead ones: the one that it fell with
+        because: dict[int, int] = {}  # for each dead layer, the rejected layer at the root of its fall
         fallen: list[Layer] = []
         for layer in falling:
             number = layer.local_seq
@@ -609,7 +610,7 @@ class Pending:
             self._gone(layer)
             self._lift(layer)
             if layer.fate is Fate.SENT:
-                # The engine has it or will get it, and must say no: its verdict is still owed.
+                # The engine has the layer or will get it, and must reject it: its verdict is to come.
                 self._doomed[layer.local_seq] = layer
             elif layer.fate is Fate.ACCEPTED:
                 self._accepted.remove(layer)
@@ -619,7 +620,7 @@ class Pending:
         return fallen
 
     def bury(self, local_seq: int) -> Layer | None:
-        """The verdict of a dead layer arrived."""
+        """Forget a dead layer whose verdict arrived."""
         self._wire.pop(local_seq, None)
         return self._doomed.pop(local_seq, None)
 
@@ -641,10 +642,10 @@ class Pending:
             else:
                 document.layers.remove(layer)
 
-    # ---- what stays here ---------------------------------------------------------------------------
+    # ---- local layers --------------------------------------------------------------------------------
 
     def keep_here(self, layer: Layer) -> None:
-        """It is never sent: from now on it counts nowhere but in what is shown."""
+        """Make a layer local: it is never sent, and from now on counts only for shown values."""
         layer.fate = Fate.LOCAL
         self._gone(layer)
         self._leave_holes([layer.local_seq])
@@ -655,7 +656,7 @@ class Pending:
             wrote.local = (*wrote.local, layer)
 
     def superseded(self, layer: Layer) -> list[Layer]:
-        """Take out what stayed here under a layer that stays here, and of which that says everything anew."""
+        """Take out the local layers all of whose writes a newer local layer replaces, and return them."""
         said = {op.doc: {patch.path for patch in op.patches if patch.kind in SAYS_IT} for op in layer.commit.operations}
         wrote = [self._documents.hold(doc).wrote for doc in said]
         below = {each: None for known in wrote if known is not None for each in known.local if each is not layer}
@@ -663,7 +664,7 @@ class Pending:
         staying: list[Layer] = []
         for each in sorted(below, key=lambda below: -below.local_seq):
             is_said = all(is_within(path, said.get(doc, ())) for doc in each.docs() for path in each.written(doc))
-            # One that stays may be built on what this one wrote, and would not fit without it.
+            # A layer that stays may be built on the writes of this one, and would not fit without them.
             stays = not is_said or any(newer.meets(each) for newer in staying)
             (staying if stays else over).append(each)
         for each in over:
@@ -671,7 +672,7 @@ class Pending:
         return over
 
     def take_back(self, layer: Layer) -> None:
-        """What stayed here gives way."""
+        """Take out a local layer."""
         del self._local[layer.local_seq]
         for doc in layer.docs():
             document = self._documents.get(doc)
@@ -681,7 +682,7 @@ class Pending:
         layer.fate = Fate.DEAD
 
     def yielded(self, document: Document) -> list[Layer]:
-        """Take out the layers that stay here, since there is a confirmed value in their place."""
+        """Take out the local layers of a document that has a confirmed value now, and return them."""
         # fault pending.local_layers_all_yield: fallen = self.local()
         fallen = list(document.wrote.local) if document.wrote is not None else []
         for layer in fallen:
@@ -691,12 +692,12 @@ class Pending:
     # ---- leaving -----------------------------------------------------------------------------------
 
     def _gone(self, layer: Layer) -> None:
-        """It is no live layer any more."""
+        """Remove a layer from the live layers."""
         del self.live_layers[layer.local_seq]
         self._standing.pop(layer.local_seq, None)
 
     def _leave_holes(self, numbers: Iterable[int]) -> None:
-        """No read may name these, whatever is pending around them."""
+        """Record numbers that no read may name, whatever layers are pending around them."""
         first = self.first_live()
         if first is None:
             self.holes.clear()
@@ -706,17 +707,17 @@ class Pending:
         del self.holes[: bisect_left(self.holes, first)]
 
     def skipped(self, number: int) -> None:
-        """A number that is never given to a layer."""
+        """Record a number that is never given to a layer."""
         self._leave_holes([number])
 
     def _lift(self, layer: Layer) -> None:
-        """It is on its documents no more."""
+        """Remove a layer from the documents that it wrote."""
         for doc in layer.docs():
             document = self._documents.get(doc)
             if document is None:
                 continue
             if self._changing(document):
-                document.layers = document.layers.copy()  # C8: whoever looks goes on with those that were there.
+                document.layers = document.layers.copy()  # C8: an open transaction keeps the former list.
             layers = document.layers
             place = 0 if layers and layers[0] is layer else bisect_left(layers, layer.local_seq, key=number_of)
             if place == len(layers) or layers[place] is not layer:
@@ -728,7 +729,7 @@ class Pending:
 
 
 def having_a_say(local: Sequence[Layer], document: Document, path: Path) -> tuple[Layer, ...]:
-    """Those of the layers that stay here which made what is at a path: what another of them covers did not."""
+    """Return the local layers that made the value at a path, without those that a newer local layer covers."""
     found: list[Layer] = []
     for layer in reversed(local):
         if is_written(layer, document, path):
@@ -739,9 +740,9 @@ def having_a_say(local: Sequence[Layer], document: Document, path: Path) -> tupl
 
 
 def is_written(layer: Layer, document: Document, path: Path) -> bool:
-    """Whether a layer writes at, above or below a path in a document."""
+    """Return True if a layer of the document writes at, above or below a path."""
     if not path:
-        return True  # It is one of the document's.
+        return True  # `layer` is a layer of the document.
     # fault pending.only_exact_layers_named: return path in layer.written(document.key)
     return any(starts_with(each, path) or starts_with(path, each) for each in layer.written(document.key))
 
