@@ -1,8 +1,9 @@
-"""What becomes of a run's commit after it was applied here. Part of the runner component.
+"""Verdicts about the commits of nodes, and changes of nodes' results by other writers. Part of the runner component.
 
-A conflict puts the node back, with its causes, as soon as what won against it is here; that costs none of its budget.
-A refusal that is no conflict is the node's failure: it is told once, its readers see it, and it is not repeated.
-An accepted commit stays the node's result until another writer changes it, which makes the node invalid.
+A conflict makes the node invalid again, with its causes, and the node runs as soon as the winning commit is here; that
+costs none of its run budget. A rejection other than a conflict is the node's failure: it is reported once, the node's
+readers see it, and the run is not repeated. An accepted commit stays the node's result until another writer changes it,
+which makes the node invalid.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, UNKNOWN, Marks, 
 from headwater.scheduler.waiting_nodes import WaitingNodes
 
 ANSWERED_HOPS: Final = 1
-"""A node that reads the time runs for a changed result only if that came over at most so many sessions.
+"""The most hops of a changed result for which a node that reads the time runs again.
 
-Clocks of runtimes differ. A node whose clock is behind answers a peer once; it keeps what the peer answers to that
-until its own clock is as far.
+Clocks of runtimes differ. A node whose clock is behind answers a peer once; it keeps the peer's next answer until its
+own clock has caught up.
 """
 
 
 class CommitVerdicts:
-    """Verdicts of nodes' commits."""
+    """Receiver of the verdicts about nodes' commits."""
 
     __slots__ = (
         "_enqueue",
@@ -67,14 +68,14 @@ class CommitVerdicts:
         self._graph = graph
         self._enqueue = enqueue
         self._gates = gates
-        self._ready = ready  # whether what won against a commit is here
-        self._on_refused = on_refused  # and whether the node has written nothing since
+        self._ready = ready  # True if the commits that won a conflict are here
+        self._on_refused = on_refused  # the flag: the node has written nothing since
         self._waiting: list[tuple[Node, Conflict]] = []
-        self.own: set[Replica] = set()  # what only this runtime shows: its clock
+        self.own: set[Replica] = set()  # replicas that only this runtime shows: its clock
         self.trace: Trace | None = None
 
     def on_settled(self, layer: Layer, rejection: Rejection | None) -> None:
-        """A layer of some node's run has its end."""
+        """Handle the end of a layer that a node's run wrote. Only rejections matter here."""
         node = layer.source
         if rejection is None or not isinstance(node, Node):
             return
@@ -87,20 +88,21 @@ class CommitVerdicts:
         if not isinstance(rejection, Conflict):
             error = as_error(Rejected(layer.local_seq, rejection))
             told = error if isinstance(error, CommitRejected) else CommitRejected(str(error))
-            self._on_refused(node, told, node.wrote <= layer.local_seq)  # It may have written something else since.
+            self._on_refused(node, told, node.wrote <= layer.local_seq)  # The node may have committed again since.
             return
         self._rearm(node, cast("Mapping[Spot, Notification] | None", layer.causes), layer.hops)
         if rejection.collisions and not self._ready(node.home, rejection):
             self._waiting.append((node, rejection))
-            self._loads.wait(node, self._loads.winner)  # Its readers are not fresh meanwhile, and wait with it.
+            self._loads.wait(node, self._loads.winner)  # The node's readers are not fresh meanwhile, and wait with it.
         else:
             self._enqueue(node)
 
     def on_shown(self, notification: Notification) -> None:
         """Make nodes invalid whose results another writer changed: a peer, or a raw write.
 
-        The inputs of a peer's result need not differ here: a catch-up tells net differences. What is taken back
-        concerns only nodes that found their result in place, since `on_settled` puts back a run whose own commit is.
+        The inputs of a peer's result need not differ here, since a catch-up sends net differences. A reverted change
+        matters only for nodes that found their result in place: `on_settled` handles a node whose own commit was
+        rejected.
         """
         is_heard = notification.kind in FROM_OTHERS
         for change in notification.changes:
@@ -108,7 +110,7 @@ class CommitVerdicts:
             for node in change.document.writers:
                 if not isinstance(node, Node):
                     continue
-                # I1: its own result counts as read.
+                # I1: a node's own result counts as read.
                 # fault fates.foreign_result_kept: if _has_found(node):
                 if _has_found(node) or (is_heard and _is_replaced(node, change)):
                     if hops > ANSWERED_HOPS and not self.own.isdisjoint(_read_elsewhere(node)):
@@ -124,7 +126,7 @@ class CommitVerdicts:
         if hops == UNKNOWN:
             hops = node.last_hops
         self._rearm(node, {spot: notification}, hops)
-        # I6: runtimes that make different results of the same inputs would answer each other without end.
+        # I6: runtimes that compute different results from the same inputs would answer each other without end.
         # fault fates.foreign_results_answered_at_once: if False:
         if notification.kind in FROM_OTHERS:
             self._gates.came(node, hops)
@@ -133,10 +135,10 @@ class CommitVerdicts:
         self._enqueue(node)
 
     def _rearm(self, node: Node, causes: Mapping[Spot, Notification] | None, hops: int = 0) -> None:
-        """The run did not happen after all: what made it run still does (I8)."""
+        """Make a node invalid again as if its run had not happened, with the causes of that run (I8)."""
         # fault+ fates.rejected_run_not_repeated: return
         self._marks.count += 1
-        node.due = self._marks.cause()  # A verdict comes from outside: trying again costs none of its runs (L17).
+        node.due = self._marks.cause()  # A verdict is an external impulse: a retry costs none of the node's runs (L17).
         if node.status != NEVER_RAN:
             node.status = INVALID
         # fault fates.causes_lost: node.causes = {**(node.causes or {})} or None
@@ -144,7 +146,7 @@ class CommitVerdicts:
         node.hops = max(node.hops, hops)
 
     def heard(self) -> None:
-        """Something arrived: whoever waited for it may go on."""
+        """Enqueue the nodes whose winning commit is here. Called when a message of the engine has arrived."""
         if not self._waiting:
             return
         still = [
@@ -170,26 +172,29 @@ class CommitVerdicts:
 
 
 def _has_found(node: Node) -> bool:
-    """Whether its last run found its result in place. What it found before it came back has its place in the log."""
+    """True if the node's last run here found its result in place.
+
+    A resumed node does not count: its result has a seq in the log, which `_is_replaced` compares.
+    """
     return node.status == CLEAN and not (node.wrote or node.as_of) and node.error is None
 
 
 def _read_elsewhere(node: Node) -> set[Replica]:
-    """What a node reads outside of its own space: other spaces, and the time."""
+    """Return the replicas that a node reads outside of its own space: other spaces, and the clock."""
     return {cast(Document, spot.document).home for spot in node.reads if spot is not None} - {node.home}
 
 
 def _is_replaced(node: Node, change: Changed) -> bool:
-    """Whether the result of a clean node is another one now. What it made was shown until then."""
+    """True if a change replaces the result of a clean node, whose own result was shown until then."""
     if node.status != CLEAN or node.error is not None or not node.returns or node.outputs[0] is not change.document:
         return False
-    # I7: it arrived as it was when the node was found to be clean.
+    # I7: the result arrived as it was when the node was found clean.
     # fault fates.foreign_result_of_resumed_node_kept: return not node.as_of
     return change.known_before or not node.as_of or change.document.written > node.as_of
 
 
 def _is_same(change: Changed, path: Path) -> bool:
-    """Whether what is at a path is what was there before."""
+    """True if the value at a path did not change."""
     if not change.known_before:
         return False
     before, after = lookup(change.before, path), lookup(change.after, path)

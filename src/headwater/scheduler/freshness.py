@@ -1,7 +1,8 @@
-"""Whether what a run is about to read is fresh, and what has to run first if it is not. Part of the runner component.
+"""Freshness of reads: whether a value that an attempt is about to read is up to date, and which nodes must run if not.
 
-Freshness by suspension: a read of something that is not what its writers make of what is shown now stops the attempt.
-Notes what is read; runs nothing.
+Part of the runner component. A value is fresh if its writers and all nodes above them are clean, so that it is the
+result of the values shown now. A read of a value that is not fresh stops the attempt (`suspension`), unless `prepare`
+could run the missing nodes first (`NestedRuns`). `Freshness` records the reads of the attempt; it runs no node itself.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from headwater.scheduler.suspension import Attempts, Suspend, Suspension, invali
 from headwater.scheduler.waiting_nodes import WaitingNodes
 
 AFRESH: Sequence[Spot | None] = (None,)
-"""What a run expects to read that is to look at every read anew."""
+"""The expected reads of a run that checks every read."""
 
 
 class Freshness:
-    """Looks at every read that the last run of the same node did not make at the same point."""
+    """Checks every read that the last run of the same node did not make at the same point."""
 
     __slots__ = ("_attempts", "_graph", "_loads", "_marks", "saw_failure", "stopped")
 
@@ -32,20 +33,22 @@ class Freshness:
         self._loads = loads
         self._attempts = attempts
         self._marks = marks
-        self.stopped: Suspension | None = None  # why the attempt under way is over, whoever caught the signal
-        self.saw_failure = False  # it was shown the failure of another node, and may have gone on
+        # why the attempt in progress was stopped, whether or not author code caught the signal
+        self.stopped: Suspension | None = None
+        self.saw_failure = False  # the attempt was shown the failure of another node, and may have continued
 
     def missed(self, run: Run, spot: Spot) -> Spot:
-        """A look that the last run did not make at this point. The spot to remember for the next time."""
+        """Record a read that the last run did not make at this point. Return the spot to remember for the next run."""
         found = spot
-        if spot.twig is None:  # Nobody reads this very spot: somebody may read the place through another one.
+        if spot.twig is None:  # This spot is not registered; another spot may be registered for the same place.
             known = self._known(run, spot)
             if known is not None:
                 found = known
                 if found.stamp == run.number:
                     return found
                 found.stamp = run.number
-                if run.reads[run.place] is found:  # A handle made for the moment looks where another one did.
+                # A temporary handle reads the place that another handle read in the last run.
+                if run.reads[run.place] is found:
                     run.place += 1
                     return found
         log = run.log
@@ -61,7 +64,7 @@ class Freshness:
         return found
 
     def _known(self, run: Run, spot: Spot) -> Spot | None:
-        """The spot for the same place that others read, or that this run looked at first."""
+        """Return another spot for the same place that other nodes read, or that this run read first, if any."""
         twig = cast(Document, spot.document).twig
         found = None if twig is None else twig.find(spot.path, spot.depth)
         if found is None:
@@ -78,7 +81,7 @@ class Freshness:
             self._need(node, [each])
 
     def absent(self, run: Run, document: Document) -> None:
-        """A document was read that is not here."""
+        """Stop the attempt: it read a document that is not here."""
         if run.log is None:
             run.log = list(cast("Sequence[Spot]", run.reads[: run.place]))
             run.reads, run.place = AFRESH, 0
@@ -89,19 +92,19 @@ class Freshness:
         raise Suspend
 
     def prepare(self, run: Run, document: Document) -> None:
-        """Something of a document is about to be read: what is to run for that runs while the attempt waits.
+        """Run the stale writers of a document that is about to be read, while the attempt waits on the Python stack.
 
-        As far as that can be done; otherwise the read stops it, as ever.
+        A writer that cannot be run this way is left as it is, and the read itself then stops the attempt.
         """
         node = cast(Node, run.node)
         if self.stopped is None and run.transaction is None:
             for writer in cast("tuple[Node, ...]", document.writers):
                 if writer is not node:
                     while self._has_run_first(run, node, writer):
-                        pass  # Each time one node has run, and there is an end to how many do.
+                        pass  # Each turn of the loop runs one node, and `NestedRuns` bounds how many may run.
 
     def _has_run_first(self, run: Run, node: Node, writer: Node) -> bool:
-        """Whether something ran for what a node writes: then that is to be looked at again."""
+        """Run one node for the stale output of `writer`. True: a node ran, and `writer` is to be checked again."""
         if self._loads and self._loads.above(writer) is not None:
             return False
         targets = self._unfresh(writer)
@@ -114,12 +117,13 @@ class Freshness:
         finally:
             self.stopped, self.saw_failure = None, failed
         if node.removed or node.causes is not None or self._marks.beside != beside:
-            # I1: what changed meanwhile may be what it has looked at: it reads it, or somebody else changed it.
+            # I1: the attempt may have read a value that changed meanwhile: a registered read of the node changed, or a
+            # change came from outside the nested run.
             self.stop(Suspension(targets=wanted, is_late=True))
         return has_run
 
     def _unfresh(self, writer: Node) -> list[Node]:
-        """Who has to run before what a node wrote is what it makes of what is there now."""
+        """Return the nodes that must run before the output of `writer` is up to date. Empty: the output is fresh."""
         if writer.status != CLEAN:
             return [writer]
         if writer.verified == self._marks.count:
@@ -127,12 +131,12 @@ class Freshness:
         lowest = self._attempts.lowest()
         if writer.live and writer.height <= lowest:
             return []
-        # Something above its writer may still be to run: nothing ordered that before whoever reads it.
+        # A node above the writer may still have to run: no height ordered it before this reader.
         return invalid_above(writer, self._marks.count, lowest)
 
     def _check(self, node: Node, writers: tuple[Node, ...]) -> None:
-        """Stop the attempt unless what it is about to read is what its writers make of what is there now."""
-        # I1: a run that is kept has read nothing but what clean nodes made of what is shown.
+        """Stop the attempt unless these writers' outputs are fresh; raise `UpstreamFailedError` if a writer failed."""
+        # I1: a run that is kept has read only results that clean nodes computed from the values shown.
         # fault freshness.stale_reads_kept: for writer in ():
         for writer in writers:
             if writer is node:
@@ -140,7 +144,8 @@ class Freshness:
             if self._loads:
                 document = self._loads.above(writer)
                 if document is not None and not writer.suspended:
-                    self.stop(Suspension(document=document, behind=writer))  # It waits with what it reads.
+                    # The reader waits together with the writer.
+                    self.stop(Suspension(document=document, behind=writer))
             if writer.status != CLEAN or writer.verified != self._marks.count:
                 self._need(node, self._unfresh(writer))
             if writer.error is not None:
@@ -148,19 +153,22 @@ class Freshness:
                 raise upstream_failed(writer)
 
     def need(self, node: Node, documents: Sequence[Document]) -> None:
-        """Several documents will be read: what is to run for them runs first, together, not one after the other."""
+        """Stop the attempt until the stale writers of several documents have run: one stop for all of them."""
         writers = [each for document in documents for each in cast("tuple[Node, ...]", document.writers)]
         self._need(node, [each for each in reversed(writers) if each.status != CLEAN])
 
     def _need(self, node: Node, targets: list[Node]) -> None:
-        """These run first, as far as waiting for them is of use."""
+        """Stop the attempt until these nodes have run, except for those that it cannot usefully wait for."""
         wanted = [each for each in targets if self._attempts.may_wait_for(node, each)]
         if wanted:
             self.stop(Suspension(targets=wanted))
 
 
 def upstream_failed(writer: Node) -> UpstreamFailedError:
-    """What a reader of a failed node gets: the failure that is at the bottom of it, however far up that is."""
+    """Return the error for a reader of a failed node.
+
+    Its cause is the original failure, however many nodes lie between.
+    """
     cause: BaseException | None = writer.error
     while isinstance(cause, UpstreamFailedError) and cause.__cause__ is not None:
         cause = cause.__cause__

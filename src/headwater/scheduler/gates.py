@@ -1,7 +1,8 @@
-"""Gates: when a node may run. Debounce, throttle and backoff are one moment, and one timer waits for the earliest.
+"""Gates: the time from which a node may run.
 
-A node whose time has not come stays invalid and is left out of the pass; nothing below it runs early, since only real
-changes make anything invalid. Gates never decide that something must run. Upholds I6 together with `settle`.
+Debounce, throttle and backoff give one moment; one timer serves all nodes. A node whose time has not come stays invalid
+and is left out of the pass. The nodes below it do not run early, since only real changes make a node invalid. Gates
+never decide that a node must run. Upholds I6 together with `pass_`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headwater.scheduler.node import Gate, Node, NodeKind
 
 
 class Gates:
-    """The times of all gated nodes, and the one wake timer."""
+    """The gates of all nodes that have one, and the one wake timer."""
 
     __slots__ = (
         "_acts",
@@ -43,22 +44,22 @@ class Gates:
         self._clock = clock
         self._limits = limits
         self._random = clock.randomness("gates")
-        self._on_open = on_open  # its time has come
-        self._set_timer = set_timer  # wake at that moment, and forget the one said before; None: never
+        self._on_open = on_open  # called with a node whose time has come
+        self._set_timer = set_timer  # sets the wake timer to a moment, in place of the last one; None: clears it
         self._waiting: list[tuple[int, int, Node]] = []
         self._alarms: list[tuple[int, int]] = []
-        self._acts: dict[int, Callable[[], object]] = {}  # of the alarms that are still wanted
+        self._acts: dict[int, Callable[[], object]] = {}  # actions of the alarms that were not cancelled
         self._alarm_count = 0
-        self._stale = 0  # about how many in the heap are not waited for any more
+        self._stale = 0  # approximate number of heap entries of nodes that do not wait any more
         self._timer_at: int | None = None
 
     def now_us(self) -> int:
         return self._clock.monotonic_us()
 
-    # ---- whether ------------------------------------------------------------------------------------
+    # ---- eligibility --------------------------------------------------------------------------------
 
     def is_open(self, node: Node) -> bool:
-        """Whether its time has come. If not, the timer knows."""
+        """True if the node may run now. Otherwise the timer is set for the node."""
         gate = node.gate
         if gate is None:
             return True
@@ -71,10 +72,10 @@ class Gates:
     def eligible_at(self, node: Node) -> int:
         return 0 if node.gate is None else node.gate.eligible_at
 
-    # ---- what moves it ------------------------------------------------------------------------------
+    # ---- changes of a gate --------------------------------------------------------------------------
 
     def invalidated(self, node: Node) -> None:
-        """Debounce: the quiet time begins anew."""
+        """Restart the debounce of an invalidated node, and end its wait for the inputs of a peer's result."""
         gate = node.gate
         if gate is not None:
             gate.input_until = 0
@@ -82,20 +83,21 @@ class Gates:
                 gate.debounce_until = self.now_us() + gate.debounce_us
 
     def result_came(self, node: Node) -> None:
-        """A peer's result came for a node that reads other spaces: what that was made of may come after it."""
+        """Delay a node that reads other spaces after a peer's result came: the inputs of that result may come later."""
         # fault gates.inputs_not_awaited: pass
         self._gate(node).input_until = self.now_us() + self._limits.input_us
 
     def started(self, node: Node, at_us: int) -> None:
-        """Throttle: the next run may begin this long after this one did. An attempt that was stopped was no run."""
+        """Throttle: delay the next run, counted from the start of this one. A stopped attempt is not a run."""
         gate = node.gate
         if gate is not None and gate.throttle_us:
             gate.throttle_until = at_us + gate.throttle_us
 
     def exhausted(self, node: Node, is_steady: bool = False) -> None:
-        """It spent its runs in this pass, or what it is to run for came too far: held back, twice as long each time.
+        """Hold back a node that used all its runs in this pass, or has a cause with too many hops.
 
-        `is_steady`: it came no further than the last time, as at the end of a long chain. Then it is not longer.
+        The delay doubles each time. `is_steady`: the hops are no more than those of the last run, as at the end of a
+        long chain; then the delay does not grow.
         """
         gate = self._gate(node)
         times = 0 if is_steady else gate.exhaustions
@@ -107,41 +109,47 @@ class Gates:
         gate.is_forgiven, gate.is_held = False, True
 
     def resumed(self, node: Node) -> None:
-        """It has its next run after that."""
+        """Note that a node which was held back is attempted again."""
         if node.gate is not None:
             node.gate.is_held = node.gate.is_far = False
 
     def came(self, node: Node, hops: int) -> None:
-        """Something came for it from another session. If over too many of them, it pauses before it runs for that."""
+        """Note that a cause came from another session.
+
+        With too many hops, the node pauses before it runs for this cause.
+        """
         # fault gates.remote_cycle_missed: if False:
         if hops > self._limits.node_hops:
             self._gate(node).is_far = True
 
     def goes_round(self, node: Node) -> bool:
-        """A node that was held back had a run. Whether that was for something that had come too far: no end, then."""
+        """True if the run of a node that was held back had a cause with too many hops: its cycle has not ended."""
         gate = self._gate(node)
         gate.goes_round = node.last_hops > self._limits.node_hops
         return gate.goes_round
 
     def failed(self, node: Node, failures: int) -> None:
-        """A transient failure: another try after a while."""
+        """Delay the retry after a transient failure."""
         self._gate(node).backoff_until = self.now_us() + self._limits.transient.delay_us(failures, self._random)
 
     def finished(self, node: Node) -> None:
-        """A pass ended with it clean: it is not held back, unless it goes on without anything new from outside."""
+        """End the backoff of a node that a pass left clean. `exhaustions` are kept until the next external change."""
         if node.gate is not None and node.gate.exhaustions:
             node.gate.is_forgiven = True
             node.gate.backoff_until = 0
 
     def renewed(self, node: Node) -> None:
-        """Something came for it from outside. If it had come to an end before, nothing is held against it."""
+        """Reset `exhaustions` for an external change, if the node had come to an end before."""
         gate = node.gate
         if gate is not None and gate.is_forgiven:
             gate.is_forgiven = False
             gate.exhaustions = 0
 
     def took(self, node: Node, spent_us: int) -> None:
-        """An effect that is slow on average gets some quiet time, unless its author said no."""
+        """Add the time of an effect's run.
+
+        An effect that is slow on average gets a debounce, unless its author forbade it.
+        """
         limits = self._limits
         gate = self._gate(node)
         gate.spent_us += spent_us
@@ -152,18 +160,18 @@ class Gates:
             gate.debounce_us, gate.is_auto = limits.auto_debounce_us, True
 
     def is_exhausted(self, node: Node) -> bool:
-        """Whether it is held back because it spent its runs."""
+        """True if the node is held back because it used all its runs."""
         gate = node.gate
         if gate is None or not node.live or not gate.exhaustions or gate.is_forgiven:
             return False
-        return gate.is_held or not gate.goes_round  # Otherwise whatever it waits for is something else.
+        return gate.is_held or not gate.goes_round  # Otherwise the node waits for another reason.
 
     def exhaustions(self, node: Node) -> int:
-        """How often in a row it spent its runs."""
+        """Return how often in a row the node used all its runs."""
         return 0 if node.gate is None else node.gate.exhaustions
 
     def holds_idle(self, node: Node) -> bool:
-        """Whether somebody who waits for quiet still waits for it: not for ever if it does not come to an end (L7)."""
+        """True if `idle` waits for the node. The wait for a node that does not come to an end is bounded (L7)."""
         if node.gate is not None and node.gate.input_until > self.now_us() and node.is_runnable:
             return True
         return self.is_exhausted(node) and self.exhaustions(node) < self._limits.idle_exhaustions
@@ -178,7 +186,7 @@ class Gates:
         throttle_us: int | None = None,
         no_auto: bool | None = None,
     ) -> None:
-        """Set or, with 0, clear an option; also while it waits."""
+        """Set an option, or clear it with 0, also while the node waits."""
         for name, value in (("debounce", debounce_us), ("throttle", throttle_us)):
             if value is not None and value < 0:
                 raise AuthoringError(f"{name} of {node.id} is {value / 1_000:g} ms: write 0 or more")
@@ -218,14 +226,14 @@ class Gates:
         self._arm()
 
     def forget(self, node: Node) -> None:
-        """It is removed, or dormant: nobody wakes for it."""
+        """Stop waiting for a node that was removed or is dormant."""
         if node.gate is not None and node.gate.waits_for:
             node.gate.waits_for = 0
             self._stale += 1
             self._arm()
 
     def alarm(self, at: int, act: Callable[[], object]) -> Callable[[], None]:
-        """Act at a moment, on the same timer. The answer takes it back."""
+        """Call `act` at a moment, with the same timer. The returned function cancels the alarm."""
         self._alarm_count += 1
         number = self._alarm_count
         self._acts[number] = act
@@ -239,7 +247,7 @@ class Gates:
         return cancel
 
     def wake(self) -> None:
-        """The timer went off: hand on everybody whose time has come."""
+        """Run the due alarms and hand on every node whose time has come. Called when the timer fires."""
         self._timer_at = None
         now = self.now_us()
         while self._alarms and self._alarms[0][0] <= now:
@@ -254,7 +262,10 @@ class Gates:
         self._arm()
 
     def _arm(self) -> None:
-        """One timer, for the earliest of all. What is not waited for any more is dropped from the front."""
+        """Set the one timer to the earliest moment.
+
+        Entries that are not waited for any more are dropped from the front.
+        """
         waiting = self._waiting
         if self._stale > 8 + len(waiting) // 2:
             self._stale = 0
@@ -275,9 +286,9 @@ class Gates:
             self._set_timer(at)
 
     def forgive(self, nodes: Iterable[Node]) -> bool:
-        """Whoever ran since it was held back is forgiven, all of them together. False: some are still held back.
+        """Forgive the nodes that ran since they were held back, all together. False: some nodes are still held back.
 
-        Clean while a part of the same cycle is held back is not settled.
+        A node that is clean while another node of the same cycle is held back has not settled.
         """
         if any(self.is_exhausted(node) for node in self.waiting()):
             return False
@@ -286,8 +297,8 @@ class Gates:
         return True
 
     def has_waiting(self) -> bool:
-        """Whether any node waits for its time."""
-        return bool(self._waiting)  # Whoever is in front waits: `_arm` sees to it.
+        """True if a node waits for its time."""
+        return bool(self._waiting)  # The node in front does wait: `_arm` drops other entries.
 
     def held(self) -> int:
         """Count the entries of the timer's heap, those of nodes that do not wait any more included."""

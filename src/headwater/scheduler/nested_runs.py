@@ -1,10 +1,13 @@
-"""Runs between: what an attempt needs and is not fresh runs while that attempt waits where it is. Part of the pass.
+"""Nested runs: a stale node runs while the attempt that reads it waits on the Python stack. Part of the pass.
 
-An attempt that was stopped is begun anew, so that one who reads many that never ran would be begun for each of them.
-Here it is not stopped: whoever is missing has its own run, transaction and commit, as if it had come just before, and
-the one who waits reads on. Everything that this one has looked at stays fresh meanwhile: what was invalid then is above
-none of it, and what anybody else changes has it begun anew. How deep this goes is bounded, since Python's own stack
-waits, and how often, since a slice is to end. Chooses nothing: it runs what was asked for. Upholds I1, I6.
+The alternative is to stop the attempt and restart it later (`suspension`): an attempt that reads n nodes which never
+ran would then start n + 1 times. Here the attempt is not stopped: the missing node has its own run, transaction and
+commit, as if it had run just before, and the attempt reads on.
+
+The reads that the waiting attempt has already made stay fresh: nodes that were invalid then are above none of them, and
+any other change during the nested run restarts the attempt. The depth is bounded, since nesting uses the Python stack,
+and so is the number of nested runs, since a slice has to end. `NestedRuns` chooses nothing: it runs the requested node.
+Upholds I1, I6.
 """
 
 from __future__ import annotations
@@ -23,23 +26,23 @@ _COMPUTATION: Final = NodeKind.COMPUTATION
 
 
 class Pass(Protocol):
-    """What this is part of."""
+    """The operations of the pass that `NestedRuns` uses."""
 
     def stopped(self) -> list[Frame]:
-        """Attempts that wait."""
+        """Return the stack of waiting attempts."""
 
     def lowest(self) -> int:
-        """The height of the lowest node that waits for its turn."""
+        """Return the height of the lowest node that waits for its turn."""
 
     def enqueue(self, node: Node) -> None:
-        """It gets its turn, if it is demanded and not clean."""
+        """Give a node its turn, if it is demanded and not clean."""
 
     def ran_between(self, node: Node) -> None:
-        """It came to its end."""
+        """Count a completed nested run."""
 
 
 class NestedRuns:
-    """What runs while an attempt waits where it is."""
+    """Runs nodes while an attempt waits on the Python stack."""
 
     __slots__ = (
         "_current",
@@ -78,27 +81,29 @@ class NestedRuns:
         self._current = current
         self._runs = [Run(runner) for _ in range(limits.between_depth)]
         self._depth = 0
-        self._number = 0  # of the attempt that waits for all of these
-        self._left = 0  # how many of them it may still bring about
-        self._waits: dict[Node, list[Node]] = {}  # who was stopped here in this slice, and for what
-        self.slice_left = 0  # attempts until the event loop gets its turn
+        self._number = 0  # number of the outermost waiting attempt
+        self._left = 0  # nested runs that this attempt may still cause
+        # nodes whose nested attempt was stopped in this slice, with the nodes they wait for
+        self._waits: dict[Node, list[Node]] = {}
+        self.slice_left = 0  # attempts before the event loop gets its turn
 
     def begin(self, attempts: int) -> None:
-        """A slice begins: so many attempts at most. What was found before may not be so any more."""
+        """Begin a slice of at most `attempts` attempts. Stopped nested attempts of earlier slices are forgotten."""
         self.slice_left = attempts
         self._waits.clear()
 
     def above(self, node: Node) -> list[Node]:
-        """Who is known to have to run before a node that is demanded, by its own attempt or by what it read last."""
+        """Return the nodes known to have to run before a demanded one, from its stopped attempt or its last reads."""
         found = self._waits.pop(node, None) if self._waits else None
         if found is None:
             found = [] if node.status == NEVER_RAN else invalid_above(node, self._marks.count, self._pass.lowest())
         return found
 
     def run(self, outer: Run, target: Node, stops: int) -> bool:
-        """Run a node that an attempt needs. False: the attempt is to be stopped, as it would be without this.
+        """Run a node that an attempt needs. False: the attempt is to be stopped, as it would be without nesting.
 
-        True says that it is to look again, not what came of it. `stops`: how often that attempt was stopped before.
+        True: the attempt is to check the value again, whatever the outcome. `stops`: how often that attempt was stopped
+        before.
         """
         if self._depth >= self._limits.between_depth or not self._is_plain(target):
             return False
@@ -114,11 +119,12 @@ class NestedRuns:
         began_us = self._gates.now_us()
         frame = None if node is None else Frame(node, [])
         if node is not None and frame is not None:
-            node.suspended = True  # Whoever comes round to it finds that it waits, and is no further than before.
+            # A nested attempt that reads this node again sees that it waits, and does not wait for it.
+            node.suspended = True
             node.status = INVALID if node.is_known else NEVER_RAN
             self._stack.append(frame)
         run = self._runs[self._depth]
-        run.number = current.number_apart() - 1  # It rises when the attempt begins.
+        run.number = current.number_apart() - 1  # `begin` adds one.
         current.run = None
         self._depth += 1
         try:
@@ -129,7 +135,7 @@ class NestedRuns:
             marks.running = node
             if node is not None:
                 node.suspended = False
-                if self._stack and self._stack[-1] is frame:  # Otherwise the one that waits was removed.
+                if self._stack and self._stack[-1] is frame:  # Otherwise the waiting node was removed.
                     self._stack.pop()
         if outer.parted != outer.number:
             outer.parted, outer.away_us = outer.number, 0
@@ -139,7 +145,11 @@ class NestedRuns:
         return is_over
 
     def _is_plain(self, target: Node) -> bool:
-        """Whether nothing but its run is to be seen to. Where heights do not order, nobody may hear of that either."""
+        """True if `target` can run inline: it is an ungated computation with one output.
+
+        Two kinds are excluded: a first run with a declared document whose writer must run first; and, in a graph with
+        cycles or envelopes, which heights do not order, every node but one that never ran and has no readers.
+        """
         if target.kind is not _COMPUTATION or target.gate is not None or len(target.outputs) != 1 or not target.returns:
             return False
         if self._graph.is_special and (target.status != NEVER_RAN or target.outputs[0].twig is not None):
@@ -147,20 +157,20 @@ class NestedRuns:
         return target.status != NEVER_RAN or not target.declared or not named_above(target)
 
     def _attempt(self, target: Node, run: Run) -> bool:
-        """As the pass does it. False: it was stopped, and waits for others."""
+        """Attempt a node as the pass does. False: the attempt was stopped, and waits for other nodes."""
         marks = self._marks
         if target.due > target.impulse:
             target.pass_runs, target.impulse = 0, target.due
             if target.due > marks.taken:
                 marks.taken = target.due
         if target.status != NEVER_RAN and invalid_above(target, marks.count, self._pass.lowest()):
-            target.expect = (None,)  # I9: as for whoever is demanded: each of its reads is looked at anew.
+            target.expect = (None,)  # I9: as for a demanded node, each of its reads is checked anew.
         target.queued = -1
         marks.running = target
         try:
             stopped = self._runner.attempt(target, run)
         except BaseException:
-            target.pass_runs += 1  # I6: as for any other.
+            target.pass_runs += 1  # I6: as for any other attempt.
             self._pass.enqueue(target)
             raise
         if stopped is None:
@@ -169,7 +179,7 @@ class NestedRuns:
             self._runner.give_up(target)
         elif stopped.targets:
             self._waits[target] = stopped.targets
-            self._pass.enqueue(target)  # Should nobody come back to it.
+            self._pass.enqueue(target)  # In case no attempt comes back to the node.
             return False
         elif target.loading is None:
             self._pass.enqueue(target)

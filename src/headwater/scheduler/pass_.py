@@ -1,13 +1,12 @@
-"""The pass: runs what is invalid, live and eligible, from low to high, until nothing is. Spec 001 section 7.
+"""The pass: runs the nodes that are invalid, live and eligible, from low to high, until there are none.
 
-A sweep goes up through the heights; what must go back waits for the next sweep. Sweeps and runs of one node are
-bounded, and whoever spends its runs is held back alone (I6). A stopped attempt waits on a stack of records, never on
-Python's, so that depth costs nothing but memory. It marks nothing invalid. Upholds I6, I9.
+A `Sweep` is a queue of turns. A turn is a number: height, then parents before children, then registration order. A
+sweep only goes up; a node whose turn lies behind it waits for the next sweep. A queue entry whose node has another turn
+by now is skipped when it is taken.
 
-Whose turn it is: one sweep from low to high, and the next one for what came too late for this. Part of the pass.
-
-A turn is a number: height, then parents before children, then registration. An entry whose node waits elsewhere by now
-is passed over when it is met.
+`Settle` is the pass. The sweeps of a pass and the runs of one node are bounded, and only the nodes that used all their
+runs are held back (I6). A stopped attempt waits on a stack of frames, not on the Python stack, so that depth costs only
+memory. The pass marks no node invalid. Upholds I6, I9. Spec 001 section 7.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class Sweep:
         self.now: list[tuple[int, Node]] = []
         self.next: list[tuple[int, Node]] = []
         self.at = -1  # the turn that this sweep is at
-        self.was = -1  # the same when it was paused
-        self.anew = 0  # how often this pass began it anew
+        self.was = -1  # the value of `at` when the sweep was paused
+        self.anew = 0  # how often this pass restarted the sweep
 
     def __bool__(self) -> bool:
         return bool(self.now or self.next)
@@ -50,7 +49,7 @@ class Sweep:
         heappush(self.now if turn > self.at else self.next, (turn, node))
 
     def take(self) -> Node | None:
-        """Whose turn it is. None: whoever it was waits elsewhere by now."""
+        """Take the next entry and return its node. None: the node has another turn by now."""
         turn, node = heappop(self.now)
         if node.queued != turn:
             return None
@@ -59,7 +58,7 @@ class Sweep:
         return node
 
     def turn_over(self) -> bool:
-        """Begin the next sweep. False: nobody waits for it."""
+        """Begin the next sweep. False: no node waits for it."""
         self.at = -1
         if self.next:
             self.now, self.next = self.next, self.now
@@ -67,7 +66,7 @@ class Sweep:
         return False
 
     def take_next(self) -> list[Node]:
-        """Everybody who waits for the next sweep; they do so no more."""
+        """Remove and return all nodes that wait for the next sweep."""
         self.at = -1
         waiting, self.next = self.next, []
         nodes = [node for turn, node in waiting if node.queued == turn]
@@ -76,19 +75,22 @@ class Sweep:
         return nodes
 
     def lowest(self) -> int:
-        """The height of the lowest that waits."""
+        """Return the height of the lowest runnable node that waits."""
         lowest = _lowest(self.now) if self.now else ABOVE_ALL
         return min(lowest, _lowest(self.next)) if self.next else lowest
 
 
 def pause(*sweeps: Sweep) -> None:
-    """Between two slices a sweep is nowhere: what comes then is in order with everybody who waits, readers included."""
+    """Give sweeps no position between two slices.
+
+    Nodes enqueued then are ordered among all waiting nodes, their readers included.
+    """
     for sweep in sweeps:
         sweep.was, sweep.at = sweep.at, -1
 
 
 def resume(*sweeps: Sweep) -> bool:
-    """Go on. True: something has come that lay behind, so that another sweep begins."""
+    """Return to the position before the pause. True: a node was enqueued behind it, so that another sweep begins."""
     is_another = False
     for sweep in sweeps:
         if sweep.now and sweep.now[0][0] <= sweep.was:
@@ -100,7 +102,7 @@ def resume(*sweeps: Sweep) -> bool:
 
 
 def begin_anew(most: int, *sweeps: Sweep) -> None:
-    """Everybody who waits is in one sweep again, in order, so often in a pass at most."""
+    """Merge the waiting nodes into one sweep, in order, at most `most` times in a pass."""
     for sweep in sweeps:
         if sweep.anew >= most:
             continue
@@ -112,7 +114,7 @@ def begin_anew(most: int, *sweeps: Sweep) -> None:
 
 
 def over(*sweeps: Sweep) -> None:
-    """The pass is over, and so are its sweeps."""
+    """Reset sweeps at the end of a pass."""
     for sweep in sweeps:
         sweep.at, sweep.anew = -1, 0
 
@@ -133,7 +135,7 @@ _EFFECT = NodeKind.EFFECT
 
 
 class Settle:
-    """The one pass that is under way, if any."""
+    """The one pass in progress, if any, and the nodes that wait for a pass."""
 
     __slots__ = (
         "_between",
@@ -172,18 +174,19 @@ class Settle:
         self._between: NestedRuns  # `use` comes first.
         self._request_tick = request_tick
         self._computations = Sweep()
-        self._effects = Sweep()  # they write nothing: their turn is when computations are done
-        self._later: list[Node] = []  # the next pass: what a pass had no sweep left for
-        self._idle: dict[Node, None] = {}  # materializers that nobody reads from, for when nothing else is to do
+        self._effects = Sweep()  # effects write nothing: their turn comes when computations are done
+        self._later: list[Node] = []  # for the next pass: nodes that this pass had no sweep left for
+        # materializers whose outputs have no live reader; run when no other node has to
+        self._idle: dict[Node, None] = {}
         self._stack: list[Frame] = []
         self._provisional: list[Node] = []
-        self._forgiven: dict[Node, None] = {}  # held back before, and run since
-        self._spenders: dict[Node, None] = {}  # ran as often as they may without a pause
-        self._is_ticking = False  # a tick was requested, or is under way
+        self._forgiven: dict[Node, None] = {}  # nodes that were held back before and have run since
+        self._spenders: dict[Node, None] = {}  # nodes that used all their runs without a pause
+        self._is_ticking = False  # a tick was requested, or is in progress
         self.number = 1
         self.iteration = 0
         self.runs = 0
-        self._taken_before = 0  # what came from outside and was run for in earlier passes
+        self._taken_before = 0  # the newest external impulse that earlier passes ran for
         self.on_pass_end: Callable[[], object] | None = None  # for diagnosis; decides nothing
         self.on_exhausted: Callable[[Node], object] = id  # for diagnosis; decides nothing
         self.trace: Trace | None = None
@@ -191,10 +194,10 @@ class Settle:
     def use(self, runner: Runner, between: NestedRuns) -> None:
         self._runner, self._between = runner, between
 
-    # ---- what waits ----------------------------------------------------------------------------------
+    # ---- waiting nodes -------------------------------------------------------------------------------
 
     def enqueue(self, node: Node) -> None:
-        """A node became runnable. It gets its turn in this pass, or in one that is requested now."""
+        """Give a runnable node its turn in this pass, or request a tick for another one."""
         if node.queued >= 0 or node.suspended or node.status == CLEAN or not node.live or node.removed:
             return
         if node.loading is not None:
@@ -207,12 +210,13 @@ class Settle:
         if kind is _COMPUTATION:
             sweep = self._computations
             turn = node.queued = (node.height << 44) + node.low
-            # I9: a sweep only goes up. What lies behind it has its turn in the next one.
+            # I9: a sweep only goes up. A node behind it has its turn in the next sweep.
             heappush(sweep.now if turn > sweep.at else sweep.next, (turn, node))
         elif kind is _EFFECT:
             self._effects.push(node)
         elif node.live_refs:
-            self._computations.push(node)  # Somebody looks at what it returns: that is an output like any other.
+            # Its output has a live reader: the materializer is ordered like a computation.
+            self._computations.push(node)
         else:
             self._idle[node] = None
         if not self._is_ticking:
@@ -220,11 +224,14 @@ class Settle:
             self._request_tick()
 
     def raised(self, node: Node) -> None:
-        """It waits for its turn and is higher than it was: it takes its turn there."""
+        """Move a waiting node that was raised to its new turn."""
         (self._effects if node.kind is _EFFECT else self._computations).push(node)
 
     def leave(self, node: Node) -> None:
-        """It is removed: its turn is nobody's, and what only its attempt waited for is not demanded any more."""
+        """Forget a node that was removed or is not demanded.
+
+        Nodes that only its attempt waited for are enqueued on their own.
+        """
         self._idle.pop(node, None)
         self._forgiven.pop(node, None)
         self._spenders.pop(node, None)
@@ -237,11 +244,11 @@ class Settle:
         self._provisional.append(node)
 
     def stopped(self) -> list[Frame]:
-        """Attempts that wait, the last one for the attempt under way: what that makes is demanded, live or not."""
+        """Return the stack of waiting attempts. Nodes made by the attempt that the last one waits for are demanded."""
         return self._stack
 
     def is_quiet(self) -> bool:
-        """Nothing has a turn to come."""
+        """True if no node has a turn to come."""
         return not (self._computations or self._effects or self._later or self._stack or self._idle)
 
     def held(self) -> dict[str, int]:
@@ -252,17 +259,21 @@ class Settle:
             "provisional": len(self._provisional),
         }
 
-    # ---- what the runner asks ------------------------------------------------------------------------
+    # ---- questions of the runner ---------------------------------------------------------------------
 
     def lowest(self) -> int:
-        """The height of the lowest computation that waits for its turn, in this sweep or the next.
+        """Return the height of the lowest computation that waits for its turn, in this sweep or the next.
 
-        Below all heights while some wait for the next pass: which heights these have is not kept in order.
+        -1 while nodes wait for the next pass: these are not ordered by height.
         """
         return -1 if self._later else self._computations.lowest()
 
     def may_wait_for(self, node: Node | None, target: Node) -> bool:
-        """Not for itself, round a cycle, for what is held back by time, or for what has spent its runs."""
+        """True if waiting for `target` can help `node`.
+
+        False for the node itself, round a cycle, and for a target that was removed, is held back by time, waits for a
+        document or used all its runs.
+        """
         if target is node or target.suspended or target.removed or target.loading is not None or self.is_spent(target):
             return False
         return target.status == NEVER_RAN or target.gate is None or self._gates.is_open(target)
@@ -271,7 +282,7 @@ class Settle:
         return self._between.run(run, target, stops)
 
     def ran_between(self, node: Node) -> None:
-        """It came to its end while another one's attempt waited: it counts like any other."""
+        """Count a nested run that completed while another attempt waited, like any other run."""
         node.pass_runs += 1
         self.runs += 1
         if node.pass_runs == self._limits.node_runs:
@@ -280,19 +291,19 @@ class Settle:
             self.enqueue(node)
 
     def is_spent(self, node: Node) -> bool:
-        """Whether it ran as often as it may without a pause or something new."""
+        """True if the node used all its runs since the last pause or external impulse."""
         return node.pass_runs >= self._limits.node_runs and node.due <= node.impulse
 
     # ---- the pass ------------------------------------------------------------------------------------
 
     def slice(self, attempts: int) -> bool:
-        """So many attempts at most. False: the pass is over, and nothing waits for another one."""
+        """Make at most `attempts` attempts. False: the pass is over, and no node waits for another one."""
         self._is_ticking = True
         between = self._between
         between.begin(attempts)
         self.iteration += resume(self._computations, self._effects)
         if self._stack:
-            look_again(self._stack)  # I9: things may have come since the last slice.
+            look_again(self._stack)  # I9: values may have changed since the last slice.
         self._graph.tidy()
         try:
             while between.slice_left > 0:
@@ -302,19 +313,20 @@ class Settle:
                     if self.is_quiet():
                         break
         finally:
-            if self.iteration + 1 < self._limits.pass_iterations:  # Otherwise a steady input would starve somebody.
+            # In the last sweep a pause could let steady input starve a waiting node.
+            if self.iteration + 1 < self._limits.pass_iterations:
                 # fault settle.slice_not_paused:
-                pause(self._computations, self._effects)  # I9: what comes between two slices is ordered, too.
+                pause(self._computations, self._effects)  # I9: nodes enqueued between two slices are ordered, too.
             self._is_ticking = not self.is_quiet()
             if self._is_ticking:
                 self._request_tick()
         return self._is_ticking
 
     def _step(self) -> bool:
-        """One attempt. False: this pass has nothing more to do."""
+        """Make one attempt. False: this pass has nothing more to do."""
         if self._stack:
             if not self._stack[0].node.live:
-                self.leave(self._stack[0].node)  # I2: nobody demands what it waits for any more.
+                self.leave(self._stack[0].node)  # I2: the targets of this attempt are not demanded any more.
             node = self._resumed()
             if node is not None:
                 return self._attempt(node)
@@ -323,7 +335,7 @@ class Settle:
         while now:
             turn, node = heappop(now)
             if node.queued != turn:
-                continue  # It waits elsewhere by now.
+                continue  # The node has another turn by now.
             node.queued = -1
             sweep.at = turn
             plain = node.gate is None and node.live and node.status != CLEAN and node.loading is None
@@ -333,14 +345,15 @@ class Settle:
             return self._sweep()
         if (last := self._next_last()) is None:
             return False
-        # I9: computations are done. What comes of this one is in order, all in another sweep or all in another pass.
+        # I9: computations are done. Nodes that this run invalidates are in order: all in another sweep or all in
+        # another pass.
         sweep.at = -1 if self.iteration + 1 < self._limits.pass_iterations else ABOVE_ALL
         self._attempt(last)
         self.iteration += bool(sweep.now)
         return True
 
     def _has_turn(self, node: Node) -> bool:
-        """The run gate, at the very turn: it may be clean, dormant, removed or gated by now."""
+        """Check the node at its turn: it may be clean, dormant, removed, waiting or gated by now."""
         if node.status == CLEAN or not node.live or node.removed or node.loading is not None:
             if self.trace is not None:
                 self.trace.emit(RunSkipped(node.id, "it is not live or not invalid any more"))
@@ -348,7 +361,7 @@ class Settle:
         return node.gate is None or self._gates.is_open(node)
 
     def _next_last(self) -> Node | None:
-        """Whose turn it is when computations are done."""
+        """Return the next effect or idle materializer, for when computations are done."""
         sweep = self._effects
         while sweep.now or sweep.turn_over():
             last = sweep.take()
@@ -362,7 +375,7 @@ class Settle:
         return None
 
     def _resumed(self) -> Node | None:
-        """The stopped attempt that can go on now, everything that it waited for having run. None: there is none."""
+        """Return the node whose stopped attempt can go on, since all its targets have run. None: there is none."""
         stack = self._stack
         while stack:
             frame = stack[-1]
@@ -378,27 +391,27 @@ class Settle:
         return None
 
     def _demand(self, node: Node) -> None:
-        """Somebody's attempt waits for it: it runs next, after whatever is known to be invalid above it."""
+        """Put a node that an attempt waits for on the stack, with the nodes above it that are known to be invalid."""
         node.suspended = True
         above = self._between.above(node)
         if above:
-            node.expect = (None,)  # I9: what these are about to change may be above it in more than one way.
-        self._stack.append(Frame(node, above))  # Whatever of these it cannot wait for is left out.
+            node.expect = (None,)  # I9: the runs of these nodes may change its inputs in more than one way.
+        self._stack.append(Frame(node, above))  # `_resumed` skips the targets that it cannot wait for.
 
     def _put_first(self, node: Node, writers: list[Node]) -> bool:
-        """These have something to do and write where the node reads: they run before it."""
+        """Run these writers before the node, which reads where they write. False: there is none to wait for."""
         targets = [each for each in dict.fromkeys(writers) if self.may_wait_for(node, each)]
         if targets:
-            node.suspended, node.expect = True, (None,)  # I9: it waits for what comes of these, too.
+            node.suspended, node.expect = True, (None,)  # I9: it waits for the consequences of these runs, too.
             self._stack.append(Frame(node, targets))
         return bool(targets)
 
     def _is_put_off(self, node: Node) -> bool:
-        """Whether something else has to run first that heights do not order before it."""
+        """True if other nodes have to run first that heights do not order before this node."""
         graph = self._graph
         if graph.has_envelopes and self._put_first(node, graph.dirty_envelopes(node.reads)):
             return True
-        # Where a cycle is or was, heights may be out of order: what it reads is looked at before its run.
+        # With a cycle, heights may be out of order: the writers above the node are checked before its run.
         return graph.is_cyclic and self._put_first(
             node, [writer for writer in writers_above(node) if writer.status != CLEAN]
         )
@@ -407,7 +420,8 @@ class Settle:
         if node.gate is not None and node.gate.is_held:
             self._go_on(node)
         if node.due > node.impulse:
-            # Runs are counted for each thing from outside: a steady stream is no cycle, and a slow cycle is one.
+            # Runs are counted for each external impulse: a steady stream of changes is not a cycle, and a slow cycle is
+            # one.
             node.pass_runs, node.impulse = 0, node.due
             if node.due > self._marks.taken:
                 self._marks.taken = node.due
@@ -415,11 +429,11 @@ class Settle:
                 self._gates.renewed(node)
         elif node.pass_runs >= self._limits.node_runs:
             self._spenders[node] = None
-            self._exhaust()  # I6: no more runs of it without a pause.
-            self._gates.is_open(node)  # The timer knows now.
+            self._exhaust()  # I6: no more runs of the node without a pause.
+            self._gates.is_open(node)  # Sets the timer.
             return True
         if node.gate is not None and node.gate.is_far:
-            self._hold(node, node.hops <= node.last_hops)  # I6: a cycle through other runtimes is slow, too.
+            self._hold(node, node.hops <= node.last_hops)  # I6: a cycle through other runtimes is slowed down, too.
             self._gates.is_open(node)
             return True
         if self._idle:
@@ -429,7 +443,8 @@ class Settle:
         if node.status == NEVER_RAN and node.declared and self._put_first(node, named_above(node)):
             return True
         if (self._later or self._computations.next) and self.iteration + 1 >= self._limits.pass_iterations:
-            # I1: this pass has no sweep left for these. Its reader has them run, as far as they may.
+            # I1: this pass has no sweep left for the waiting nodes. The reads of this node run them, as far as they may
+            # run.
             # fault settle.last_sweep_reads_unchecked: pass
             node.expect = (None,)
         node.queued = -1
@@ -437,8 +452,8 @@ class Settle:
         try:
             stopped = self._runner.attempt(node)  # type: ignore[union-attr]  # `use` comes first.
         except BaseException:
-            node.pass_runs += 1  # I6: one that interrupts whoever runs it, over and over, is held back, too.
-            self.enqueue(node)  # An interrupt: its run is still to come.
+            node.pass_runs += 1  # I6: a node that interrupts the program over and over is held back, too.
+            self.enqueue(node)  # An interrupt: the run is still to come.
             raise
         finally:
             self._marks.running = None
@@ -449,11 +464,11 @@ class Settle:
                 node.suspended = True
                 self._stack.append(Frame(node, stopped.targets))
             elif node.loading is None:
-                self.enqueue(node)  # It arrived while it was asked for.
+                self.enqueue(node)  # The document arrived while it was requested.
             return True
         node.pass_runs += 1
         self.runs += 1
-        if node.envelope:  # I9: who reads what it wrote comes before their readers.
+        if node.envelope:  # I9: readers of its writes run before the readers of these.
             begin_anew(self._limits.pass_iterations * self._graph.envelopes, self._computations, self._effects)
         if node.pass_runs == self._limits.node_runs:
             self._spenders[node] = None
@@ -466,13 +481,16 @@ class Settle:
         return True
 
     def _go_on(self, node: Node) -> None:
-        """Its pause is over. Whoever it drives may run as often again, too: all of a cycle are counted alike."""
+        """Resume a node after its pause.
+
+        The nodes that it drives may run as often again: a cycle is counted as a whole.
+        """
         self._gates.resumed(node)
         marks = self._marks
         node.due = max(node.due, marks.taken if marks.taken > self._taken_before else marks.cause())
 
     def _sweep(self) -> bool:
-        """Go back and begin the next sweep; if there were too many, the rest waits for the next pass."""
+        """Begin the next sweep. If the pass has no sweep left, the remaining nodes wait for the next pass."""
         sweep = self._computations
         if self.iteration + 1 < self._limits.pass_iterations:
             self.iteration += 1
@@ -486,10 +504,10 @@ class Settle:
         return bool(self._idle or self._effects)
 
     def _exhaust(self) -> None:
-        """I6: only those who spent their runs are held back, together, and longer each time."""
+        """Hold back the nodes that used all their runs, and only these, together and longer each time (I6)."""
         spenders, self._spenders = self._spenders, {}
         for node in spenders:
-            if self.is_spent(node):  # Otherwise something came from outside since.
+            if self.is_spent(node):  # Otherwise an external change came since.
                 self._hold(node)
 
     def _hold(self, node: Node, is_steady: bool = False) -> None:
@@ -497,10 +515,10 @@ class Settle:
         self.on_exhausted(node)
         if self.trace is not None:
             self.trace.emit(Exhausted(node.id, node.pass_runs))
-        node.pass_runs = 0  # After the pause it may run as often again.
+        node.pass_runs = 0  # After the pause the node may run as often again.
 
     def _end(self) -> None:
-        """The pass is over: provisional demand expires, and what it had no sweep left for is next."""
+        """End the pass: provisional demand expires, and nodes that had no sweep left are enqueued for the next pass."""
         if self.trace is not None and self.runs:
             self.trace.emit(PassEnded("", self.runs, self.iteration + 1))
         if self.on_pass_end is not None:
@@ -512,7 +530,8 @@ class Settle:
             self.number += 1
             self._taken_before = self._marks.taken
             if not self._gates.has_waiting():
-                self._spenders.clear()  # It came to an end: whoever goes on alone from here is held back alone.
+                # All nodes have settled: a node that goes on alone from here is held back alone.
+                self._spenders.clear()
         self.iteration = self.runs = 0
         over(self._computations, self._effects)
         if self._provisional:

@@ -1,8 +1,9 @@
-"""The runner: one attempt of one node in one transaction, and what becomes of its commit.
+"""The runner: makes one attempt of one node in one transaction, and commits its writes.
 
-Before the attempt the node is clean, so that whatever changes meanwhile makes it invalid again. What it reads is
-compared with what it read last time; only a difference costs more. A read of something that is not fresh stops the
-attempt: nothing of it is kept, and `settle` runs what was missing first. Upholds I5, I8. It never chooses what runs.
+The node is marked clean before the attempt, so that a change during the attempt makes it invalid again. The reads are
+compared with those of the last run; only a difference costs more. A read of a value that is not fresh stops the
+attempt: its writes are discarded, and the pass runs the missing nodes first. Upholds I5, I8. The runner never chooses
+which node runs.
 """
 
 from __future__ import annotations
@@ -70,9 +71,9 @@ class Runner:
         self._loads = loads
         self._fresh = Freshness(graph, loads, attempts, marks)
         self._marks = marks
-        self._on_failed = on_failed  # its last run raised, or does so no more: its readers are to know
+        self._on_failed = on_failed  # called when a node's last run failed, or recovered: its readers are to be told
         self._on_cleanup_failed = on_cleanup_failed
-        self._on_missing = on_missing  # a document that a run needs is not here
+        self._on_missing = on_missing  # called with a document that a run needs and that is not here
         self._run = Run(self)
         self.on_ran: Callable[[Node, Layer | None], object] | None = None  # for diagnosis; decides nothing
         self.trace: Trace | None = None
@@ -80,7 +81,10 @@ class Runner:
     # ---- an attempt ----------------------------------------------------------------------------------
 
     def attempt(self, node: Node, run: Run | None = None) -> Suspension | None:
-        """Run it. Something comes back if it was stopped, and says what it waits for. `run`: another one is open."""
+        """Make one attempt.
+
+        Return the suspension if it was stopped. `run`: the record to use while another run is open.
+        """
         if self.trace is not None:
             self.trace.emit(RunStarted(node.id, node.attempts + 1))
         if node.returns and node.outputs[0].value is NOT_HERE and not self._has_output(node):
@@ -97,7 +101,7 @@ class Runner:
         account = node.account
         began_us = self._gates.now_us() if node.gate is not None or account is not None else 0
         if node.cleanup is not None:
-            # Whether this attempt is kept is only known when it has done what it does: too late to make room for it.
+            # An effect's cleanup comes first: whether this attempt is kept is known only after it has acted.
             self.clean_up(node)
         failure: Exception | None = None
         result: object = None
@@ -105,29 +109,29 @@ class Runner:
         try:
             result = node.fn() if node.kind is not _EFFECT else self._effect(node, run)
             if result is not None and not node.returns:
-                check_plain(node.id, result)  # Nobody looks at it: it would be lost without a word.
+                check_plain(node.id, result)  # The result is not used: a coroutine would be lost silently.
         except Suspend:
             pass
         except INTERRUPTS:
             node.status, node.causes, node.hops = status, causes, hops
             self._discard(run)
             raise
-        except BaseException as error:  # Whatever else an author's function raises is the node's failure.
+        except BaseException as error:  # Every other error of an author's function is the node's failure.
             failure = as_failure(error)
         finally:
             current.run = None
-        if node.removed:  # By its own run: nothing of it is kept, and what it set up since is taken down.
+        if node.removed:  # Removed by its own run: no write is kept, and its new cleanup is called.
             self._discard(run)
             self.clean_up(node)
             return None
-        stopped = self._fresh.stopped  # Not as it was above: the run may have been stopped.
-        if run.parted == run.number:  # Others ran meanwhile, and may have looked at the same places.
+        stopped = self._fresh.stopped  # Read again: the run may have set it.
+        if run.parted == run.number:  # Other nodes ran meanwhile, and may have registered spots for the same places.
             run.log, began_us = None if run.log is None else self._graph.united(run.log), began_us + run.away_us
         if hops:
             self._carry(node, run, hops, stopped is not None)
         if stopped is not None:
             return self._drop(node, run, stopped, status, causes)
-        node.last_hops = hops  # I6: what it writes came as far as what made it run.
+        node.last_hops = hops  # I6: its writes have as many hops as the causes of the run.
         if retried is not None and run.log is None:
             run.log = list(run.reads[: run.place])  # type: ignore[arg-type]  # None is at the end only.
         node.kept = None
@@ -144,12 +148,12 @@ class Runner:
         if failure is None and (node.returns or run.transaction is not None):
             try:
                 layer = self._commit(node, run, result)
-            except Exception as error:  # A result that is no value is the node's failure, too.
+            except Exception as error:  # A result that is not a value is the node's failure, too.
                 failure = error
         node.runs += 1
-        node.verified = self._marks.count  # Its own write is told: whoever it concerns is marked.
+        node.verified = self._marks.count  # Its own write was announced: the readers concerned are marked.
         node.last_causes = causes
-        node.as_of = 0  # From now on what it read is what it read here.
+        node.as_of = 0  # From now on its reads are those of a run here.
         node.wrote = 0 if layer is None else layer.local_seq
         if failure is not None:
             self._failed(node, run, failure)
@@ -157,25 +161,25 @@ class Runner:
             self._recovered(node)
         if self.trace is not None and failure is None:
             self.trace.emit(Ran(node.id, node.wrote))
-        if account is not None:  # I7: it is told with the commit it made, before that leaves.
+        if account is not None:  # I7: the run is reported with its commit, before the commit is sent.
             account.ran(node, layer, causes, failure, self._gates.now_us() - began_us)
         if self.on_ran is not None:
             self.on_ran(node, None if failure is not None else layer)
         return None
 
     def _carry(self, node: Node, run: Run, hops: int, is_stopped: bool) -> None:
-        """I6: the way that made it run is that of what it made, and its own again if it was stopped."""
+        """Give the nodes that a run created its hops, and restore the node's own if the attempt was stopped (I6)."""
         if run.created is not None:
             for child in cast("list[Node]", run.created):
                 if child.status != CLEAN:
-                    child.hops = max(child.hops, hops)  # A cycle that makes nodes on its way is no shorter for it.
+                    child.hops = max(child.hops, hops)  # Creating nodes on the way does not make a cycle shorter.
                     if node.kind is NodeKind.EFFECT:
-                        self._gates.came(child, hops)  # An effect does not wait; whoever writes for it does.
+                        self._gates.came(child, hops)  # An effect does not pause; the nodes that write for it do.
         if is_stopped:
             node.hops = max(node.hops, hops)
 
     def give_up(self, node: Node) -> None:
-        """Each of its attempts needs something that the next one makes anew: there is no end to that."""
+        """Fail a node that was stopped too often: each attempt waits for a result that the next one makes anew."""
         stops, node.stops = node.stops, 0
         node.status, node.retried, node.hops = CLEAN, None, 0
         node.kept = None
@@ -184,7 +188,7 @@ class Runner:
         )
 
     def _again(self, node: Node, retried: Sequence[Spot | None]) -> Sequence[Spot | None]:
-        """What the attempt that was stopped had looked at is as fresh as it was, unless somebody was marked since."""
+        """Return the reads of the stopped attempt, which are still fresh unless a node was marked since."""
         node.retried = None
         return retried if node.retried_at == self._marks.count else AFRESH
 
@@ -195,7 +199,7 @@ class Runner:
             self._on_failed(node, None, False)
 
     def _has_output(self, node: Node) -> bool:
-        """What it will replace is fetched: a result is told as a difference to it. It may be here at once."""
+        """Fetch the output that a run will replace, since a result is sent as a difference. True: it is here."""
         document = node.outputs[0]
         self._on_missing(document)
         if document.value is not NOT_HERE:
@@ -206,8 +210,8 @@ class Runner:
         return False
 
     def _effect(self, node: Node, run: Run) -> object:
-        """How long an effect takes decides about a debounce; what it returns is called before its next run."""
-        if node.runs < 8 or not node.runs & 15:  # Looking at the clock costs more than a small effect does.
+        """Call an effect. Its duration decides about an automatic debounce; a callable result becomes its cleanup."""
+        if node.runs < 8 or not node.runs & 15:  # Reading the clock costs more than a small effect does.
             began_us = self._gates.now_us()
             result = node.fn()
             spent_us = self._gates.now_us() - began_us - (run.away_us if run.parted == run.number else 0)
@@ -221,7 +225,7 @@ class Runner:
         return result
 
     def clean_up(self, node: Node) -> None:
-        """Call what the last run of an effect left behind, outside any run. If that raises, it is told, and no more."""
+        """Call the cleanup that an effect's last run returned, outside of any run. An error in it is only reported."""
         cleanup, node.cleanup = node.cleanup, None
         if cleanup is not None:
             outer, self._current.run = self._current.run, None
@@ -229,35 +233,36 @@ class Runner:
                 cleanup()
             except INTERRUPTS:
                 raise
-            except BaseException as error:  # The effect goes on without it.
+            except BaseException as error:  # The effect goes on without its cleanup.
                 self._on_cleanup_failed(node, as_failure(error))
             finally:
                 self._current.run = outer
 
     def _apply_reads(self, node: Node, run: Run) -> None:
-        """P6: what it read is what it is subscribed to. The same reads as last time cost nothing."""
+        """Subscribe the node to the reads of the run (P6). The same reads as last time cost nothing."""
         if run.log is None:
             place = run.place
-            if node.reads[place] is not None:  # It looked at less than last time.
+            if node.reads[place] is not None:  # It read less than last time.
                 self._graph.apply_read_delta(node, [*node.reads[:place], None])
         else:
             self._graph.apply_read_delta(node, [*run.log, None])
         if self._fresh.saw_failure:
-            node.expect = AFRESH  # What failed may be well the next time: every read is looked at anew.
+            node.expect = AFRESH  # The failed node may have recovered by the next run: every read is checked anew.
             self._fresh.saw_failure = False
 
     def _drop(
         self, node: Node, run: Run, stopped: Suspension, status: int, causes: dict[Spot, Notification] | None
     ) -> Suspension:
-        """The attempt was stopped: no commit, no run counted, and what made it run still does."""
-        is_lost = self._fresh.saw_failure or stopped.is_late  # A failure is to be shown again.
+        """Undo a stopped attempt: no commit is made, no run is counted, and the causes are restored."""
+        is_lost = self._fresh.saw_failure or stopped.is_late  # The next attempt has to see the failure again.
         self._fresh.stopped = None
         self._fresh.saw_failure = False
         node.status = status
         node.causes = {**(causes or {}), **(node.causes or {})} or None
         node.stops += 1
         if run.created is not None:
-            # What it registered may be what it waits for, and its author may remember it: the next attempt takes it on.
+            # The attempt may wait for a node that it registered, and author code may hold its handle: the next attempt
+            # adopts it.
             node.kept = {**(node.kept or {}), **{each.id: each for each in cast("list[Node]", run.created)}}
             run.created = None
         self._discard(run)
@@ -270,7 +275,7 @@ class Runner:
         return stopped
 
     def _await(self, node: Node, document: Document, log: list[Spot], behind: Node | None = None) -> None:
-        """It goes on when the document arrives, which may be at once."""
+        """Make a node wait for a document, and request it. The document may be here at once."""
         self._loads.wait(node, document, behind)
         self._graph.add_reads(node, log)
         if document is not self._loads.winner:
@@ -280,24 +285,27 @@ class Runner:
             self._loads.came(node)
 
     def _discard(self, run: Run) -> None:
-        """Nothing that the attempt wrote is kept. What it registered are children like others."""
+        """Drop the attempt's writes. Nodes that it registered stay its children."""
         if run.transaction is not None:
             cast(Node, run.node).home.drop(run.transaction)
             run.transaction = run.overlay = None
 
     def _failed(self, node: Node, run: Run, failure: Exception) -> None:
-        """It stays subscribed and clean: it runs again when something that it read changes, or if it may pass."""
+        """Record a failure.
+
+        The node stays subscribed and clean: it runs again when an input changes or for a transient retry.
+        """
         self._discard(run)
         before, node.error = node.error, failure
         if self.trace is not None:
             self.trace.emit(Failed(node.id, f"{type(failure).__name__}: {failure}"))
-        # I3: a failure that is the one its readers know already makes nobody run again.
+        # I3: a failure that readers know already makes no reader run again.
         self._on_failed(node, failure, type(before) is type(failure) and str(before) == str(failure))
 
     # ---- the commit ----------------------------------------------------------------------------------
 
     def _commit(self, node: Node, run: Run, result: object) -> Layer | None:
-        """Write its result. I8: the transaction says which node it was, and what made it run."""
+        """Write the result. The transaction names the node and the causes of its run (I8)."""
         if run.transaction is not None:
             return self._commit_journal(node, run, result)
         document = node.outputs[0]
@@ -319,7 +327,7 @@ class Runner:
         return node.home.write_whole(document, value, node.reads, node, None, node.id, run.causes, True)
 
     def _commit_journal(self, node: Node, run: Run, result: object) -> Layer | None:
-        """The same for a run that wrote by itself: one transaction with all of it."""
+        """Commit a run with side writes: its result and all its writes are one transaction."""
         transaction = run.transaction
         assert transaction is not None
         if node.returns and node.outputs:
@@ -332,8 +340,8 @@ class Runner:
                 seen = cast(Document, spot.document)
                 if seen.home is node.home:
                     transaction.saw(seen.key, spot.path, spot.depth)
-        transaction.stand_on_written()  # I1: found in place counts as read, beside what is written.
-        # I8: provenance of a run that wrote by itself, too.
+        transaction.stand_on_written()  # I1: values that a write found in place count as read, beside the written ones.
+        # I8: provenance of a run with side writes, too.
         transaction.trigger, transaction.hops = run.causes, node.last_hops
         transaction.causes = tuple((cast(Document, spot.document).key, spot.path) for spot in run.causes or ())
         run.transaction = run.overlay = None
@@ -354,7 +362,7 @@ class Runner:
         check_plain(node.id, result)
         return freeze(result)
 
-    # ---- what the run does (the tracker of its handles) ---------------------------------------------
+    # ---- tracker of the open run's handles ----------------------------------------------------------
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         return self._fresh.missed(run, spot)
@@ -366,11 +374,11 @@ class Runner:
         self._fresh.absent(run, document)
 
     def need(self, run: Run, documents: Sequence[Document]) -> None:
-        """Several documents are about to be read."""
+        """Stop the attempt until the stale writers of several documents have run."""
         self._fresh.need(cast(Node, run.node), documents)
 
     def write(self, run: Run, document: Document, patch: Patch) -> None:
-        """A side write. P4: only inside what was declared."""
+        """Apply a side write. Only declared outputs and envelopes may be written (P4)."""
         node = cast(Node, run.node)
         if document not in node.outputs and not any(
             document is inside and (starts_with(patch.path, path)) for inside, path in node.envelope
@@ -388,7 +396,7 @@ class Runner:
             run.transaction = node.home.begin(source=node, node=node.id, derived=True)
             run.overlay = {}
         if document not in cast("dict[Document, None]", run.overlay):
-            # C1: what was read before it was written was read, whatever is written there now.
+            # C1: reads made before the first write to the document count as reads, although it is written now.
             for spot in run.log if run.log is not None else run.reads[: run.place]:
                 if spot is not None and spot.document is document:
                     run.transaction.saw(document.key, spot.path, spot.depth)

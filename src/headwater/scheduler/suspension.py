@@ -33,8 +33,9 @@ class Frame:
 
 @dataclass(slots=True)
 class Suspension:
-    """The reason an attempt stopped: nodes that must run, or a document that must arrive for the attempt or a node
-    above it.
+    """The reason an attempt stopped.
+
+    Either nodes must run, or a document must arrive, for the attempted node or for a node that it stands on.
     """
 
     targets: list[Node] = field(default_factory=list)
@@ -49,8 +50,9 @@ class Suspension:
 
 
 def taken_off(frames: list[Frame], node: Node) -> list[Node]:
-    """Remove a node's frame and all frames on top of it. Return the other nodes removed, which only that frame
-    demanded.
+    """Remove a node's frame and all frames on top of it.
+
+    Return the other nodes removed, which only that frame demanded.
     """
     place = next((at for at, frame in enumerate(frames) if frame.node is node), len(frames))
     dropped, frames[place:] = [frame.node for frame in frames[place:]], []

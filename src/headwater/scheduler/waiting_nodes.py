@@ -1,9 +1,10 @@
-"""Who waits for which document to arrive, or for what won against its commit. Part of the runner component.
+"""Nodes that wait for a document to arrive, or for the commit that won against theirs. Part of the runner component.
 
-A node that waits does not run; whatever comes for it, the document or a change of something else that it read, lets it
-try again. A node is held while it is not known yet whether it has to run; then changes do not let it try. What stands
-on a node that waits is not fresh, which a reader can tell at once, and waits behind it: until it waits no more, for
-whatever reason. Loads fetches nothing, and says which documents were asked for and are of no use to anybody.
+A waiting node does not run. The arrival of its document, or a change of another value that it read, lets it try again.
+A node is *held* while it is not known yet whether it has to run; then changes do not let it try. A waiting node and the
+nodes below it are stale: `above` tells a reader so at once, and the reader waits behind the stale writer until that is
+not stale any more, for whatever reason. `WaitingNodes` fetches nothing; it reports documents that were requested and
+that no node waits for any more.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from headwater.scheduler.node import Node
 
 
 class WaitingNodes:
-    """The nodes that wait, by document."""
+    """The waiting nodes, by document."""
 
     __slots__ = (
         "_behind",
@@ -34,30 +35,32 @@ class WaitingNodes:
     )
 
     def __init__(self, on_left: Callable[[Document], object]) -> None:
-        self._on_left = on_left  # whoever asked for a document does not wait for it and may not have read it
-        # Stands for whatever won against a commit: it is waited for like a document, and nobody fetches it.
+        self._on_left = on_left  # called with a document that no node waits for any more and that may be unread
+        # Stands for the commit that won a conflict: nodes wait for it as for a document, and it is never fetched.
         self.winner = Document(DocKey("space", "winner"), Replica())
         self._waiting: dict[Document, dict[Node, None]] = {}
-        self._behind: dict[Node, Node] = {}  # who of them waits because another one is held up, and which
-        self._followers: dict[Node, dict[Node, None]] = {}  # the same, the other way round
-        self._held: dict[Node, None] = {}  # who of them waits on whatever changes: it is not known what it is to do
-        self._stale: dict[Node, Document] = {}  # who waits, and whoever stands on them, with what is waited for
-        self._doubtful: dict[Node, None] = {}  # of these: who may wait or stand on somebody who does no more
-        self._freed: list[Node] = []  # may try again, since nobody is in front of them
-        self._came: dict[Node, Document] = {}  # what arrived for whom, until an attempt has shown whether it is of use
+        self._behind: dict[Node, Node] = {}  # waiting node -> the stale node that it waits behind
+        self._followers: dict[Node, dict[Node, None]] = {}  # the inverse of `_behind`
+        # waiting nodes that no change releases: it is not known yet whether they have to run
+        self._held: dict[Node, None] = {}
+        self._stale: dict[Node, Document] = {}  # waiting nodes and all nodes below them, each with the awaited document
+        self._doubtful: dict[Node, None] = {}  # stale nodes that may not wait, or not be below a waiting node, any more
+        self._freed: list[Node] = []  # nodes that may try again, since the node in front of them is not stale any more
+        # node -> document that arrived for it, until an attempt has shown whether it is read
+        self._came: dict[Node, Document] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     @property
     def is_used(self) -> bool:
-        """Whether anybody waits, or did and has not tried again."""
+        """True if a node waits, or waited and has not tried again."""
         return bool(self._waiting or self._came)
 
-    # ---- who waits -----------------------------------------------------------------------------------
+    # ---- waiting -------------------------------------------------------------------------------------
 
     def wait(self, node: Node, document: Document, behind: Node | None = None) -> None:
-        """It needs the document, or somebody who does. Whoever stands on it is to look anew: it is not fresh."""
+        """Make a node wait for a document that it, or the node `behind`, needs. The nodes below it are stale."""
         before = self._leave(node)
         node.loading = document
         self._waiting.setdefault(document, {})[node] = None
@@ -70,20 +73,20 @@ class WaitingNodes:
             self._left(before)
 
     def hold(self, node: Node, until: Document) -> None:
-        """It is not known yet whether it has to run: until that is over, no change lets it try."""
+        """Make a node wait while it is not known whether it has to run. No change lets it try before `until` arrives."""
         self.wait(node, until)
         self._held[node] = None
 
     def changed(self, node: Node) -> None:
-        """Something that it read changed: it tries again, since it may need something else now. Held, it waits on."""
+        """Release a node one of whose reads changed: it may need another document now. A held node goes on waiting."""
         # fault resume.held_nodes_passed_over: if True:
         if node not in self._held:
             self.forget(node)
 
     def joined(self, node: Node) -> None:
-        """It came back with its reads: it is as stale as those who wait, if it stands on one of them."""
+        """Mark a node that was resumed with its reads as stale, if it is below a waiting node."""
         # fault+ resume.held_nodes_passed_over: return
-        # I1: a reader of this node waits, and sees no result of before a write beside one of after it.
+        # I1: a reader of this node waits, and does not combine a result from before a write with one from after it.
         if self._waiting and self.above(node) is None:
             document = self._held_up_by(node)
             if document is not None:
@@ -92,24 +95,24 @@ class WaitingNodes:
                 self._spread([node])
 
     def forget(self, node: Node) -> None:
-        """It waits no more, and nothing that came is for it: it is removed, or something else made it try again."""
+        """Stop a node's waiting for another reason than an arrival: it was removed, or a change made it try again."""
         document = self._leave(node)
         if document is not None:
             self._left(document)
         self.kept(node)
 
     def in_front_of(self, node: Node) -> Node | None:
-        """The node that holds a waiting node up, if it does not wait for a document itself."""
+        """Return the node that a waiting node waits behind, if it does not need the document itself."""
         return self._behind.get(node)
 
     def came(self, node: Node) -> None:
-        """What it asked for was here at once."""
+        """Release a node whose document was here at once."""
         document = self._leave(node)
         if document is not None:
             self._came[node] = document
 
     def arrived(self, document: Document) -> list[Node]:
-        """Everybody who waited for it, and waits no more."""
+        """Release and return all nodes that waited for a document."""
         nodes = list(self._waiting.get(document, ()))
         for node in nodes:
             self._leave(node)
@@ -139,16 +142,16 @@ class WaitingNodes:
             self._doubtful.clear()
         return document
 
-    # ---- who stands on them --------------------------------------------------------------------------
+    # ---- stale nodes ---------------------------------------------------------------------------------
 
     def above(self, node: Node) -> Document | None:
-        """A document that something above a node waits for, or the node itself."""
+        """Return the document that the node or a node above it waits for. None: the node is not stale."""
         if self._doubtful:
             self._derive()
         return self._stale.get(node)
 
     def _spread(self, origins: list[Node]) -> None:
-        """These are stale, and with them whoever stands on them."""
+        """Mark all nodes below these stale ones as stale."""
         while origins:
             origin = origins.pop()
             document = self._stale[origin]
@@ -163,7 +166,7 @@ class WaitingNodes:
         yield from tuple(self._followers.get(node, ()))
 
     def _derive(self) -> None:
-        """Some wait no more, or read something else: who below them still stands on somebody who waits?"""
+        """Recompute which nodes below the doubtful ones are still below a waiting node."""
         region = {node: None for node in self._doubtful if node in self._stale}
         self._doubtful.clear()
         below = list(region)
@@ -203,16 +206,16 @@ class WaitingNodes:
                 self._freed.append(node)
                 self._left(document)
 
-    # ---- what became of it ---------------------------------------------------------------------------
+    # ---- after the wait ------------------------------------------------------------------------------
 
     def kept(self, node: Node) -> None:
-        """An attempt came to its end, or there will be none: what it reads is known."""
+        """Note that an attempt was completed, or that there will be none: the node's reads are known."""
         if node in self._stale:
             self._doubtful[node] = None
         self.tried(node)
 
     def tried(self, node: Node) -> None:
-        """What it read of what came for it is known."""
+        """Note that an attempt has shown whether the node reads the document that arrived for it."""
         document = self._came.pop(node, None) if self._came else None
         if document is not None:
             self._left(document)
@@ -221,7 +224,10 @@ class WaitingNodes:
         return bool(self._came or self._doubtful or self._freed)
 
     def tidy(self) -> list[Node]:
-        """A pass is over. Who may try again; what came for nodes that nobody demands is asked for again if needed."""
+        """Clean up at the end of a pass. Return the nodes that may try again.
+
+        Documents that arrived for nodes without demand are given up; they are requested again when needed.
+        """
         for node in [node for node in self._came if not node.live]:
             self.tried(node)
         if self._doubtful:
@@ -234,7 +240,7 @@ class WaitingNodes:
             self._on_left(document)
 
     def nodes(self) -> Iterator[Node]:
-        """Everybody who waits."""
+        """Yield every waiting node."""
         for waiting in self._waiting.values():
             yield from waiting
 

@@ -289,8 +289,9 @@ class Graph:
     # ---- nodes -------------------------------------------------------------------------------------
 
     def add(self, node: Node) -> Sequence[Node]:
-        """Enter a node's outputs and envelope. Return the nodes that read its outputs already: they are its readers now
-        (L2).
+        """Enter a node's outputs and envelope.
+
+        Return the nodes that read its outputs already: they are its readers now (L2).
         """
         for document in node.outputs:
             document.writers = (*document.writers, node)
@@ -453,8 +454,9 @@ class Graph:
         return [node for node in self.envelopes_over(spots) if node.status != CLEAN] if self._envelopes else []
 
     def above(self, node: Node) -> Iterator[Node]:
-        """Yield every node whose writes may reach a node, through outputs and envelopes. Costs the number of these
-        nodes.
+        """Yield every node whose writes may reach a node, through outputs and envelopes.
+
+        Costs the number of these nodes.
         """
         seen = {node}
         waiting = [node]
