@@ -58,7 +58,9 @@ class Handshake:
         *,
         answer: Send | None = None,
     ) -> None:
-        """Use `send` for messages of the hub, on its thread, and `answer` for those made in `receive`, on its caller's."""
+        """Use `send` for messages of the hub (its thread), `answer` for messages of the handshake (thread of
+        `receive`).
+        """
         self.peer = Peer(self._told, limits)
         self._send = send
         self._answer = answer or send
