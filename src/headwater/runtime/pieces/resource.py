@@ -1,15 +1,14 @@
-"""Resources: values from outside, fetched while somebody looks.
+"""Resources: values from outside the system, fetched while a reader demands them.
 
-A node says for which input a result is wanted; it is demanded like any computed. Somebody who reads the member reads
-that and the last result: if they belong together it is ready or failed, otherwise pending, which is never stored. The
-work is awaited outside any run. Its result is written in a transaction that reads the input again, so that admission
-decides whether it still holds. Of several runtimes, the one that has the claim works (`claims`).
+A node computes the input for which a result is wanted (`wanted`); it is demanded like any computed. A reader of the
+member reads `wanted` and the last result: if they belong together the resource is ready or failed, otherwise it is
+pending, which is never stored. The author's function is awaited outside any run. Its result is written in a transaction
+that reads the input again, so that admission decides whether the result still holds.
 
-Claims: which runtime does work that one of several is to do, and whether that one can still be at it.
-
-A claim holds until it is released, or runs out because nobody renews it. Whoever was cut off from its server goes on
-working, and keeps it as long. One process at a time owns a directory: of a claim that was made in another life of that
-process, or by anybody at all if nobody can connect to it, nobody has to wait for the end. Decides; never writes.
+Of several runtimes, the one with the claim fetches. A claim holds until it is released, or expires because it was not
+renewed. A runtime that lost its connection continues to fetch, and keeps its claim until it expires. One process at a
+time owns a directory. So the owner does not wait for a claim that an earlier process with this directory made, nor, if
+no other process can connect to it, for a claim of another process. `Worker` decides whether to wait; it writes nothing.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ if TYPE_CHECKING:
 
 
 CLAIM_US: Final = 30_000_000
-"""How long a claim holds that is not renewed."""
+"""Time until a claim that is not renewed expires."""
 
 
 class Claim(Model):
-    """Who works on it, for which input, and until when that holds."""
+    """The runtime that fetches, the input it fetches for, and the time until which the claim holds."""
 
     wanted: str
     by: str
@@ -54,12 +53,12 @@ class Claim(Model):
 
 
 class Worker:
-    """What one runtime is called in its claims."""
+    """The name of one runtime in its claims."""
 
     __slots__ = ("_is_only", "_life", "name")
 
     def __init__(self, attachment: Backend, origin: str) -> None:
-        # An attachment need not know: then its runtime is one of any number, here and elsewhere.
+        # A backend without these attributes may be shared with any number of other processes.
         self._life: str = getattr(attachment, "life", "")
         self._is_only: bool = getattr(attachment, "is_only", False)
         self.name = f"{self._life}/{origin}" if self._life else origin
@@ -68,7 +67,7 @@ class Worker:
         return claim is not None and claim.by == self.name
 
     def waits_for(self, claim: Claim, wanted: str, now_us: int) -> bool:
-        """Whether the work is somebody else's, who may still be at it."""
+        """Return whether another runtime has the claim and may still be fetching."""
         if claim.wanted != wanted or claim.by == self.name or claim.until_us <= now_us:
             return False
         life, is_owner, _ = claim.by.partition("/")
@@ -81,11 +80,11 @@ T_co = TypeVar("T_co", covariant=True)
 D = TypeVar("D")
 
 RETRIES: Final = 3
-"""Tries after a failure, with a backoff."""
+"""Further attempts after a failure, if the member declares a backoff."""
 
 
 class Result(Model):
-    """What came of it, for which input."""
+    """The outcome of a fetch, and the input it was fetched for."""
 
     wanted: str
     value: Json = None
@@ -94,7 +93,7 @@ class Result(Model):
 
 
 class ResourceHandle(Resource[T_co], Generic[T_co]):
-    """The handle of a resource for one facet."""
+    """The handle of a resource for one view."""
 
     __slots__ = ("_fetching",)
 
@@ -105,7 +104,7 @@ class ResourceHandle(Resource[T_co], Generic[T_co]):
         self.set_maker(fetching.home.maker_of(self._again))
 
     def _again(self) -> None:
-        """It was let go: what somebody else made anew, or makes now, is what it shows from here on."""
+        """Continue with the current `Fetch` of the view, after the piece of this one was released."""
         self._fetching = self._fetching.made_anew()
 
     @overload
@@ -113,22 +112,22 @@ class ResourceHandle(Resource[T_co], Generic[T_co]):
     @overload
     def get(self, default: D) -> Pending[T_co] | Ready[T_co] | Failed[T_co] | D: ...
     def get(self, default: Any = None) -> Any:
-        """What is known now. Inside a run this subscribes to it, and has it fetched."""
+        """Return the current state. Inside a run this subscribes to the resource and demands its fetch."""
         wanted: Any = super().get("")
         return self._fetching.shown(wanted)
 
     @property
     def values(self) -> TypeCodec[Any]:
-        """How the values are stored that it fetches."""
+        """The codec of the fetched values."""
         return self._fetching.values
 
     def renew(self) -> None:
-        """Its code is another: what was fetched does not count any more."""
+        """Invalidate the fetched value after the code of the member changed."""
         self._fetching.renew()
 
 
 class Fetch:
-    """One resource of one facet: what is wanted, what is stored, and the work that is under way."""
+    """One resource of one view: the wanted input, the stored result, and the running task."""
 
     __slots__ = (
         "_claim",
@@ -151,12 +150,12 @@ class Fetch:
         home, core = facet.home, pieces.core
         self.values = home.outline.codec(member)
         self.result: Cell[Result] = Cell(core, facet.document(f"{member.stored}/result"), codec_for(Result))
-        # Apart from the result, so that who works on it makes no reader run.
+        # Apart from the result, so that a change of the claim runs no reader of the result.
         self._claim: Cell[Claim] = Cell(core, facet.document(f"{member.stored}/claim"), codec_for(Claim))
         self.wanted: Computed[str] = Computed(core, facet.document(member.stored), codec_for(str))
         self._task: tuple[str, asyncio.Task[None]] | None = None
-        self._given_up: str | None = None  # for which input its result could not be written
-        self._is_waiting = False  # for somebody to look, or for what is stored to arrive
+        self._given_up: str | None = None  # the input whose result could not be written
+        self._is_waiting = False  # for demand, or for the stored result to arrive
         id = facet.node_id(member.stored)
         self._node: Node = home.register(
             NodeSpec(
@@ -176,13 +175,13 @@ class Fetch:
         return self._facet.home
 
     def made_anew(self) -> Fetch:
-        """The one that the facet has now."""
+        """Return the current `Fetch` of the view."""
         handle: ResourceHandle[Any] = self._facet.handle(self._member)
         return handle._fetching
 
     @property
     def _input(self) -> Input[Any]:
-        """Found when it is wanted: what was given to a piece may have to arrive before anybody knows what it is."""
+        """The handle of the input. Resolved at each use: the record that names the input may have to arrive first."""
         found: Input[Any] = self._facet.handle(self._member.input)
         return found
 
@@ -192,7 +191,7 @@ class Fetch:
         result = self.result.get(None)
         if result is None:
             return Pending()
-        # What is read as Json is a view of what is stored.
+        # A value read as Json is a view of the stored value.
         last = self.values.decode(codec_for(Json).encode(result.value)) if result.has_value else None
         if result.wanted != wanted:
             return Pending(last)
@@ -201,7 +200,7 @@ class Fetch:
     # ---- its node ----------------------------------------------------------------------------------
 
     def _want(self) -> str:
-        """For which input a result is wanted. Whether there is one is looked at when the run is over."""
+        """Return the digest of the wanted input. `_look` checks after the run whether its result exists."""
         self._facet.home.check_generation()
         source = self._input
         try:
@@ -213,14 +212,14 @@ class Fetch:
         return wanted
 
     def _look(self) -> None:
-        """Begin what is wanted and not there; end what is not wanted any more."""
+        """Start a fetch that is wanted and missing; cancel one that is not wanted any more."""
         node, core = self._node, self.pieces.core
         if node.removed or self.pieces.runtime.tasks.is_closed:
             self._end()
             return
         if not node.live:
             self._end()
-            self._wait(lambda: node.live)  # Whoever looks again may find nothing to run.
+            self._wait(lambda: node.live)  # A later demand may find the node clean and not run it.
             return
         if self.result.document.value is NOT_HERE:
             core.load(self.result.document)
@@ -247,12 +246,12 @@ class Fetch:
 
     def _has_result(self, wanted: str) -> bool:
         if self.result.document.value is NOT_HERE:
-            return False  # It was set aside, and comes again.
+            return False  # It was evicted, and will arrive again.
         result = self.result.get(None)
         return result is not None and result.wanted == wanted
 
     def _is_over(self, claim: Claim) -> bool:
-        """Whether somebody else's claim was given up, or taken by another."""
+        """Return whether the claim of another runtime was released or replaced."""
         return self._claim.document.value is not NOT_HERE and self._claim.get(None) != claim
 
     def _unwanted(self) -> None:
@@ -264,7 +263,7 @@ class Fetch:
             return
         self._task = None
         if not task.cancelled() and task.exception() is not None:
-            self._given_up = wanted  # It was told. The next input is another matter.
+            self._given_up = wanted  # The error was reported. Another input is tried again.
         self.pieces.core.afterwards(self._look)
 
     def _end(self) -> None:
@@ -273,7 +272,7 @@ class Fetch:
             task.cancel()
 
     def renew(self) -> None:
-        """What was fetched does not count any more: it is fetched again, for whoever looks."""
+        """Invalidate the fetched value, and fetch again if the resource is demanded."""
         self._end()
         self._given_up = None
         space = self.pieces.space(self._facet.home.space.name, self._facet.user, self._facet.session)
@@ -291,7 +290,7 @@ class Fetch:
         if not self._member.speculative:
             await pieces.core.observing.until(lambda: not self._input.document.layers)
         async with pieces.runtime.tasks.at_most(self._member, self._member.limit):
-            # Before its input is confirmed nobody else can know of it, nor can anybody grant the work: it just begins.
+            # An unconfirmed input is unknown to other runtimes, and no claim on it can be granted: fetch without one.
             is_early = self._member.speculative and bool(self._input.document.layers)
             if not is_early and not await self._claimed(space, wanted):
                 return
@@ -299,12 +298,12 @@ class Fetch:
                 result = await self._attempts(wanted, self._input.get())
                 await space.transact(self._store, wanted, result)
             except asyncio.CancelledError:
-                # A write like any other, not a task: it lands, too, when this runtime is closed in order.
+                # A plain write, not a task: it is also committed when this runtime is closed in order.
                 pieces.core.write(self._claim, lambda: self._release(wanted), None)
                 raise
 
     async def _claimed(self, space: Space, wanted: str) -> bool:
-        """Wait until the work is ours. False: another runtime has done it."""
+        """Wait until this runtime has the claim. Return False if another runtime has stored the result."""
         pieces = self.pieces
         while True:
             claim = await space.transact(self._take, wanted)
@@ -316,7 +315,7 @@ class Fetch:
             )
 
     async def _attempts(self, wanted: str, value: Any) -> Result:
-        """Call the author's function, again after a failure if it says so."""
+        """Call the author's function, with retries after a failure if the member declares a backoff."""
         member, tasks = self._member, self.pieces.runtime.tasks
         tries = 1 if member.backoff is None else RETRIES + 1
         random = self.pieces.core.clock.randomness(f"resource {self._node.id}")
@@ -328,7 +327,7 @@ class Fetch:
                     made = await tasks.within(member.fn(self._facet.piece, value), member.timeout_ms)
                     raw: Any = self.values.encode(made)
                     return Result(wanted=wanted, value=raw, has_value=True)
-                except Exception as failed:  # It is what the resource shows.
+                except Exception as failed:  # The resource shows the failure.
                     error = f"{type(failed).__name__}: {failed}"
                 except asyncio.CancelledError:
                     if _is_cancelled():
@@ -349,7 +348,7 @@ class Fetch:
     # ---- transactions ------------------------------------------------------------------------------
 
     def _take(self, wanted: str) -> Claim | None:
-        """Take the work, unless another runtime has it. Answers who has it; None: there is a result."""
+        """Take the claim, unless another runtime has it. Return the valid claim; None: the result exists."""
         if self._has_result(wanted):
             return None
         now_us = self.pieces.core.clock.now_us()
@@ -361,25 +360,25 @@ class Fetch:
         return fresh
 
     def _release(self, wanted: str) -> None:
-        """Let others have the work, which is not wanted here any more."""
+        """Release this runtime's claim on an input that is not wanted here any more."""
         claim = self._claim.get(None)
         if claim is not None and claim.wanted == wanted and self.pieces.worker.has(claim):
             self._claim.delete()
 
     def _outdate(self) -> None:
-        """Keep the last value, as one for no input that anybody wants."""
+        """Keep the last value, as the result of no wanted input."""
         last = self.result.get(None)
         if last is not None:
             self.result.set(Result(wanted="", value=last.value, has_value=last.has_value))
 
     def _store(self, wanted: str, result: Result) -> None:
-        """Write what came of it, if the input is still the one it was fetched for."""
+        """Write the result, if the input is still the one it was fetched for."""
         value = self._input.get(ABSENT)
         if value is ABSENT or digest(self._input.memo().merge(ABSENT, value)) != wanted:
             return
         claim = self._claim.get(None)
         if claim is not None and claim.wanted == wanted and not self.pieces.worker.has(claim):
-            return  # Another runtime took it over.
+            return  # Another runtime took the claim over.
         last = self.result.get(None)
         if result.error is not None and last is not None and last.has_value:
             result = Result(wanted=wanted, error=result.error, value=last.value, has_value=True)
@@ -388,7 +387,7 @@ class Fetch:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody cancels this task. A cancellation that comes out of what it awaits is that one's failure."""
+    """Return whether this task itself is being cancelled. A cancellation raised by an awaited call is its failure."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 

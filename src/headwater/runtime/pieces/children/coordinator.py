@@ -1,9 +1,9 @@
-"""The coordinator of an `each` or a `child`: which elements there are, and one row for each.
+"""The coordinator of an `each` or a `child`: the keys of the elements, and one row for each.
 
-Its own node reads the keys of the source and their order, and nothing else of the elements; every row has a node that
-calls the author's method with the handle of its element. So a changed element runs its own row, a moved one none, and
-an added one costs the same however many there are. What a row made is stored; that it is a piece is known here only.
-Readers of the member read the order and the rows.
+The node of the coordinator reads the keys of the source and their order, and nothing else of the elements; every row
+has a node that calls the author's method with the handle of its element. So a changed element runs its own row, a moved
+element runs no row, and an added element costs the same however many there are. The result of a row is stored; the
+child piece behind it exists only in this runtime. Readers of the member read the order and the rows.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
 
 class ChildRow:
-    """One element, what its method made of it, and the child that it keeps."""
+    """One element, the result of the author's method for it, and the child that the row keeps."""
 
     __slots__ = ("child", "is_new", "key", "node", "result", "text")
 
     def __init__(self, key: Any, text: str) -> None:
         self.key = key
         self.text = text
-        self.is_new = False  # its element came while its coordinator was here
+        self.is_new = False  # its element was added while this coordinator existed
         self.node: Node | None = None
         self.result: Computed[Any] | None = None
         self.child: PieceInstance | None = None
@@ -81,7 +81,7 @@ class ChildSet:
     def __init__(self, home: PieceInstance, member: EachMember | ChildMember, *, is_sparse: bool = False) -> None:
         self._home = home
         self.member = member
-        self._unmade: dict[str, None] | None = {} if is_sparse else None  # rows, as listed, if some were not made
+        self._unmade: dict[str, None] | None = {} if is_sparse else None  # listed rows of a sparse coordinator
         self._elements = home.outline.elements(member)
         self.rows: dict[str, ChildRow] = {}
         self.listing = Listing()
@@ -89,8 +89,8 @@ class ChildSet:
         core = home.pieces.core
         self._order: Computed[Any] = Computed(core, facet.document(member.stored), codec_for(tuple[str, ...]))
         self._source: Source | None = None
-        self._gone: dict[str, None] = {}  # keys that left, until an erasure finds them stored
-        self._due: Cell[Mapping[str, str]] | None = None  # keys that left, whose children's documents are to be erased
+        self._gone: dict[str, None] = {}  # keys that left the source, until an erasure finds them stored
+        self._due: Cell[Mapping[str, str]] | None = None  # stored keys of children to be erased
         if isinstance(member, EachMember):
             self._source = keys_of(home, member, self._elements)
             if member.forget:
@@ -117,37 +117,37 @@ class ChildSet:
             ),
         )
         if self._due is not None:
-            home.pieces.erasures.when_known(self._due.document, self._erase)  # A runtime before may have stored some.
+            home.pieces.erasures.when_known(self._due.document, self._erase)  # An earlier runtime may have stored some.
 
     def handle(self, facet: ScopedView) -> Any:
-        """What the member is for a facet."""
+        """Create the handle of the member for a view."""
         kind = EachHandle if isinstance(self.member, EachMember) else ChildHandle
         made: EachHandle[Any, Any] | ChildHandle[Any] = kind(self, facet, self._order)
         made.set_maker(self._home.maker_of(lambda: made.now))
         return made
 
     def now(self) -> ChildSet:
-        """The one that the piece has now: this one may have been let go. Of a piece that is over it is this one."""
+        """Return the current coordinator of the member: this one may be released. A stopped piece has only this one."""
         home = self._home
         return self if home.is_stopped else home.pieces.coordinator(home, self.member)
 
     @property
     def values(self) -> TypeCodec[Any] | None:
-        """How the values are stored that it makes. None: it makes pieces."""
+        """The codec of the values that the rows make. None: they make pieces."""
         return self._elements.value
 
     def homes(self) -> list[PieceInstance]:
         return [row.child for row in self.rows.values() if row.child is not None]
 
     def child(self, text: str) -> PieceInstance | None:
-        """Inside a run: the child of one element, once it is known whether there is one."""
+        """Inside a run: return the child of one element, after the keys and the row are up to date."""
         self._order.get(())
         self.shown((text,), self._home.facet("space"))
         row = self.rows.get(text)
         return None if row is None else row.child
 
     async def pulled(self, text: str) -> PieceInstance | None:
-        """Outside a run: the child of one element, brought up to date for that. None: there is none."""
+        """Outside a run: bring the keys and the row of one element up to date, and return its child. None: no child."""
         core = self._home.pieces.core
         await core.pull(self._order)
         row = self.rows.get(text)
@@ -163,7 +163,7 @@ class ChildSet:
         found = {ONLY: ONLY} if self._source is None else self._source.keys()
         if self._due is not None:
             self._forget(self._due, found)
-        if self.is_sparse:  # From here on it has all of them, and they are kept, as in a piece that is awake.
+        if self.is_sparse:  # From here on it has and keeps all rows, as in a piece that is awake.
             self.complete()
             self._home.pieces.core.afterwards(lambda: self._home.keep(self.member))
         with self._home.pieces.resuming.together():
@@ -176,10 +176,10 @@ class ChildSet:
         return tuple(found)
 
     def _forget(self, due: Cell[Mapping[str, str]], found: Container[str]) -> None:
-        """Store which keys left, in the commit of this run.
+        """Store the keys that left the source, in the commit of this run.
 
-        Keys that left are also looked for in the stored list of rows: they may have left before this runtime was
-        started. A key whose commit was rejected is in no list any more, and is stored again.
+        Keys that left are also looked for in the stored list of rows: they may have left before this runtime started. A
+        key whose commit was rejected is in no list any more, and is stored again.
         """
         core, listed, stored = self._home.pieces.core, self._order.document.value, due.document.value
         rows = [*(map(str, listed) if isinstance(listed, tuple) else ()), *self.rows]
@@ -194,7 +194,7 @@ class ChildSet:
             core.afterwards(self._erase)
 
     def _erase(self) -> None:
-        """Begin to erase the documents of the children whose keys left."""
+        """Begin to erase the documents of the children whose keys left the source."""
         assert self._due is not None
         document, home = self._due.document, self._home
         for text in document.value if isinstance(document.value, Mapping) else ():
@@ -202,7 +202,7 @@ class ChildSet:
             home.pieces.erasures.begin(home.space, document, text, child, partial(self._is_back, text))
 
     def _is_back(self, text: str) -> bool:
-        """Inside the transaction of an erasure, for which a key is stored: whether the source has that key again."""
+        """Inside the transaction of the erasure for a stored key: return whether the source has that key again."""
         assert self._source is not None
         self._gone.pop(text, None)
         return self._source.has(text)
@@ -255,23 +255,23 @@ class ChildSet:
         return call
 
     def _look_first(self) -> None:
-        """A row failed. Its element may be gone, which ends the row: whoever knows that has to be up to date first."""
+        """Bring the keys up to date after a row failed: its element may be gone, which ends the row."""
         with suppress(UpstreamFailedError):
             self._order.exists()
 
     # ---- coming back -------------------------------------------------------------------------------
 
     def _listed(self) -> tuple[str, ...]:
-        """The keys of its rows, each with what kind of key it is."""
+        """Return the keys of the rows, each with the type of the key as its first character."""
         return tuple([f"{'i' if type(row.key) is int else 's'}{text}" for text, row in self.rows.items()])
 
     @property
     def is_sparse(self) -> bool:
-        """Some of its rows are known, and were not made: none of them has to run."""
+        """Whether some rows are listed without a node. A sleeping piece makes only the rows that are needed."""
         return self._unmade is not None
 
     def row(self, text: str) -> ChildRow | None:
-        """One of its rows, which runs as long as the piece does. None: it has no such row."""
+        """Return one row; make and demand it if it is only listed. None: there is no such row."""
         listed = next((each for each in (f"s{text}", f"i{text}") if self._unmade and each in self._unmade), None)
         if listed is not None and text not in self.rows:
             made = self.rows[text] = self._row(self._key(listed), text)
@@ -280,13 +280,13 @@ class ChildSet:
         return self.rows.get(text)
 
     def complete(self) -> None:
-        """Have all of its rows."""
+        """Make all listed rows."""
         unmade, self._unmade = self._unmade, None
         if unmade:
             self._restore(tuple(unmade))
 
     def _restore(self, listed: tuple[str, ...]) -> bool:
-        """Have the rows back that its last run left. Each of them then comes back, or runs, by itself."""
+        """Restore the rows that the last run of the coordinator left. Each row is then resumed, or runs, by itself."""
         if self._unmade is not None:
             self._unmade = dict.fromkeys(listed)
             return True
@@ -296,7 +296,7 @@ class ChildSet:
                 if text not in self.rows:
                     self.rows[text] = self._row(key, text)
         except (HeadwaterError, ValueError, Mismatch):
-            return False  # Its run finds out what is wrong; what is here already stays.
+            return False  # The run of the coordinator reports the error; rows made so far stay.
         return True
 
     def _key(self, listed: str) -> Any:
@@ -308,7 +308,7 @@ class ChildSet:
         return None if self._source is None else self._source.element(row.key)
 
     def _restore_row(self, row: ChildRow, said: tuple[str, ...]) -> bool:
-        """Have the child back that a row kept, if it kept one."""
+        """Restore the child that a row kept, if it kept one. Return False if the row has to run."""
         if self._elements.value is not None or not said:
             return True
         try:
@@ -322,12 +322,12 @@ class ChildSet:
         return True
 
     def _made(self, row: ChildRow, made: Any) -> Any:
-        """Keep what the author's method made of an element."""
+        """Keep the result of the author's method for an element, and return the value to store."""
         if self._elements.value is not None:
             return made
         id = child_name(self._home.id, self.member.stored, row.text)
         if made is None:
-            # I7: what was known of the child, here or from before, is of none that this row keeps later.
+            # I7: observations of the child of this or an earlier process do not hold for a later child of the row.
             if row.child is not None or (row.node is not None and not row.node.runs):
                 resume.dropped(self._home, id)
             self._let_go(row)
@@ -345,7 +345,7 @@ class ChildSet:
         return described(self._home.pieces.core, made)
 
     def _drop(self, row: ChildRow) -> None:
-        """Its element is gone."""
+        """Remove a row whose element is gone, with its child."""
         for each in [*([] if row.child is None else nodes_of(row.child)), *filter(None, [row.node])]:
             if each.account is not None:
                 each.account.gone(each)
@@ -365,16 +365,16 @@ class ChildSet:
     # ---- for readers -------------------------------------------------------------------------------
 
     def shown(self, texts: tuple[str, ...], facet: ScopedView) -> dict[Any, Any]:
-        """What the rows are, for a facet, in order."""
+        """Return the children or values of the rows by key, in order, as a view sees them."""
         found: dict[Any, Any] = {}
         run = self._home.pieces.core.current.run
         self._need(texts)
         for text in texts:
             row = self.rows.get(text)
             if row is None or row.result is None:
-                continue  # Another runtime listed it, and the coordinator runs in this runtime's next pass.
+                continue  # Another runtime listed it; this coordinator runs in the next pass.
             if run is None and row.node is not None and not row.node.is_known and row.node.error is None:
-                continue  # So does one whose own document has not arrived: outside a run it is a moment behind.
+                continue  # Its document has not arrived: a read outside a run skips the row until then.
             made = row.result.get()
             if made is None:
                 continue
@@ -385,7 +385,7 @@ class ChildSet:
         return found
 
     def keep(self) -> None:
-        """Inside a run that keeps its rows: look at each of them. One that fails is no reason to let others go."""
+        """Inside a run that keeps the rows: read each of them. A row that fails does not release the others."""
         texts: tuple[str, ...] = self._order.get(())
         self._need(texts)
         for text in texts:
@@ -395,7 +395,7 @@ class ChildSet:
                     row.result.get()
 
     def _need(self, texts: tuple[str, ...]) -> None:
-        """Inside a run: have what some rows made here, and made."""
+        """Inside a run: request the results of some rows together, and have stale ones run together."""
         run = self._home.pieces.core.current.run
         if run is not None and isinstance(run.tracker, (Handled, Runner)):
             self.listing.shown(run.node, texts)
@@ -404,7 +404,7 @@ class ChildSet:
             run.tracker.need(run, [row.result.document for row in rows if row.result is not None])
 
     def _fetch(self, rows: list[ChildRow]) -> None:
-        """What rows made that came back without a run is not here: all of it is asked for at once."""
+        """Request the missing results of resumed rows, all at once."""
         for row in rows:
             if row.result is not None and row.result.document.value is NOT_HERE and row.node and row.node.as_of:
-                self._home.space.load(row.result.document)  # None of the others has to be looked for.
+                self._home.space.load(row.result.document)  # Not core.load: nothing is left to prefetch.

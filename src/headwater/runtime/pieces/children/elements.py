@@ -1,8 +1,8 @@
-"""What an `each` goes over: which keys there are, in which order, and the handle of one element.
+"""The source of an `each`: its keys, their order, and the handle of one element.
 
-An entry of a Mapping has a place of its own, and its handle is that place. An element of a tuple has none: a projection
-`{order, items}` gives it one, which a node keeps in step with the tuple. Reading goes through the projection; writing
-goes to where the element is in the tuple at that moment.
+An entry of a Mapping has an address of its own, and the handle of the element leads there. An element of a tuple has no
+stable address: a projection `{order, items}` gives it one, and a node keeps the projection in step with the tuple.
+Reads go through the projection; a write goes to the current position of the element in the tuple.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class Source(Protocol):
     """The elements of one `each`."""
 
     def keys(self) -> dict[str, Any]:
-        """The keys, by their text, in order. Called in a run, which reads them and nothing else of the elements."""
+        """Return the keys by their text, in order. Called in a run, which reads nothing else of the elements."""
 
     def element(self, key: Any) -> Input[Any]:
-        """The handle of one element."""
+        """Return the handle of one element."""
 
     def has(self, text: str) -> bool:
-        """Inside a transaction: whether there is an element with that key."""
+        """Inside a transaction: return whether there is an element with that key."""
 
     def restored(self, text: str, *, is_number: bool) -> Any:
-        """The key that a text stands for."""
+        """Return the key that a text stands for."""
 
 
 def keys_of(home: PieceInstance, member: EachMember, elements: Elements) -> Source:
-    """What a member goes over."""
+    """Return the source of a member: the entries of a Mapping, or the projection of a tuple."""
     if isinstance(elements.source, MappingCodec):
         return Entries(home, member, elements.source)
     assert member.key is not None
@@ -59,7 +59,7 @@ def keys_of(home: PieceInstance, member: EachMember, elements: Elements) -> Sour
 
 
 def source_of(home: PieceInstance, member: EachMember) -> Input[Any]:
-    """Its source, found in a run: what was given to a piece may have to arrive before anybody knows what it is."""
+    """Return the handle of the source. Resolved in a run: the record that names an input may have to arrive first."""
     found: Input[Any] = home.facet("space").handle(member.source)
     return found
 
@@ -136,7 +136,7 @@ class Projection:
         return source_of(self._home, self._member)
 
     def _project(self) -> Any:
-        """`{order, items}` of the tuple; if a key is there twice, what it was before, and what is wrong."""
+        """Return `{order, items}` of the tuple, or, if two elements have the same key, a description of that."""
         self._home.check_generation()
         elements = self._source.get(())
         element = self._codec.element  # type: ignore[attr-defined]  # It is a tuple's.
@@ -179,7 +179,10 @@ class Projection:
 
 
 def _as_it_is(result: object, before: MaybeValue) -> MaybeValue:
-    """What is stored of the elements. What did not change is the same object, so that it costs nothing further on."""
+    """Return the projection to store. Equal items keep their old object, so that comparing them later costs nothing.
+
+    A projection with a duplicate key keeps the previous order and items.
+    """
     assert isinstance(result, tuple)
     said, value = result
     kept: dict[str, Any] = dict(before) if isinstance(before, Mapping) else {"order": (), "items": {}}
@@ -193,7 +196,7 @@ def _as_it_is(result: object, before: MaybeValue) -> MaybeValue:
 
 
 class Element(Cell[Any]):
-    """One element of a tuple: read by its key, written where it is."""
+    """One element of a tuple: read by its key, written at its current position."""
 
     __slots__ = ("_at", "_is_direct", "_key", "_key_of", "_source")
 
@@ -214,8 +217,8 @@ class Element(Cell[Any]):
         self._source = source
         self._key = key
         self._key_of = key_of
-        self._is_direct = False  # a write of it is under way
-        self._at = 2  # the steps of its path that lead to the element
+        self._is_direct = False  # a write through this handle is running
+        self._at = 2  # the number of path steps that lead to the element
 
     def _part(self, path: Any, codec: TypeCodec[Any]) -> Any:
         part = super()._part(path, codec)
@@ -223,13 +226,13 @@ class Element(Cell[Any]):
         return part
 
     def set(self, value: Any, /, *, group: object | None = None) -> None:
-        """Replace the value, where the element is now."""
+        """Replace the value at the current position of the element."""
         self._codec.encode(value, self._path)
         self._run_or_write(lambda: self._set(value), group)
 
     def _run_or_write(self, act: Callable[[], None], group: object | None) -> None:
         def directly() -> None:
-            """By what is in the tuple now: the projection may not have been made of that yet."""
+            """Write based on the current tuple: the projection may not have caught up with it yet."""
             self._is_direct, was = True, self._is_direct
             try:
                 act()
@@ -244,7 +247,7 @@ class Element(Cell[Any]):
             self._host.write(self._source, directly, group)
 
     def _write(self, document: Document, patch: Patch) -> None:
-        """A write inside the projection is one inside the tuple."""
+        """Translate a write inside the projection to one inside the tuple."""
         source, key_of = self._source, self._key_of
         assert source is not None
         assert key_of is not None
@@ -265,7 +268,7 @@ class Element(Cell[Any]):
             super()._write(site.document, Patch(patch.kind, (*site.path, index, *below), patch.arg))
 
     def _root(self, document: Document) -> MaybeValue:
-        """Where the tuple is written, and once a run has written it, the projection is what it makes of that."""
+        """Return the root value to read. During a write, and after the run wrote the tuple, project the tuple."""
         run, source, key_of = self._current.run, self._source, self._key_of
         if run is None or run.overlay is None or document is not self._document or source is None or key_of is None:
             return super()._root(document)

@@ -1,4 +1,4 @@
-"""The handles of an `each` and of a `child` for one facet. What they show is their coordinator's to know."""
+"""The handles of an `each` and of a `child` for one view. Their coordinator knows the rows that they show."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ C_co = TypeVar("C_co", covariant=True)
 D = TypeVar("D")
 
 ONLY: Final = ""
-"""The key of a child that has none beside it."""
+"""The key of the only row of a `child`."""
 _NOT_GIVEN: Final = object()
 
 
 class EachHandle(Each[K, C_co]):
-    """The handle of an `each` for one facet."""
+    """The handle of an `each` for one view."""
 
     __slots__ = ("_coordinator", "_facet")
 
@@ -40,7 +40,7 @@ class EachHandle(Each[K, C_co]):
     @overload
     def get(self, default: D) -> Mapping[K, C_co] | D: ...
     def get(self, default: Any = _NOT_GIVEN) -> Any:
-        """One child for each element, in order. Inside a run this subscribes to which there are, no more."""
+        """Return one child for each element, in order. Inside a run this subscribes to the set of children only."""
         try:
             texts: Any = super().get()
         except AbsentError:
@@ -56,11 +56,11 @@ class EachHandle(Each[K, C_co]):
 
     @property
     def values(self) -> TypeCodec[Any] | None:
-        """How the values are stored that it makes. None: it makes pieces."""
+        """The codec of the values that the rows make. None: they make pieces."""
         return self._coordinator.values
 
     def view(self) -> Any:
-        """The same: what is in a child is read when it is looked at."""
+        """Return the same as `get`: the contents of a child are read when its members are used."""
         return self.get()
 
     def key(self, k: Any, /) -> Any:
@@ -71,7 +71,7 @@ class EachHandle(Each[K, C_co]):
 
 
 class ChildHandle(Child[C_co]):
-    """The handle of a `child` for one facet."""
+    """The handle of a `child` for one view."""
 
     __slots__ = ("_coordinator", "_facet")
 
@@ -85,7 +85,7 @@ class ChildHandle(Child[C_co]):
     @overload
     def get(self, default: D) -> C_co | D: ...
     def get(self, default: Any = _NOT_GIVEN) -> Any:
-        """The child. Inside a run this subscribes to which it is, not to what is in it."""
+        """Return the child. Inside a run this subscribes to the identity of the child, not to its contents."""
         texts: Any = super().get(())
         found = self.now.shown(texts, self._facet)
         if ONLY in found:
@@ -101,5 +101,5 @@ class ChildHandle(Child[C_co]):
 
     @property
     def values(self) -> TypeCodec[Any] | None:
-        """How the value is stored that it makes. None: it makes a piece."""
+        """The codec of the value that the row makes. None: it makes a piece."""
         return self._coordinator.values

@@ -1,9 +1,9 @@
-"""Ahead: what a reader of many children is about to miss is asked for together with what it misses.
+"""Prefetch: request the documents that a reader of many children is about to miss together with the first miss.
 
-An attempt goes no further than the first document that is not here, so that one who looks at the same member of every
-child would be begun anew for each of them. Whoever was shown the children together and misses a document of one is very
-likely to miss those of the next ones: some are asked for with it, and eight times as many the next time. Nothing runs
-for that. What nobody came to look at is let go when its reader is done.
+An attempt stops at the first document that is not loaded, so that a reader of the same member of every child would be
+restarted for each child. A reader that was shown the children together and misses a document of one of them is likely
+to miss those of the following ones. So some of them are requested with the first miss, and eight times as many with
+each further miss. Prefetch runs no node. Documents that were not read are released when the reader is done.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.registry import PieceRegistry
 
 FIRST: Final = 64
-"""Documents that are asked for with the first one that a reader misses."""
+"""Documents that are requested with the first one that a reader misses."""
 GROWTH: Final = 8
 MOST: Final = 4_096
-"""However often it missed one: an engine lets only so many answers wait for whoever asked."""
+"""Limit of documents per miss: an engine bounds the number of answers that wait for one session."""
 
 
 class Listing:
-    """Which children of a coordinator somebody was shown together last, and how much was asked for with one of them."""
+    """The children of a coordinator that were last shown together to one reader, and the size of its last request."""
 
     __slots__ = ("_missed", "_most", "reader", "texts")
 
     def __init__(self) -> None:
-        self.reader: object = self  # whose run it was; None: a handler's
+        self.reader: object = self  # the node that ran; None: a handler
         self.texts: tuple[str, ...] = ()
         self._missed: Document | None = None
         self._most: dict[str, int] = {}
@@ -47,7 +47,7 @@ class Listing:
         self.texts = texts
 
     def most(self, missed: Document, stored: str) -> int:
-        """How many documents of a member are asked for with one that is missed: the same one is told of twice."""
+        """Return the number of documents of a member to request with a miss. The same miss may be reported twice."""
         if len(self.texts) < 2 or missed is self._missed:
             return 0
         self._missed = missed
@@ -56,7 +56,7 @@ class Listing:
 
 
 class Prefetch:
-    """What was asked for ahead, by whom it is to be read."""
+    """The requested documents, by the node that is expected to read them."""
 
     __slots__ = ("_brought", "_pieces")
 
@@ -65,7 +65,7 @@ class Prefetch:
         self._brought: dict[Node, dict[Document, None]] = {}
 
     def missed(self, document: Document) -> None:
-        """A node's attempt is about to end because a document is not here, or that of one that waits for it."""
+        """Prefetch for a node whose attempt is about to stop at a missing document, and for the runs around it."""
         scheduler = self._pieces.core.scheduler
         self._tidy()
         running = scheduler.marks.running
@@ -79,14 +79,14 @@ class Prefetch:
                 self._brought[reader] = brought
 
     def missed_by_handler(self, document: Document, brought: dict[Document, None]) -> None:
-        """The same for an attempt of a handler, which keeps what is brought until its event is over."""
+        """Prefetch for an attempt of a handler. The event keeps the documents until it has an outcome."""
         self._bring(document, None, brought)
 
     def let_be(self, brought: dict[Document, None]) -> None:
-        """Whoever was to read these is done."""
+        """Release prefetched documents whose reader is done, unless a node reads or writes them."""
         core = self._pieces.core
         for document in brought:
-            if core.name_of(document.home) is not None:  # Otherwise its space was left.
+            if core.name_of(document.home) is not None:  # Otherwise this runtime left the space.
                 core.space_of(document).let_be(document)
 
     def _tidy(self) -> None:
@@ -99,7 +99,7 @@ class Prefetch:
         space = self._pieces.core.space_of(document)
         id, _, stored = document.key.id.rpartition(":")
         home = self._pieces.known(space.name, id)
-        way: list[EachMember | ChildMember] = []  # from a child that was shown down to the one whose document it is
+        way: list[EachMember | ChildMember] = []  # members from the shown child down to the owner of the document
         at = home
         while home is not None and at is not None and at.parent is not None:
             coordinator = _kept_by(at)
@@ -124,14 +124,14 @@ class Prefetch:
 
 
 def _kept_by(home: PieceInstance) -> ChildSet | None:
-    """The coordinator whose row keeps a child."""
+    """Return the coordinator whose row keeps a child."""
     assert home.parent is not None
     keeper = None if home.maker is None else home.maker.parent
     return next((each for each in home.parent.coordinators.values() if each.node is keeper), None)
 
 
 def _others(coordinator: ChildSet, home: PieceInstance) -> list[PieceInstance]:
-    """The children that were shown together with one, those after it first."""
+    """Return the children that were shown together with one, those after it first."""
     rows = coordinator.rows
     homes = [rows[text].child for text in coordinator.listing.texts if text in rows]
     found = [each for each in homes if each is not None]
@@ -140,7 +140,7 @@ def _others(coordinator: ChildSet, home: PieceInstance) -> list[PieceInstance]:
 
 
 def _down(home: PieceInstance, way: list[EachMember | ChildMember]) -> Iterator[PieceInstance]:
-    """The children of its children that the same members lead to, of those that are here."""
+    """Yield the descendants that the same members lead to, as far as they exist in this runtime."""
     if not way:
         yield home
         return

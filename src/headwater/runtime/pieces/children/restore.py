@@ -1,8 +1,8 @@
-"""A child as its maker's observation names it: its class, and each input by what it was to the maker.
+"""Naming and restoring a child in the observation of its row: its class, and the origin of each input.
 
-An input is named by where the maker had it from: the element, or a member of its own, what it was given itself
-included. What came from elsewhere has no name here; then the child does not come back without a run. Makes pieces that
-are not bound; never binds them.
+An input is named by its origin in the maker: the element, or a member of the maker, including the maker's own inputs.
+An input from elsewhere has no name; then the child cannot be restored without a run of its row. `remade` makes unbound
+pieces; binding them is left to the caller.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEMBER: Final = "member "
 def kept_by(
     home: PieceInstance, row: ChildRow, element_of: Callable[[ChildRow], Input[Any] | None]
 ) -> tuple[str, ...] | None:
-    """What a row keeps, as texts. Empty: no child. None: a child that cannot be named."""
+    """Return the child of a row as texts. Empty: no child. None: an input of the child cannot be named."""
     child = row.child
     if child is None:
         return ()
@@ -44,7 +44,7 @@ def kept_by(
 def remade(
     home: PieceInstance, classes: tuple[type[Piece], ...], element: Input[Any] | None, said: tuple[str, ...]
 ) -> Piece | None:
-    """The piece that was named like this. None: nobody knows it here."""
+    """Return the unbound piece that the texts name. None: its class or an input is not known here."""
     cls = next((each for each in classes if each.__schema__.name == said[0]), None)
     if cls is None:
         return None
@@ -68,7 +68,7 @@ def _origin(home: PieceInstance, element: Input[Any] | None, value: Any) -> str 
 
 
 def _member(home: PieceInstance, value: Any) -> Declaration | None:
-    """The member of the piece that a handle may be the handle of."""
+    """Return the member of the piece that a handle may belong to."""
     if isinstance(value, (Handler, OtherScopeHandle)):
         declared = value.declaration() if isinstance(value, OtherScopeHandle) else value.member
         return declared if home.outline.get(declared.stored) is declared else None
@@ -83,7 +83,7 @@ def _from(home: PieceInstance, element: Input[Any] | None, origin: str) -> Any:
     if member is None:
         return None
     handle = home.facet("space").handle(member)
-    # Whether a child may have that is for a run of its maker to find out.
+    # A recorded input may be refused to the child; the access check needs a run of the row.
     return None if home.pieces.following.is_asked_about(home, handle) and isinstance(member, GivenMember) else handle
 
 

@@ -1,17 +1,17 @@
-"""What is stored of a fold, and how its next runtime goes on from there instead of going over everything again.
+"""The stored state of a fold, from which the next runtime continues instead of going over all elements again.
 
-The value itself says neither what went into it nor which code made it. Beside it stands a note, written in the same
-commit: the fingerprint of `add`, `remove`, `by`, `start` and the types, and a number that rises, so that a value never
-changes without its note. Which elements went in is not stored at all: admission lets a commit in only if everything it
-read is still so (C1), and the past can be read (C11). So what went into a value is its source as of the seq of that
-commit. If the source was not written since, that is what is here; otherwise it is read as of then, once, and the
-elements that differ are taken out and put in. A copy of the elements would be a second write for each of them, by
-every runtime that has the piece open, for the sake of a start.
+The stored value alone tells neither which elements went into it nor which code made it. Beside it is a note, written in
+the same commit: the fingerprint of `add`, `remove`, `by`, `start` and the types, and a number that rises, so that a
+value never changes without its note. The elements that went in are not stored: admission accepts a commit only if all
+its reads still hold (C1), and the past can be read (C11). So the elements of a value are its source as of the seq of
+its commit. If the source was not written since, that is the source as loaded; otherwise the source is read as of that
+seq, once, and the elements that differ are removed and added. A stored copy of the elements would cost a second write
+per element, by every runtime with the piece open, only to save work at a start.
 
-Whatever does not fit is no ground to go on from, and the fold begins anew: another fingerprint or none, a value that
-somebody else wrote or that is not confirmed yet (of a piece that is stopped and opened at once), a source in another
-space, behind a link or implied by a default, history that was compacted away.
-An element that changed without changing the value counts as changed since: no commit is spent on saying otherwise.
+The fold starts from nothing if the stored state does not fit: another fingerprint or none, a value that another writer
+wrote or that is not confirmed yet (as in a piece that is stopped and opened at once), a source in another space, behind
+a link or implied by a default, or history that was compacted away. An element that changed without changing the value
+counts as changed since: no commit is spent to record otherwise.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """A value that was stored, and what went into it."""
+    """A stored value, and the elements that went into it."""
 
     value: Any
-    elements: Any  # ABSENT: nothing was there
+    elements: Any  # ABSENT: the source was absent
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A value that was stored, and where what went into it is read."""
+    """A stored value, and the document with the source as of its commit."""
 
     value: Any
-    past: Document | None  # None: what is confirmed here is as old as that
+    past: Document | None  # None: the confirmed source was not written since
 
 
 class FoldCheckpoint:
-    """The stored side of one fold."""
+    """The stored value and the note of one fold."""
 
     __slots__ = ("_code", "_facet", "_found", "_is_known", "_member", "_note", "_output", "_value")
 
@@ -62,16 +62,16 @@ class FoldCheckpoint:
         self._output = value.document
         self._note: Cell[Any] = Cell(facet.home.pieces.core, facet.document(f"{member.stored}/folded"), codec_for(Json))
         self._code: str | None = None
-        self._is_known = False  # what its code is
-        self._found: _Found | None = None  # what it goes on from, as long as that is being fetched
+        self._is_known = False  # whether `_code` was looked up
+        self._found: _Found | None = None  # the stored state to continue from, while its source is fetched
 
     @property
     def note(self) -> Document:
-        """The document beside the value."""
+        """The document of the note beside the value."""
         return self._note.document
 
     def forget(self) -> None:
-        """Its code may be another."""
+        """Drop the known fingerprint and stored state, after the code may have changed."""
         self._is_known = False
         self._found = None
 
@@ -86,13 +86,13 @@ class FoldCheckpoint:
     # ---- going on ----------------------------------------------------------------------------------
 
     def basis(self, source: Input[Any]) -> Basis | None:
-        """Inside a run: what can be gone on from. Stops the attempt until that is here."""
+        """Inside a run: return the state to continue from, if there is one. Stop the attempt until it is loaded."""
         if self.code is None:
             return None
         self._need(self.note)
         found = self._found
         if found is None:
-            # Asked once: what was stored then stays true, however much others write while it is fetched.
+            # Looked up once: the stored state stays true while its source is fetched, whatever is written meanwhile.
             found = self._found = self._stored(source.document)
             if found is None:
                 return None
@@ -117,12 +117,12 @@ class FoldCheckpoint:
         home = self._facet.home
         said: Any = note.value
         if source.home is not output.home or home.pieces.runtime.channel(home.space.name) is None:
-            return None  # Another space has other numbers, and without a log there are none.
+            return None  # Seqs of another space do not compare, and without a log there are none.
         if output.layers or note.layers or not isinstance(said, Mapping) or said.get("code") != self.code:
             return None
         raw: Any = output.value
         if raw is ABSENT or not 0 < output.written <= note.written:
-            return None  # Somebody wrote the value without its note, which no fold does.
+            return None  # The value was written without its note, so not by a fold.
         try:
             value = self._value.memo().decode(raw)
         except InvalidValueError:
@@ -140,7 +140,7 @@ class FoldCheckpoint:
     # ---- leaving word ------------------------------------------------------------------------------
 
     def say(self, value: Any) -> None:
-        """Inside the run that makes it: what is stored from now on is this code's."""
+        """Inside the run that makes a value: write the note for it, unless value and note are already stored."""
         if self.code is None:
             return
         self._need(self.note)
@@ -162,5 +162,5 @@ class FoldCheckpoint:
 
 
 def same(one: Any, other: Any) -> bool:
-    """The same object, or an equal one of the same type: True is not 1."""
+    """Return whether two values are one object, or equal and of the same type: True is not 1."""
     return one is other or (one.__class__ is other.__class__ and one == other)

@@ -1,9 +1,10 @@
-"""`fold`: a value over many elements, brought up to date with the changed ones only.
+"""`fold`: one value over many elements, updated with the changed elements only.
 
-Its node keeps what it went over last; raw values are shared where nothing changed, so that the same object means the
-same element. What it keeps are elements and a value that belong together, so that a rejected commit does no harm. `add`
-and `remove` are called for the elements that came, left or changed, in the order of the source. A start goes on from
-what is stored, if it can be known what went into that (`folded`); if not, it goes over all of them.
+The node of a fold keeps the elements of its last run and the value made from them. Unchanged raw values are shared
+between versions of the source, so that the same object means the same element. The kept elements and value belong
+together, so that a rejected commit does no harm. `add` and `remove` are called for the elements that came, left or
+changed, in the order of the source. The first run in a process continues from the stored value if its elements can be
+determined (`checkpoint`); otherwise it goes over all elements.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Folding:
-    """One fold of one piece: what it has added up."""
+    """One fold of one piece: the elements and the value of its last run."""
 
     __slots__ = (
         "_codec",
@@ -51,25 +52,25 @@ class Folding:
 
     def __init__(self, member: FoldMember, facet: ScopedView, folded: FoldCheckpoint, codec: TypeCodec[Any]) -> None:
         self._member = member
-        self._facet = facet  # whose it is, and who lives as long
+        self._facet = facet  # the view of its piece, kept alive by this reference
         self._folded = folded
         self._codec = codec  # of the source
         self._is_mapping = is_mapping = isinstance(codec, MappingCodec)
         self._has_begun = False
-        self.elements: Any = {} if is_mapping else ()  # what was added up
+        self.elements: Any = {} if is_mapping else ()  # the elements that went into the value
         self.groups: dict[Any, Any] = {}  # the values, by group; one group without `by`
-        self.sizes: dict[Any, int] = {}  # how many elements each has: an empty group is left out
+        self.sizes: dict[Any, int] = {}  # elements per group: a group without elements is left out
 
     def forget(self) -> None:
-        """Begin again with the next run, whatever is stored: that is another function's."""
+        """Start from nothing at the next run, without the stored value: another version of the function made it."""
         self._has_begun = True
         self._folded.forget()
         self.elements, self.groups, self.sizes = {} if self._is_mapping else (), {}, {}
 
     def run(self) -> Any:
-        """Bring it up to date and answer the value."""
+        """Update the value with the changed elements and return it."""
         self._facet.home.check_generation()
-        # Found in a run: what was given to a piece may have to arrive before anybody knows what it is.
+        # Resolved in a run: the record that names an input may have to arrive first.
         source: Input[Any] = self._facet.handle(self._member.source)
         now: Any = source.get({} if self._is_mapping else ())
         if not self._has_begun:
@@ -82,13 +83,13 @@ class Folding:
             self._put(groups, sizes, element)
         value = groups.get(None, self._member.start) if self._member.by is None else dict(groups)
         self._folded.say(value)
-        # Only now: an author's function that raises, or an attempt that is stopped, has changed nothing. What is kept
-        # belongs together whatever becomes of this commit: the next run starts from these elements.
+        # Only now: an author's function that raises, or an attempt that is stopped, has changed nothing. The kept
+        # elements and groups belong together whatever the verdict of this commit: the next run starts from them.
         self.elements, self.groups, self.sizes = now, groups, sizes
         return value
 
     def _go_on(self, source: Input[Any], now: Any) -> None:
-        """Take on what is stored, with what went into it."""
+        """Continue from the stored value and the elements that went into it."""
         basis = self._folded.basis(source)
         self._has_begun = True
         if basis is None or basis.elements is ABSENT:
@@ -101,7 +102,7 @@ class Folding:
             self.elements, self.groups, self.sizes = elements, groups, dict(sizes)
 
     def _shared(self, before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The elements of a tuple, each by the object that it is now, if it is still there: an id says who stayed."""
+        """Replace each stored element by the equal object of the current tuple: `_elements` compares by identity."""
         encode = self._codec.element.encode  # type: ignore[attr-defined]  # It is a tuple's.
         there: dict[bytes, list[Any]] = {}
         for each in now:
@@ -113,7 +114,7 @@ class Folding:
         return tuple(found)
 
     def _entries(self, now: Mapping[Any, Any]) -> tuple[list[Any], list[Any]]:
-        """What left and what came, by key."""
+        """Return the entries that left and those that came, by key."""
         before = self.elements
         gone = [each for key, each in before.items() if key not in now or not same(each, now[key])]
         came = [each for key, each in now.items() if key not in before or not same(before[key], each)]
@@ -130,7 +131,7 @@ class Folding:
         sizes[group] = sizes.get(group, 0) + 1
 
     def _check_group(self, group: Any) -> None:
-        """Said here, where it is known what by= answered: how the whole is stored says nothing of that."""
+        """Check the key of a new group here, where the answer of by= is known: an encoding error would not name it."""
         codec = self._facet.home.outline.codec(self._member)
         assert isinstance(codec, MappingCodec)
         try:
@@ -154,7 +155,7 @@ class Folding:
 
 
 def _elements(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-    """What left a tuple and what came, wherever it stood: an element that moved did neither."""
+    """Return the elements that left a tuple and those that came. An element that only moved is in neither list."""
     low, most = 0, min(len(before), len(now))
     while low < most and same(before[low], now[low]):
         low += 1
@@ -162,7 +163,7 @@ def _elements(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[list[Any],
     while high < most - low and same(before[-1 - high], now[-1 - high]):
         high += 1
     gone, came = before[low : len(before) - high], now[low : len(now) - high]
-    counts = Counter(map(id, gone))  # Both tuples keep their elements, so that an id is nobody else's.
+    counts = Counter(map(id, gone))  # Both tuples keep their elements alive, so that ids are unique.
     left = []
     for each in came:
         if counts[id(each)]:
@@ -180,7 +181,7 @@ def _elements(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[list[Any],
 
 
 def fold(facet: ScopedView, member: FoldMember) -> Computed[Any]:
-    """The handle of a fold, and its node."""
+    """Create the handle of a fold and register its node."""
     home = facet.home
     outline = home.outline
     elements = outline.elements(member)

@@ -1,8 +1,8 @@
-"""Documents of a space as they were at a seq, for runs that go on from there.
+"""Documents of a space as of an earlier seq, for runs that continue from there.
 
-They are documents of a replica of their own, which never change: a run that needs one waits for it as for any other
-that is not here. Each is asked for once, as one query, and let go by whoever asked; what nobody waits for any more is
-not kept. It never says what is there now.
+They are documents of a separate replica and never change: a run that needs one waits for it like for any document that
+is not loaded. Each is fetched with one query and released by the run that asked for it; an answer that no node waits
+for any more is not kept. The current state of the space is not available here.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from headwater.runtime.api.runtime import Runtime
 
 TRIES: Final = 5
-"""How often a question is asked again whose answer was lost with its connection."""
+"""Queries that are sent at most for one document, if the connection is lost before the answer."""
 
 
 class DocumentHistory:
-    """The past of one space, as far as somebody waits for it. The channel of its own replica."""
+    """Earlier states of one space, as far as a node waits for them. Also the channel of its own replica."""
 
     __slots__ = ("_asked", "_runtime", "_space", "replica")
 
@@ -40,11 +40,11 @@ class DocumentHistory:
         runtime.core.add_replica(f"{space} as it was", self.replica, self)
 
     def document(self, doc: DocKey, seq: int) -> Document:
-        """A document as of a seq: `(value,)` or, if there was none, `()`. None: its history is not there any more."""
+        """Return a document as of a seq: `(value,)`, `()` if it was absent, or None if its history is compacted."""
         return self.replica.documents.of(DocKey(doc.scope, f"{seq} {doc.id}"))
 
     def let_go(self, document: Document) -> None:
-        """Whoever asked for it has it."""
+        """Release a document that its reader has read."""
         self.replica.let_go(document.key)
 
     # ---- the channel -------------------------------------------------------------------------------
@@ -59,10 +59,10 @@ class DocumentHistory:
         return self.replica.let_go(doc)
 
     def flush(self) -> None:
-        """Nothing is written here."""
+        """Do nothing: this replica has no writes."""
 
     def is_ready(self, conflict: Conflict) -> bool:
-        """Nobody else writes here either."""
+        """Return True: no other session writes here either."""
         return True
 
     def is_durable(self) -> bool:
@@ -77,7 +77,7 @@ class DocumentHistory:
         core, replica = self._runtime.core, self.replica
         document = replica.documents.get(doc)
         if document is None or not core.scheduler.loads.is_awaited(document):
-            return  # Whoever asked is gone.
+            return  # No node waits for it any more.
         replica.shown_anew()
         replica.confirmed.put(doc, found, 0)
         document.value = found
@@ -95,10 +95,10 @@ class DocumentHistory:
                 answer = await channel.driver.query(query)
             except LoadError:
                 if channel.driver.session.link is Link.UP:
-                    return None  # It was refused: that seq cannot be read.
+                    return None  # The query was refused: that seq cannot be read.
                 continue
             except HeadwaterError:
-                return None  # Nothing is heard of the space any more, which whoever speaks for it has told.
+                return None  # The space is closed here, which its channel has reported.
             value = answer.documents[0].get()
             return () if isinstance(value, Absent) else (value,)
         return None
