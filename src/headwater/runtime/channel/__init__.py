@@ -5,5 +5,6 @@ Start with `transport.py` (the port) and `driver.py` (connects a session, moves 
 `backend.py` says where the spaces of a runtime are, `channel.py` joins a session, its driver and its writer for one
 space, `sessions.py` names the user sessions that a runtime acts for.
 
-Imported by `pieces`, `events`, `resume`, `reactions` and `api`. Imports `core` and `writing`.
+Imported by `writing`, `pieces`, `events`, `resume`, `reactions`, `api` and servers. Imports `core` and `writing`, and
+`api` for types only.
 """

@@ -58,9 +58,7 @@ class Handshake:
         *,
         answer: Send | None = None,
     ) -> None:
-        """Use `send` for messages of the hub (its thread), `answer` for messages of the handshake (thread of
-        `receive`).
-        """
+        """Send messages of the hub with `send` (its thread), those of the handshake with `answer` (in `receive`)."""
         self.peer = Peer(self._told, limits)
         self._send = send
         self._answer = answer or send

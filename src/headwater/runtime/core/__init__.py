@@ -6,5 +6,5 @@ Start with `core.py`, which composes the package. `local_space.py` is one space 
 `waiting.py` has the tasks and timed waits of a runtime, `error_channel.py` reports failures that no caller awaits.
 `policy.py` has every bound that an application can set.
 
-Imported by every other package of the runtime. Imports no other package of it, except `writing` for plain writes.
+Imported by every other package of the runtime. Imports `writing`, and no other package of it.
 """

@@ -1,8 +1,8 @@
-"""One write, however often it is tried: how often that was, since when, against what, and what its end will be.
+"""One write over all its attempts: their number, the first conflict, the last conflict, and the current stage.
 
-`classify` is the one place that says what a verdict means for whoever wrote. An effort is told of every attempt and of
-every verdict the moment it is heard, before anything else happens; whoever has something to do then gives it a
-`WriteHooks`. It never waits and never tries anything by itself.
+`classify` is the one place that maps a verdict to its meaning for the writer. A `WriteAttempt` is told of every attempt
+and of every verdict at the moment it is received, before anything else happens; a caller that has to act at these
+moments passes `WriteHooks`. A `WriteAttempt` never waits and never retries by itself.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ SESSION_GONE: Final = "session_gone"
 
 
 class Outcome(Enum):
-    """What a verdict means."""
+    """The meaning of a verdict for the writer."""
 
     SUCCESS = "success"
-    STALE = "stale basis"  # somebody was faster: worth another attempt on what is there now
-    UNSENT = "unsent"  # it never left this process: made again, and nobody was in the way
-    PERMANENT = "permanent"  # a precondition is false for good: never again
-    TERMINAL = "terminal"  # a rule forbids it: never again, and somebody should know
-    OTHER = "other"  # nobody knows whether it landed: never again, loudly
+    STALE = "stale basis"  # another writer was faster: worth another attempt on the current state
+    UNSENT = "unsent"  # the commit never left this process: made again, without a conflict
+    PERMANENT = "permanent"  # a precondition is false for good: no retry
+    TERMINAL = "terminal"  # a rule forbids it: no retry, and the failure is reported
+    OTHER = "other"  # unknown whether it landed: no retry, and the failure is reported
 
 
 def classify(rejection: Rejection | None, own: int) -> Outcome:
-    """What becomes of commit `own` of a session after this verdict."""
+    """Return the outcome of commit `own` of a session after this verdict."""
     match rejection:
         case None:
             return Outcome.SUCCESS
@@ -48,33 +48,33 @@ def classify(rejection: Rejection | None, own: int) -> Outcome:
 
 
 class Stage(Enum):
-    """How far an effort is."""
+    """The current stage of a write."""
 
-    QUEUED = "queued"  # for its turn
+    QUEUED = "queued"  # waits for its turn
     RUNNING = "running"
-    PARKED = "parked"  # on what it reads: something has to run, or its time has to come
-    LOADING = "loading"  # what it reads is on its way
+    PARKED = "parked"  # waits until a node that it reads has run, or for its time
+    LOADING = "loading"  # waits for a document that it reads
     SENT = "sent"  # committed here, without a verdict
-    HELD = "held"  # so many commits have no verdict that there is no room for one more
-    BACKING_OFF = "backing off"  # it met a conflict, and waits until trying again is useful
+    HELD = "held"  # waits for room: too many commits have no verdict
+    BACKING_OFF = "backing off"  # met a conflict, and waits until a retry is useful
     ENDED = "ended"
 
 
 class WriteHooks(Protocol):
-    """Whoever has something to do with every attempt of an effort."""
+    """Callbacks for every attempt of a write."""
 
     async def turn(self) -> None:
-        """Wait until it may be tried. Nothing is awaited between this and the attempt."""
+        """Wait until the write may be tried. Nothing is awaited between this call and the attempt."""
 
     def made(self, transaction: Transaction) -> None:
-        """An attempt was committed here. If it was refused at once, `settled` was called before."""
+        """Called after an attempt was committed here. If it was refused at once, `settled` was called before."""
 
     def settled(self, layer: Layer, rejection: Rejection | None) -> None:
-        """Its verdict, in the moment it is heard."""
+        """Called with the verdict at the moment it is received."""
 
 
 class WriteAttempt:
-    """One write on its way."""
+    """One write, over all its attempts."""
 
     __slots__ = (
         "attempts",
@@ -90,14 +90,14 @@ class WriteAttempt:
     )
 
     def __init__(self, retries: int | None = None, course: WriteHooks | None = None, *, is_sure: bool = False) -> None:
-        self.retries = retries  # how often it is tried again at most; None: as long as there is time
+        self.retries = retries  # maximum number of retries; None: limited by time only
         self.course = course
-        self.is_sure = is_sure  # it reads nothing: nobody can be faster
-        self.attempts = 0  # commits that were made for it
-        self.conflicts = 0  # those among them that somebody was faster than
-        self.began_us: int | None = None  # when the first conflict was heard of, by the time with a connection
-        self.next_us = 0  # when it is tried again, as far as that is known; 0: it is not
-        self.backoff_us = 0  # how long its attempts were put off, so far
+        self.is_sure = is_sure  # it reads nothing, so no other writer can be faster
+        self.attempts = 0  # commits made for this write
+        self.conflicts = 0  # commits of these that lost against another writer
+        self.began_us: int | None = None  # time of the first conflict, on the clock of connected time
+        self.next_us = 0  # time of the next attempt, if known; 0: not known
+        self.backoff_us = 0  # total delay of its attempts so far
         self.last: Conflict | None = None
         self.stage = Stage.QUEUED
 
@@ -122,10 +122,10 @@ class WriteAttempt:
             self.course.settled(layer, rejection)
 
     def delayed(self, now_us: int, delay_us: int) -> None:
-        """It is tried again after a delay at the earliest."""
+        """Record that the next attempt is made after a delay at the earliest."""
         self.next_us = now_us + delay_us
         self.backoff_us += delay_us
 
     def collision(self) -> Collision | None:
-        """The address that it last lost, and to whom."""
+        """Return the address that the write last lost, and the winner."""
         return self.last.collisions[0] if self.last is not None and self.last.collisions else None

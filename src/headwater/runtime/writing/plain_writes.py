@@ -1,16 +1,15 @@
-"""Writes outside any run: each a transaction of its own, which lands or is told to have failed. None vanishes.
+"""Writes outside any run: each is a transaction of its own, which lands or is reported as failed. None vanishes.
 
-A write that waits for a document, never left this process, or met a conflict is made again, by calling what made it.
-A write meets a conflict if it read something, or if others removed the part of a document that it changes; then whoever
-speaks for the space sees to it (`LocalSpace.retry`), or it is tried again when what won is here. Until that has an end,
-later writes to the same documents stand behind it: a runtime's writes to one document land in the order in which they
-were made, as far as it is known what they write. Where a write through a link leads is known once the link is here. It
-never decides what runs.
+A write that waits for a document, never left this process, or met a conflict is made again by calling the function that
+made it. A write meets a conflict if it read something, or if other writers removed the part of a document that it
+changes. The channel of the space then retries it (`LocalSpace.retry`); without a retrying channel, it is tried again
+when the winning commit is here. Until the write ends, later writes to the same documents wait behind it: a runtime's
+writes to one document land in the order in which they were made, as far as their documents are known. The target of a
+write through a link is known once the link is here. `PlainWrites` never decides which node runs.
 
-Writes outside any run that wait for an earlier one: who stands behind whom, by document and in order.
-
-A hold is over some documents as long as one write to them is still to be made: it waits for something to arrive, or is
-tried again. Whoever writes one of these documents meanwhile has its turn after it. It makes no write itself.
+`WriteOrder` keeps the writes that wait for an earlier one, by document and in order. A `Hold` covers some documents as
+long as one write to them is still to be made, because it waits for a document to arrive or is retried. A write to one
+of these documents meanwhile has its turn after that write. `WriteOrder` makes no write itself.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
 
 
 MAX_BEHIND: Final = 10_000
-"""Writes that stand behind one that is tried again."""
+"""Maximum number of writes that wait behind one that is retried."""
 
 Turn = tuple[int, Callable[[], object]]
-"""When a write was first made, and what makes it."""
+"""The serial of a write, in the order in which writes were first made, and the function that makes it."""
 
 
 class Hold:
@@ -49,11 +48,11 @@ class Hold:
 
     def __init__(self) -> None:
         self.documents: dict[Document, None] = {}
-        self.turns: list[Turn] = []  # in the order in which they were first made
+        self.turns: list[Turn] = []  # by serial: the order in which they were first made
 
 
 class WriteOrder:
-    """All holds of one runtime. A document is in one at most."""
+    """All holds of one runtime. A document is in at most one hold."""
 
     __slots__ = ("_holds",)
 
@@ -64,7 +63,7 @@ class WriteOrder:
         return bool(self._holds)
 
     def over(self, documents: Iterable[Document]) -> Hold | None:
-        """The hold that one of these documents is in. Whoever is in several waits for one after the other."""
+        """Return the hold of one of these documents. A write whose documents are in several waits for one by one."""
         if self._holds:
             for document in documents:
                 hold = self._holds.get(document)
@@ -73,11 +72,11 @@ class WriteOrder:
         return None
 
     def is_over(self, home: Replica, docs: Container[DocKey]) -> bool:
-        """Whether one of these documents of a space is in a hold."""
+        """True if one of these documents of a space is in a hold."""
         return any(document.home is home and document.key in docs for document in self._holds)
 
     def begin(self, documents: Iterable[Document]) -> Hold:
-        """From now on whoever writes one of these waits."""
+        """Begin a hold: from now on writes to these documents wait."""
         hold = Hold()
         self._widen(hold, documents)
         return hold
@@ -90,12 +89,12 @@ class WriteOrder:
             )
 
     def stand(self, hold: Hold, documents: Iterable[Document], turn: Turn) -> None:
-        """Wait there. One that was taken back may be older than those who wait already."""
+        """Add a write to a hold, by its serial: a write that was taken back may be older than the waiting ones."""
         insort(hold.turns, turn, key=serial_of)
         self._widen(hold, documents)
 
     def end(self, hold: Hold) -> list[Turn]:
-        """It is over: the turns of those who waited, in order."""
+        """End a hold and return the writes that waited, in order."""
         for document in hold.documents:
             if self._holds.get(document) is hold:
                 del self._holds[document]
@@ -114,12 +113,12 @@ def serial_of(turn: Turn) -> int:
 
 
 WINDOW_US: Final = 30_000_000
-"""How long a write is tried again after its first conflict."""
+"""How long a write is retried after its first conflict."""
 WHO: Final = "a write outside any run"
 
 
 class Write:
-    """One write, however often it is made."""
+    """One write, over all its attempts."""
 
     __slots__ = ("act", "attempts", "began_us", "cell", "documents", "group", "home", "serial")
 
@@ -128,10 +127,10 @@ class Write:
         self.cell = cell
         self.act = act
         self.group = group
-        self.documents: tuple[Document, ...] = (cell.document,)  # what its order counts for: with what it last wrote
-        self.home: Replica | None = None  # where it writes, if a link leads to another space
+        self.documents: tuple[Document, ...] = (cell.document,)  # kept in order: its cell's and those it last wrote
+        self.home: Replica | None = None  # the space that it writes, if a link leads to another one
         self.attempts = 0
-        self.began_us = 0  # when its first conflict was heard of; 0: none was
+        self.began_us = 0  # time of its first conflict; 0: none so far
 
 
 class PlainWrites:
@@ -141,28 +140,31 @@ class PlainWrites:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._made = 0  # the serial of what is made now, if it was taken on before; 0: whatever is made is new
-        self._is_catching_up = False  # what is made again is a write like any other, and does not wait for itself
-        self._serial = 0  # rises with every write
-        self._standing = WriteOrder()  # what waits for an earlier write to the same document
-        self._unsent: list[Turn] = []  # taken back before they left, or had to wait: made again, in order
+        self._made = 0  # the serial of the write being made, if it was accepted before; 0: writes are new
+        self._is_catching_up = False  # a write that is made again must not wait for itself
+        self._serial = 0  # of the newest write
+        self._standing = WriteOrder()  # writes that wait for an earlier write to the same document
+        self._unsent: list[Turn] = []  # taken back before they were sent, or had to wait: made again, in order
 
     def __bool__(self) -> bool:
-        """Whether something is to be made again now."""
+        """True if a write is to be made again now."""
         return bool(self._unsent)
 
     def waits(self) -> bool:
-        """Whether something is still to be made, now or later."""
+        """True if a write is still to be made, now or later."""
         return bool(self._unsent or self._standing)
 
     def is_held(self, home: Replica, docs: Container[DocKey]) -> bool:
-        """Whether a write to one of these documents is to be made again, or waits for something."""
+        """True if a write to one of these documents is to be made again, or waits."""
         return self._standing.is_over(home, docs)
 
     # ---- from handles --------------------------------------------------------------------------------
 
     def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> bool:
-        """Replace a whole document that is here. It reads nothing. False: it has to, and is to be a transaction."""
+        """Replace a whole document that is here, without reading it.
+
+        False: nothing was written, and the caller has to write in a transaction, with reads.
+        """
         if document.writers:
             refuse_computed(document)
         self._check_room(document.home)
@@ -173,7 +175,8 @@ class PlainWrites:
         if self._stands_behind(document, serial, again):
             return True
         if document.value is not NOT_HERE and equal(document.value, value):
-            # No field is to be written. What has no fields is said again, and so is what a layer says, which may fall.
+            # An equal dict has no field to write. A value without fields is written again, and so is an equal value of
+            # a layer, which may be rejected.
             return type(value) is dict and not document.layers
 
         def settled(layer: Layer, rejection: Rejection | None) -> None:
@@ -194,7 +197,7 @@ class PlainWrites:
         return True
 
     def write(self, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
-        """Call `act` in a transaction. What it raises at once is the caller's, later the error channel's."""
+        """Call `act` in a transaction. Errors raised at once go to the caller, later ones to the error channel."""
         if cell.document.writers:
             refuse_computed(cell.document)
         self._check_room(cell.document.home)
@@ -204,27 +207,31 @@ class PlainWrites:
             self._attempt(write)
 
     def _number(self) -> int:
-        """When it was made: what is made again has its turn where it had it first."""
+        """Return the serial of a write. A write that is made again keeps its serial, and so its turn."""
         if self._made:
             return self._made
         self._serial += 1
         return self._serial
 
     def _group(self, group: object | None) -> object | None:
-        """Who need not be told. What is made later is news to those, too: they may have been told what was without."""
+        """Return the group whose sinks are not called.
+
+        None for a delayed write: the sinks of its group may have been called with a value without it, so they are
+        called, too.
+        """
         return None if self._made else group
 
     def _check_room(self, home: Replica) -> None:
         if self._made:
-            return  # It was taken on before, and is not refused for want of room.
+            return  # It was accepted before, and is not refused for lack of room.
         try:
             home.check_room()
         except LimitError:
-            self._core.space_of_replica(home).channel.flush()  # Whoever confirms at once has room again.
+            self._core.space_of_replica(home).channel.flush()  # A channel that confirms at once has room again.
             home.check_room()
 
     def _stands_behind(self, document: Document, serial: int, act: Callable[[], object]) -> bool:
-        """Whether earlier writes to the document are still to be made: then this one has its turn after them."""
+        """True if earlier writes to the document are still to be made: this write then has its turn after them."""
         space = self._core.space_of(document)
         if space.waits_for(document):
             space.when_here(document, lambda: self._make(serial, act))
@@ -237,10 +244,10 @@ class PlainWrites:
         return True
 
     def catch_up(self) -> None:
-        """Make again what never left, before anything newer is written."""
+        """Make writes again that were never sent, before newer writes are made."""
         if self._unsent and not self._is_catching_up:
             self._is_catching_up = True
-            turns, self._unsent = self._unsent, []  # What is refused again has its turn in the next slice.
+            turns, self._unsent = self._unsent, []  # A write refused again has its turn in the next slice.
             try:
                 self._make_all(turns)
             finally:
@@ -253,15 +260,15 @@ class PlainWrites:
                 made += 1
                 self._make(*turn)
         finally:
-            for turn in turns[made:]:  # An interrupt: these are still to come.
+            for turn in turns[made:]:  # An interrupt: these writes are still to be made.
                 insort(self._unsent, turn, key=serial_of)
 
     def _make(self, serial: int, act: Callable[[], object]) -> None:
-        """Make a write that was taken on before. Nobody who called waits for it any more."""
+        """Make a write that was accepted before. Its caller does not wait any more, so errors are reported."""
         before, self._made = self._made, serial
         try:
             act()
-        except BaseException as error:  # It is told, and nothing else depends on it.
+        except BaseException as error:  # Reported: no other write depends on it.
             self._core.report(WHO, as_failure(error))
             if isinstance(error, INTERRUPTS):
                 raise
@@ -277,7 +284,7 @@ class PlainWrites:
         write.attempts += 1
         home = write.home or write.cell.document.home
         transaction = home.begin(group=self._group(write.group))
-        transaction.reads_back = False  # A plain `set` merges by field with what its caller saw.
+        transaction.reads_back = False  # A plain `set` merges by field with the value that its caller saw.
         tracker = TransactionTracker(home, transaction, core.visible)
         try:
             call_in(core.current, home, transaction, core.visible, write.act, tracker)
@@ -287,8 +294,8 @@ class PlainWrites:
         except Elsewhere as elsewhere:
             home.drop(transaction)
             if write.home is not None:
-                raise  # It was sent on once: it writes several spaces.
-            write.home = elsewhere.home  # A link leads there, and all of it goes there.
+                raise  # It was redirected once before: it writes several spaces.
+            write.home = elsewhere.home  # A link leads there, and the whole write goes there.
             self._attempt(write)
         except BaseException:
             home.drop(transaction)
@@ -296,7 +303,7 @@ class PlainWrites:
         else:
             write.documents = (write.cell.document, *tracker.wrote)
             hold = self._standing.over(write.documents)
-            if hold is not None:  # A link led to what somebody else is still to write.
+            if hold is not None:  # A link led to a document that an earlier write is still to write.
                 home.drop(transaction)
                 if not self._made:
                     self._standing.check_room(hold)
@@ -313,7 +320,7 @@ class PlainWrites:
         return True
 
     def _wait_for(self, write: Write, document: Document) -> None:
-        """A document is not here that it needs: nobody who comes later overtakes it."""
+        """Make a write again when a document that it needs has arrived. Later writes do not overtake it."""
         space = self._core.space_of(document)
         if document is write.cell.document:
             space.when_here(document, lambda: self._make(write.serial, lambda: self._attempt(write)))
@@ -330,7 +337,7 @@ class PlainWrites:
             raise
 
     def commit(self, home: Replica, transaction: Transaction, *settled: Settled) -> None:
-        """Commit what was written outside any run. What a watch's body writes comes from the watch (I6)."""
+        """Commit writes made outside any run. Writes of a watch's body are caused by the watch (I6)."""
         marks = self._core.scheduler.marks
         running = marks.running
         if running is None:
@@ -352,7 +359,7 @@ class PlainWrites:
             self._conflicted(write, home, layer, rejection)
 
     def _again(self, documents: tuple[Document, ...], serial: int, act: Callable[[], object]) -> None:
-        """It never left, or stood on something that is gone: nobody was in the way."""
+        """Make a write again that was never sent, or that stood on a commit that is gone. It met no other writer."""
         hold = self._standing.over(documents)
         if hold is not None:
             self._standing.stand(hold, documents, (serial, act))
@@ -362,7 +369,7 @@ class PlainWrites:
 
     def _conflicted(self, write: Write, home: Replica, layer: Layer, conflict: Conflict) -> None:
         core = self._core
-        if self._has_to_wait(write):  # An earlier one is tried again: this one has its turn after that.
+        if self._has_to_wait(write):  # An earlier write is retried: this one has its turn after it.
             return
         space = core.space_of_replica(home)
         if space.retry is not None:
@@ -389,7 +396,7 @@ class PlainWrites:
         core.observing.when(lambda: space.channel.is_ready(conflict), lambda: self._over(hold))
 
     def _over(self, hold: Hold) -> None:
-        """Whatever stood behind a write has its turn now, in order."""
+        """End a hold: the writes that waited behind it have their turn now, in order."""
         for turn in self._standing.end(hold):
             insort(self._unsent, turn, key=serial_of)
         self._core.request_tick()

@@ -1,16 +1,17 @@
-"""What happens to a rejected write: the one policy of retrying a transaction.
+"""The one policy of retrying a rejected transaction, and the pace at which a session sends.
 
-Only a stale view is retried, and not before what won against it is here. If the engine gives turns to those who lost, a
-write is tried again when it has its turn; otherwise after a delay that is nearly nothing at first. What a session had
-on its way is rejected together, is held back together and is tried again in its order. From its first conflict on a
-write has a window; when it is over, it fails loudly. Any other rejection is final at once. A transaction that reads a
-document which is not here waits for it, at no cost.
+`Writer` retries only a transaction with a stale view, and not before the winning commits are here. If the engine gives
+turns to sessions that lost, a write is retried when it has its turn; otherwise after a delay that is nearly nothing at
+first. Commits of a session that were in flight together are rejected together, held back together and retried in their
+order. From its first conflict on a write has a window; when the window is over, the write fails with an error. Any
+other rejection is final at once. A transaction that reads a document which is not here waits for it, which counts as no
+attempt.
 
-The pace of a writer: how many events it has on their way that may lose, while others keep writing what they read.
-
-Under contention every attempt that is sent beside somebody's turn is lost, with all that stand on it. So after a
-conflict fewer are sent at once, in the end one, which finds its place in the line; when it has its turn, what waits
-behind it goes with it. Each that lands makes it one more. It never waits; the writer does.
+`Pace` bounds the number of events in flight that may lose while other sessions keep writing documents that they read.
+Under contention every attempt sent during another session's turn is lost, with all attempts that stand on it. So after
+a conflict fewer attempts are sent at once, in the end one, which gets its place in the engine's line; when it has its
+turn, the attempts that wait behind it are sent with it. Each attempt that lands raises the bound by one. `Pace` never
+waits; the writer does.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = ["Pace"]
 
 
 class Pace:
-    """How many first attempts of events may be on their way at once."""
+    """The bound on first attempts of events that are in flight at once."""
 
     __slots__ = ("_flying", "_has_turn", "_most", "_taken_along", "_window")
 
@@ -42,23 +43,26 @@ class Pace:
         self._most = most
         self._window = float(most)
         self._flying = 0  # attempts without a verdict
-        self._has_turn = False  # what was rejected before was sent again, and nothing was heard since
-        self._taken_along: set[WriteAttempt] = set()  # that they land says nothing of those without a turn
+        self._has_turn = False  # a rejected attempt was sent again, and no verdict came since
+        self._taken_along: set[WriteAttempt] = set()  # sent with a turn: their success says nothing of those without
 
     def admits(self, effort: WriteAttempt) -> bool:
-        """Whether it may be tried now. What has its turn may, and whatever waits right behind it."""
+        """True if a write may be tried now.
+
+        Plain writes and retries always may; first attempts of events may while a turn is used, or below the bound.
+        """
         is_plain = effort.course is None or effort.is_sure
         return is_plain or effort.attempts > 0 or self._has_turn or self._flying < max(1, int(self._window))
 
     def sent(self, effort: WriteAttempt) -> None:
-        """An attempt is on its way. Its effort counts it already."""
+        """Record an attempt that is sent. `effort.attempts` includes it already."""
         self._flying += 1
         self._has_turn = self._has_turn or effort.attempts > 1
         if self._has_turn:
             self._taken_along.add(effort)
 
     def heard(self, effort: WriteAttempt, outcome: Outcome) -> None:
-        """Its verdict is here."""
+        """Record the verdict of an attempt."""
         self._has_turn = False
         if outcome is Outcome.STALE:
             self._window = max(1.0, min(self._window, self._flying) / 2)
@@ -73,16 +77,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How patient a write is. The first delays are nearly nothing: a conflict usually clears at once."""
+    """How long a write is retried. The first delays are nearly nothing: a conflict usually clears at once."""
 
     backoff: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=25 / 32, max_ms=1_000, jitter=1.0))
     window_ms: float = 30_000
-    news_us: int = 5_000  # how long a retry waits at most for what others write next
-    spread: float = 4.0  # round trips over which those who lost together come back, not all at once,
+    news_us: int = 5_000  # longest wait of a retry for the next commit of other writers
+    spread: float = 4.0  # round trips over which writers that lost together retry, not all at once,
     spread_us: int = 50_000  # and at most this long
-    turn_ms: int = 100  # how long it waits at most for a turn that the engine promised
+    turn_ms: int = 100  # longest wait for a turn that the engine promised
     pending: int = 256  # commits of this session without a verdict; a further one waits
-    at_once: int = 32  # conflicts after which even a write that has its turn waits for the delay, so that it ends
+    at_once: int = 32  # conflicts after which even a write with a turn waits for the delay, so that it ends
 
     def __post_init__(self) -> None:
         check_backoff("RetryPolicy: backoff", self.backoff)
@@ -112,12 +116,12 @@ class Writer:
         self._policy = policy or RetryPolicy()
         self._clock = clock or RealClock()
         self._random = self._clock.randomness(f"retries of {driver.session.key}")
-        self._hold: list[asyncio.Future[bool]] | None = None  # those who wait behind the first that was rejected
-        self._against: list[Conflict] = []  # why
-        self._goes_alone = True  # nothing else was held back with what goes on now
-        self._in_a_row = 0  # holds since something landed
+        self._hold: list[asyncio.Future[bool]] | None = None  # writes that wait behind the first rejected one
+        self._against: list[Conflict] = []  # their conflicts
+        self._goes_alone = True  # no other write was held back with the one that goes on now
+        self._in_a_row = 0  # holds since the last commit that landed
         self._pace = Pace(self._policy.pending)
-        self._round_trip_us = 0.0  # of a commit and its verdict, lately
+        self._round_trip_us = 0.0  # of a commit and its verdict, smoothed
         self.attempts = 0
         self.conflicts = 0
         self.landed = 0
@@ -130,10 +134,10 @@ class Writer:
         retries: int | None = None,
         effort: WriteAttempt | None = None,
     ) -> T:
-        """Run a function in a transaction, again if its view was stale; its result once the commit is durable.
+        """Run a function in a transaction, again if its view was stale. Returns its result once the commit is durable.
 
-        With `retries` it is tried again that often at most, whatever time it has. Whoever passes an `effort` is told of
-        each attempt, and goes on with it if the function raises and is passed again.
+        With `retries` it is tried again at most that often, however much time is left. A caller that passes an `effort`
+        is told of each attempt, and continues the same write if `run` raises and the caller passes the `effort` again.
         """
         driver, replica = self._driver, self._driver.session.replica
         effort = effort or WriteAttempt(retries)
@@ -149,7 +153,7 @@ class Writer:
                 await driver.loaded(missing.doc)
                 continue
             except BaseException:
-                replica.drop(transaction)  # It is over: what is shown need not be kept for it any more.
+                replica.drop(transaction)  # The attempt is over: the replica need not keep values for it.
                 raise
             rejection, own = await self._fate(transaction, effort)
             outcome = classify(rejection, own)
@@ -168,7 +172,7 @@ class Writer:
             await self._again(effort, rejection, own)
 
     async def _admitted(self, effort: WriteAttempt) -> None:
-        """It has its turn, and there is room for one more commit: both at once."""
+        """Wait until the write has its turn and there is room for one more commit, both at the same moment."""
         replica = self._driver.session.replica
 
         def has_room() -> bool:
@@ -181,15 +185,15 @@ class Writer:
             await effort.turn()
 
     async def _again(self, effort: WriteAttempt, rejection: Conflict, own: int) -> None:
-        """Wait until trying again is useful. Raises what it failed with, if it is not to be tried again."""
+        """Wait until a retry is useful. Raises the error of the write if it is not to be retried."""
         policy = self._policy
         # fault retry.fixed_budget: if effort.conflicts > 5:
         if effort.retries is not None and effort.conflicts > effort.retries:
             raise as_error(Rejected(own, rejection))
-        # Without a connection nobody is faster: that time does not count.
+        # Without a connection no other writer is faster: that time does not count.
         now_us = self._driver.attempts.connected_us
         effort.began_us = now_us() if effort.began_us is None else effort.began_us
-        # A window of zero is no window: the first conflict is the end.
+        # With a window of zero the first conflict is the end.
         # fault retry.no_window: while left_us := 10**12:
         while (left_us := round(effort.began_us + policy.window_ms * 1_000 - now_us())) > 0:
             if await self._held(rejection, left_us, effort):
@@ -205,7 +209,7 @@ class Writer:
         ) from as_error(Rejected(own, rejection))
 
     async def _fate(self, transaction: Transaction, effort: WriteAttempt) -> tuple[Rejection | None, int]:
-        """Commit, send, and wait for the end of it."""
+        """Commit a transaction, send it, and wait for its verdict."""
         settled: asyncio.Future[Rejection | None] = self._driver.expected()
         layers: list[int] = []
 
@@ -219,11 +223,11 @@ class Writer:
         self.attempts += 1
         effort.attempts += 1
         self._pace.sent(effort)
-        self._driver.turn = None  # whatever was said before was about earlier attempts
+        self._driver.turn = None  # A turn received before was about earlier attempts.
         self._driver.session.replica.commit(transaction, end)
         effort.made(transaction)
         if effort.attempts > 1 and not self._goes_alone:
-            self._driver.flush_soon()  # With all that was held back together: it lands together or not at all.
+            self._driver.flush_soon()  # With all writes held back together: they land together or not at all.
         else:
             self._driver.flush()
         began_us = self._clock.monotonic_us()
@@ -232,9 +236,9 @@ class Writer:
         return rejection, layers[0]
 
     async def _held(self, conflict: Conflict, left_us: int, effort: WriteAttempt) -> bool:
-        """Keep a rejected write back until trying again is useful, with everything that was rejected with it.
+        """Hold a rejected write back until a retry is useful, with all writes rejected together with it.
 
-        False: the time that it has was over before.
+        False: the time that the write has was over before.
         """
         self._against.append(conflict)
         if self._hold is not None:
@@ -248,7 +252,7 @@ class Writer:
             self._against.clear()
             loop = asyncio.get_running_loop()
             first: asyncio.Future[bool] = loop.create_future()
-            # All of them go on in one turn of the loop, so that what they send next travels in one piece.
+            # All of them resume in one turn of the loop, so that their commits are sent in one message.
             loop.call_soon(_let_go, [first, *hold])
         self._goes_alone = not hold
         if hold:
@@ -271,7 +275,7 @@ class Writer:
             return False
         late = effort.conflicts - policy.at_once
         if driver.turn is not None and late <= 0:
-            # The engine says when. If those before us do not come, being late is better than standing in line.
+            # The engine says when. If sessions before this one do not come, being late is better than waiting.
             await driver.until(lambda: not driver.turn, within_us=min(left_us, policy.turn_ms * 1_000))
             return True
         try:
@@ -282,11 +286,11 @@ class Writer:
         return True
 
     def _is_ready(self) -> bool:
-        """Everything that won against us is here."""
+        """True if every commit that won against the held writes is here."""
         return all(self._driver.session.ready(conflict) for conflict in self._against)
 
     async def _on_our_own(self, effort: WriteAttempt, failures: int) -> None:
-        """Nobody gives us a turn: those who lost together come back spread over some time."""
+        """Wait without a turn from the engine: sessions that lost together retry spread over some time."""
         driver, policy = self._driver, self._policy
         delay_us = policy.backoff.delay_us(failures, self._random)
         delay_us += round(self._random.random() * min(policy.spread * self._round_trip_us, policy.spread_us))
@@ -294,7 +298,7 @@ class Writer:
         effort.delayed(self._clock.monotonic_us(), delay_us)
         await asyncio.sleep(delay_us / 1e6)
         await driver.until(self._is_ready)
-        # While others still write, the moment their news arrive is the best: at any other time they are ahead again.
+        # While others still write, retry when their commits arrive: at any other time they are ahead again.
         seen = driver.session.replica.confirmed.seq
         confirmed = driver.session.replica.confirmed
         await driver.until(lambda: confirmed.seq > seen, within_us=min(delay_us, policy.news_us))

@@ -1,7 +1,7 @@
-"""A transaction outside any run of a node: what handles read and write while a function of the author's is called.
+"""The tracker of a transaction outside any run of a node: records the reads and writes of handles.
 
-It sees what is visible now; nothing suspends. A document that is not here ends the attempt, and whoever called it loads
-it and calls again.
+An author's function is called with the tracker in place and reads the values that are visible now; nothing suspends. A
+document that is not here ends the attempt (`Missing`); the caller loads the document and calls the function again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headwater.scheduler.node import Node
 T = TypeVar("T")
 UNDECIDED: Final = frozenset({Fate.QUEUED, Fate.SENT})
 RECORDS: Final = ":@"
-"""How the documents end that say which piece is there."""
+"""Ending of the ids of the documents that are records of pieces."""
 
 
 class Missing(NotHere):
@@ -46,7 +46,7 @@ class Elsewhere(AuthoringError):
 
 
 def check_computed(document: Document) -> bool:
-    """Whether what a document shows was computed, if it is to be. UpstreamFailedError: it could not be."""
+    """True if the value of a document was computed, or no node computes it. UpstreamFailedError: a node failed."""
     for writer in document.writers:
         if isinstance(writer, Node) and writer.error is not None:
             raise upstream_failed(writer)
@@ -61,10 +61,10 @@ class TransactionTracker:
     def __init__(self, home: Replica, transaction: Transaction, visible: Callable[[Document], object]) -> None:
         self._home = home
         self._transaction = transaction
-        self._visible = visible  # raises where what is shown is not to be read outside a run
+        self._visible = visible  # raises if the value must not be read outside a run
         self.wrote: dict[Document, None] = {}
-        self._seen: set[Node] = set()  # nodes whose sources are noted
-        self.elsewhere: dict[Document, None] = {}  # of other spaces, read here or by nodes, with writes on top
+        self._seen: set[Node] = set()  # nodes whose sources are recorded
+        self.elsewhere: dict[Document, None] = {}  # of other spaces, read here or by nodes, with layers on top
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         document = cast(Document, spot.document)
@@ -78,7 +78,7 @@ class TransactionTracker:
         return spot
 
     def _read_by_nodes(self, document: Document) -> None:
-        """Note the documents of other spaces that the value of a computed document follows from."""
+        """Record the documents of other spaces on which the value of a computed document depends."""
         waiting = [each for each in document.writers if isinstance(each, Node)]
         while waiting:
             node = waiting.pop()
@@ -90,9 +90,9 @@ class TransactionTracker:
                         self.elsewhere[source] = None
 
     def undecided_elsewhere(self) -> tuple[Layer, ...]:
-        """The writes of other spaces without a verdict that were read, directly or through what nodes make of them.
+        """Return the layers of other spaces without a verdict that were read, directly or through nodes.
 
-        Not the result of a node that is there: that follows from the other writes that are noted.
+        The layer of a node's own result there is left out: that result follows from the other recorded layers.
         """
         return tuple(
             {
@@ -125,9 +125,10 @@ class TransactionTracker:
 
 
 def falling(document: Document) -> list[Layer]:
-    """The undecided writes to a document outside any run that may be rejected, as far as a newer one names none.
+    """Return the undecided layers of a document, written outside any run, that may be rejected, newest first.
 
-    The newest one tells whether there are any: a write that lands after one of them names it, and may be rejected, too.
+    Stops at a layer that names earlier ones. The newest layer tells whether there are any: a write that lands after one
+    of them names it, and may be rejected, too.
     """
     found: list[Layer] = []
     for layer in reversed(document.layers):
@@ -141,25 +142,26 @@ def falling(document: Document) -> list[Layer]:
 
 
 def may_fall(layer: Layer) -> bool:
-    """Whether a write outside any run may be rejected: it read something, or others may change what it fits."""
+    """True if a write outside any run may be rejected: it read something, or others may change the value it fits."""
     # fault writing.misfits_overtaken: return has_read(layer)
     return has_read(layer) or _may_misfit(layer)
 
 
 def has_read(layer: Layer) -> bool:
-    """Whether a write outside any run stands on something that others may change, so that it may be rejected.
+    """True if a write outside any run read something that others may change, so that it may be rejected.
 
-    That its piece is there is no such thing: whatever else is sent to that piece stands on it, too, and falls with it.
+    A read of the record of its piece does not count: every other write to that piece depends on the record, too, and is
+    rejected with it.
     """
     return layer.document is None and any(not read.doc.id.endswith(RECORDS) for read in layer.commit.reads)
 
 
 def _may_misfit(layer: Layer) -> bool:
-    """Whether patches of a layer need something to be there: a key that they replace or remove, or the way to one."""
+    """True if patches of a layer need a value to be there: a key that they replace or remove, or the path to one."""
     document = layer.document
     if document is not None:
         if type(layer.after) is not dict:
-            return False  # It is told as a whole.
+            return False  # Its value is sent as a whole.
         document.home.tell()
     return any(
         patch.path or patch.kind == "remove" for operation in layer.commit.operations for patch in operation.patches
@@ -167,7 +169,7 @@ def _may_misfit(layer: Layer) -> bool:
 
 
 def refuse_computed(document: Document) -> None:
-    """What a node makes is not written by hand: it would be shown until the node runs again, and then be gone (I1)."""
+    """Refuse to write a node's result by hand: it would be shown until the node's next run, then vanish (I1)."""
     for writer in document.writers:
         if isinstance(writer, Node) and writer.returns and writer.outputs[0] is document:
             raise AuthoringError(f"{document!r} is computed by {writer.id}: write what that reads, not its result")
@@ -186,7 +188,7 @@ def call_in(
         raise AuthoringError("a transaction cannot begin inside a run: it is one already")
     tracker = tracker or TransactionTracker(home, transaction, visible)
     run = Run(tracker)
-    run.number = current.number_apart()  # No spot was looked at in it.
+    run.number = current.number_apart()  # No spot was read in this run.
     run.transaction = transaction
     run.overlay = {}
     current.run = run
@@ -197,7 +199,7 @@ def call_in(
         return made
     except (*INTERRUPTS, Exception):
         raise
-    except BaseException as error:  # It would cancel or end whoever calls this; nobody asked for that.
+    except BaseException as error:  # It would cancel or end the caller's task.
         raise as_failure(error) from error
     finally:
         current.run = None
