@@ -73,7 +73,7 @@ class WaitingNodes:
             self._left(before)
 
     def hold(self, node: Node, until: Document) -> None:
-        """Make a node wait while it is not known whether it has to run. No change lets it try before `until` arrives."""
+        """Make a node wait until it is known whether it has to run. No change lets it try before `until` arrives."""
         self.wait(node, until)
         self._held[node] = None
 
