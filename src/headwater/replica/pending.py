@@ -484,7 +484,7 @@ class Pending:
         firsts = [layer.named.first for layer in (*self._wire.values(), *queued) if layer.stands()]
         return min((first for first in firsts if first is not None), default=None)
 
-    # ---- the layers under a place -------------------------------------------------------------------
+    # ---- the layers under a place ------------------------------------------------------------------
 
     def under(self, document: Document, path: Path, before: int) -> StandsOn:
         """Return the layers below `before` that may have contributed to the value at a path; in an array, all (C2).
@@ -642,7 +642,7 @@ class Pending:
             else:
                 document.layers.remove(layer)
 
-    # ---- local layers --------------------------------------------------------------------------------
+    # ---- local layers ------------------------------------------------------------------------------
 
     def keep_here(self, layer: Layer) -> None:
         """Make a layer local: it is never sent, and from now on counts only for shown values."""

@@ -1,26 +1,21 @@
-"""The replica: what one process shows of a space. Confirmed state, pending commits on top, and the feed.
+"""The replica: the documents of a space as one process shows them. Confirmed state, pending commits on top, the feed.
 
-A local commit applies at once and is heard synchronously; its verdict confirms or reverts it later. Everything
-here happens on one thread, and every change of what is shown leaves through the feed (C9). The conversation with
-the engine is `session.Session`'s.
+A local commit is applied at once and notified synchronously; its verdict confirms or reverts it later. Everything here
+runs on one thread, and every change of a shown value leaves through the feed (C9). `session.Session` talks to the
+engine and applies its messages to the replica; this module does not decide the fate of a commit at the engine.
 
-What a local commit makes of what is shown when it is made. Decides nothing about its fate at the engine.
+`OpenTransactions`: before a document is shown differently, every open transaction keeps the former value, so that it
+sees one snapshot however long it lasts (C8). A transaction without references is forgotten.
 
-Where in which documents something may be shown differently: told with a change, so that not all is compared.
+`Evicted`: documents that the replica drops, and documents that it sets aside because the engine does not tell their
+changes for now. A value that is set aside cannot be read (C3): its document has to arrive again, and the feed then
+tells the difference.
 
-The transactions that are open. Each goes on with what it saw (C8), however long it lasts.
+`told` makes the commit of a layer that replaced one document (`Replica.write_whole`): minimal patches, and the layers
+that its reads stood on. It runs later than the write, once for a whole wave. No message is taken in between, so that
+the layers below are those that existed when the layer was made (C3).
 
-Before a document is shown differently, every open transaction keeps what was. One that nobody refers to any more is
-forgotten.
-
-What the replica lets go, and what it sets aside because nobody tells its changes for now.
-
-A value that is set aside cannot be read (C3): its document has to arrive again, and then the difference is told.
-
-How a layer that replaced one document is told as a commit: minimal patches, and what its reads stood on.
-
-It is told later than it is made, in one go with the rest of its wave. In between nothing was heard from outside, so
-that the layers below it are the ones that were there when it was made (C3).
+`Places` are the paths where documents may be shown differently, so that a change is found without comparing everything.
 """
 
 from __future__ import annotations
@@ -52,14 +47,14 @@ from headwater.replica.transaction import Transaction, says_nothing
 
 
 def told(layer: Layer, replica: Replica) -> None:
-    """Make it the commit that it is from now on."""
+    """Make the commit of a layer that replaced one document."""
     # fault+ telling.basis_too_old: layer.basis = max(0, layer.basis - 1)
     document, own, pending = layer.document, layer.local_seq, replica.pending
     if document is None:
         raise InvariantViolation(f"layer {own} was told twice")
     repeated = pending.repeated(document, (), own)
     if layer.fate is Fate.LOCAL:
-        repeated = (True, [])  # It says all of the document: what stayed here before it has given way.
+        repeated = (True, [])  # The layer sets the whole document, since local layers under it are taken out.
     patches, leaning = difference(layer.before, layer.after, [((), *repeated)], lambda _: layer.derived)
     reads: dict[Read, None] = {}
     # fault telling.reads_forgotten: for spot in ():
@@ -67,16 +62,16 @@ def told(layer: Layer, replica: Replica) -> None:
         if spot is None:
             continue
         seen = spot.document
-        # Another space's log does not check what this one stands on.
+        # The log of another space does not check the reads of this one.
         if isinstance(seen, Document) and seen.home is replica:
             under = pending.under(seen, spot.path, own)
             for local in under.local:
-                reads.update(dict.fromkeys(local.commit.reads))  # C1: it is a function of these.
-            # C3: the one seq that everything here was as of, and every layer that had a say.
+                reads.update(dict.fromkeys(local.commit.reads))  # C1: the layer is a function of these.
+            # C3: the one seq of all documents here, and every layer that may have contributed.
             reads[Read(seen.key, spot.path, spot.depth, layer.basis, under.spans)] = None
     if layer.derived and any(patch.path or patch.kind not in SAYS_ALL for patch in patches):
-        # C1: a difference stands on what it is a difference to. Another runtime derives the same, and may have told it
-        # already: then this one is refused, and its node finds that nothing is to be written.
+        # C1: a difference stands on the value that it is a difference to. Another runtime derives the same value, and
+        # may have committed it already: then this commit is rejected, and its node finds that it has nothing to write.
         under = pending.under(document, (), own)
         reads[Read(document.key, (), Depth.DEEP, layer.basis, under.spans)] = None
     for path in leaning:
@@ -101,7 +96,7 @@ def told(layer: Layer, replica: Replica) -> None:
 
 
 class Evicted:
-    """Documents whose value is not here any more, or not for now."""
+    """Documents without a value here, for good or until they arrive again."""
 
     __slots__ = ("_aside", "_changing", "_confirmed", "_documents", "returned")
 
@@ -109,11 +104,11 @@ class Evicted:
         self._documents = documents
         self._confirmed = confirmed
         self._changing = changing
-        self.returned: dict[Document, None] = {}  # here again after a gap, until whoever schedules has looked
-        self._aside: dict[Document, None] = {}  # shown before a gap; what did not come back is forgotten
+        self.returned: dict[Document, None] = {}  # here again after a gap; the scheduler clears it
+        self._aside: dict[Document, None] = {}  # shown before a gap; forgotten if they do not arrive again
 
     def let_go(self, doc: DocKey) -> bool:
-        """Drop a value nobody needs now. False: a pending commit is on top of it."""
+        """Drop a value that is not needed now. Return False if a pending commit is on top of it."""
         document = self._documents.get(doc)
         if document is not None:
             if document.layers:
@@ -124,7 +119,7 @@ class Evicted:
         return True
 
     def set_aside(self, docs: Iterable[DocKey]) -> None:
-        """Nobody tells changes of these any more: they cannot be read before they have arrived again (C3)."""
+        """Make documents unreadable until they have arrived again (C3), because their changes are not told any more."""
         for doc in docs:
             document = self._documents.get(doc)
             if document is not None and document.confirmed is not NOT_HERE:
@@ -133,7 +128,7 @@ class Evicted:
                 self._hide(document)
 
     def forget(self) -> None:
-        """Everything that was asked for again is here: what did not come back is not known any more."""
+        """Forget the documents that were set aside and did not arrive, after every requested load is complete."""
         for document in self._aside:
             document.stale = NOT_HERE
             if document.confirmed is NOT_HERE and not document.layers:
@@ -169,7 +164,7 @@ class OpenTransactions:
         self.count = len(self._open)
 
     def changing(self, document: Document) -> bool:
-        """C8: whoever looked already goes on with what was shown until now. Whether there is anybody."""
+        """C8: let every open transaction keep the shown value of a document. Return True if there may be one."""
         if not self._open:
             return False
         for opened in tuple(self._open.values()):
@@ -179,17 +174,17 @@ class OpenTransactions:
         return True
 
     def oldest(self, default: int) -> int:
-        """The first layer that one of them may name."""
+        """Return the number of the first layer that an open transaction may name; `default` if none is open."""
         opened = [transaction() for transaction in self._open.values()]
         return min((each.oldest for each in opened if each is not None), default=default)
 
 
 Places = dict[Document, "list[Path] | None"]
-"""Documents, and where in them something may differ; None: anywhere."""
+"""Documents with the paths where their shown value may differ; None: anywhere."""
 
 
 def places_of(layers: Iterable[Layer], documents: Documents) -> Places:
-    """Where layers wrote that are no longer there, each place once."""
+    """Return the paths that layers wrote which were taken out, each path once."""
     places: dict[Document, dict[Path, None]] = {}
     for layer in layers:
         for doc in layer.docs():
@@ -198,7 +193,7 @@ def places_of(layers: Iterable[Layer], documents: Documents) -> Places:
 
 
 def joined(*several: Places) -> Places:
-    """All of these together."""
+    """Merge several `Places`."""
     all_of_them: Places = {}
     for places in several:
         for document, at in places.items():
@@ -208,10 +203,10 @@ def joined(*several: Places) -> Places:
 
 
 def unchanged(changes: Iterable[DocChange], seq: int, documents: Documents) -> list[Document]:
-    """The documents of which the log, up to `seq`, tells nothing but their own bottommost layers, in order.
+    """Return the documents of which the log, up to `seq`, contains only their own bottommost layers, in order.
 
-    Looked at before those layers are taken out. Each must have shown what it says: then what is on top stands on the
-    same as before, and nothing has to be applied again.
+    Called before those layers are taken out. Each of them must have been shown: then the layers on top stand on the
+    same value as before, and nothing has to be applied again.
     """
     own: dict[DocKey, list[int]] = {}
     others: set[DocKey] = set()
@@ -237,21 +232,21 @@ def unchanged(changes: Iterable[DocChange], seq: int, documents: Documents) -> l
 
 
 def stands_alone(layer: Layer) -> None:
-    """A layer that stays here says what it puts where whether or not something is there: what is there may give way."""
+    """Make a local layer fit whatever is under it, since the layers under it may be taken out: replace becomes add."""
     commit = layer.commit
     operations = [Operation(op.doc, tuple(map(_in_any_case, op.patches))) for op in commit.operations]
     layer.tell(msgspec.structs.replace(commit, operations=tuple(operations)), layer.touched)
 
 
 def _in_any_case(patch: Patch) -> Patch:
-    """An element of an array is replaced where it is: nothing can be put at its place if it is not there."""
+    """Return a replace as an add, which needs no value in its place. Inside an array there is no add: unchanged."""
     if patch.kind != "replace" or not all(type(step) is str for step in patch.path):
         return patch
     return patch._replace(kind="add")
 
 
 def applied(layer: Layer, documents: Documents, seq: int, values: dict[Document, MaybeValue]) -> Conflict | None:
-    """Apply a commit to what is shown now, into `values`. A patch that does not fit any more is a stale view."""
+    """Apply a commit to the shown values, into `values`. If a patch does not fit, the view was stale: a conflict."""
     for operation in layer.commit.operations:
         document = documents.of(operation.doc)
         value = ABSENT if document.value is NOT_HERE else document.value
@@ -272,7 +267,7 @@ _ROOT: Final[tuple[Path, ...]] = ((),)
 _COMMIT: Final = Kind.COMMIT
 _LOCAL: Final = Fate.LOCAL
 MOST_PENDING: Final = 4_096
-"""Commits without an end before writes outside any run are refused: as many as one read may stand on."""
+"""Pending commits, from which on writes outside any run are refused: as many layers as one read may stand on."""
 
 
 class Replica:
@@ -303,16 +298,16 @@ class Replica:
         self.pending = Pending(self.documents, self.opened.changing)
         self.aside = Evicted(self.documents, self.confirmed, self.opened.changing)
         self.feed = Feed()
-        self.on_layer: Callable[[Layer], object] = id  # nobody: they wait in `pending`
+        self.on_layer: Callable[[Layer], object] = id  # no session: layers wait in `pending`
         self.on_error: Callable[[Exception], object] = _raised
-        self.may_write = True  # without it, what is derived here stays here
+        self.may_write = True  # False: layers that are derived here are local
         self.next_local_seq = next_local_seq
-        self.untold: list[Layer] = []  # written as a whole, and not told as commits yet
+        self.untold: list[Layer] = []  # layers of `write_whole` without a commit
         self._on_rejected: list[Callable[[Layer, Rejection | None], object]] = []
-        self._shown: dict[DocKey, MaybeValue] | None = None  # of the last call of `snapshot`, while nothing changed
+        self._shown: dict[DocKey, MaybeValue] | None = None  # the result of `snapshot`, until a value changes
 
     def choose_branch(self, branch: str) -> None:
-        """Show another branch. Only before anything of the space is here or was written."""
+        """Show another branch. Allowed only before any document of the space is here or was written."""
         if self.confirmed.seq or len(self.pending) or self.documents.held():
             raise AuthoringError(f"the branch {branch!r} is chosen too late: {self.branch!r} is shown already")
         self.branch = branch
@@ -324,24 +319,24 @@ class Replica:
         return document is not None and document.value is not NOT_HERE
 
     def skip_to(self, local_seq: int) -> None:
-        """Never number a commit below this: the engine has judged commits of this session up to there."""
+        """Never number a commit below `local_seq`: the engine has judged commits of this session up to there."""
         if local_seq > self.next_local_seq:
             self.pending.skipped(self.next_local_seq)
             self.next_local_seq = local_seq
 
     def visible(self, doc: DocKey) -> MaybeValue:
-        """The document as it is shown now; KeyError if it is not here."""
+        """Return the shown value of a document. Raises KeyError if it is not here."""
         document = self.documents.get(doc)
         if document is None or document.value is NOT_HERE:
             raise KeyError(doc)
         return document.value
 
     def shown_anew(self) -> None:
-        """What is shown has changed."""
+        """Record that a shown value has changed."""
         self._shown = None
 
     def snapshot(self) -> Mapping[DocKey, MaybeValue]:
-        """Everything that is shown now. The same object as long as nothing changes."""
+        """Return all shown values. The result is the same object as long as no value changes."""
         if self._shown is None:
             held = self.documents.held()
             self._shown = {each.key: each.value for each in held if each.value is not NOT_HERE}
@@ -352,19 +347,19 @@ class Replica:
     def begin(
         self, *, source: object | None = None, group: object | None = None, node: str = "", derived: bool = False
     ) -> Transaction:
-        """C8: one snapshot, however long the transaction lasts and whatever arrives meanwhile."""
+        """Begin a transaction on one snapshot, however long it lasts and whatever arrives meanwhile (C8)."""
         transaction = Transaction(
             self.documents, self.confirmed.seq, source=source, group=group, node=node, derived=derived
         )
         transaction.oldest = self.pending.oldest() or self.next_local_seq
-        self.opened.add(transaction)  # C8: before anything is shown differently, it is told to keep what was.
+        self.opened.add(transaction)  # C8: it keeps each document before that is shown differently.
         return transaction
 
     def commit(self, transaction: Transaction, *settled: Settled) -> Layer | Rejection | None:
-        """Apply a transaction and queue it for the engine. None: there was nothing to tell.
+        """Apply a transaction and queue it for the engine. Return None if it has nothing to send.
 
-        A rejection: it was refused here, because what it stood on is gone (C4). Each `settled` is called exactly
-        once, whatever happens, with the layer and the rejection if there is one.
+        Return a rejection if the commit is refused here, because a layer that it stood on is dead (C4) or a patch does
+        not fit. Each `settled` is called exactly once in every case, with the layer and the rejection if there is one.
         """
         if transaction.finished:
             raise AuthoringError("this transaction was committed or dropped before")
@@ -383,7 +378,7 @@ class Replica:
             return None
         values: dict[Document, MaybeValue] = {}
         # fault replica.dead_basis_sent: dead = ()
-        dead = transaction.dead()  # C4: never send what stands on something dead.
+        dead = transaction.dead()  # C4: a commit that stands on a dead layer is never sent.
         refusal = Conflict(dead_layers=dead) if dead else applied(layer, self.documents, self.confirmed.seq, values)
         if refusal is not None:
             layer.fate, layer.rejection = Fate.DEAD, refusal
@@ -407,7 +402,7 @@ class Replica:
         return layer
 
     def check_room(self) -> None:
-        """Refuse to take on more: for whoever writes without waiting for what became of it. Runs are never refused."""
+        """Raise `LimitError` if too many commits are pending. For callers that write without awaiting; not for runs."""
         if len(self.pending) >= MOST_PENDING:
             raise LimitError(
                 f"{len(self.pending)} commits wait for the engine to answer, which is the limit: await durable() "
@@ -415,12 +410,12 @@ class Replica:
             )
 
     def may_name(self) -> int:
-        """The first layer that a transaction which is still open may name: it must not be forgotten before (C4)."""
+        """Return the first layer that an open transaction may name: the engine must not forget it before (C4)."""
         # fault replica.open_transactions_forgotten: return self.next_local_seq
         return self.opened.oldest(self.next_local_seq)
 
     def drop(self, transaction: Transaction) -> None:
-        """It is over: what is shown need not be kept for it any more."""
+        """End a transaction: shown values are no longer kept for it."""
         self.opened.end(transaction)
 
     def write_whole(
@@ -436,9 +431,9 @@ class Replica:
         settled: Settled | None = None,
         hops: int = 0,
     ) -> Layer | None:
-        """Replace one document, having looked at some spots: a transaction that needs no journal. None: no change.
+        """Replace one document, having read `spots`: a transaction that needs no journal. None: no change.
 
-        The spots were read after everything that has happened here so far, so that their view is what is shown now.
+        The caller read the spots after the last change here, so that the shown values are the values that it read.
         `spots` may end with None.
         """
         before = document.value
@@ -470,7 +465,7 @@ class Replica:
         document.value, self._shown = value, None
         self.on_layer(layer)
         if layer.fate is _LOCAL:
-            self.tell()  # C1: what it is made of includes what those under it were made of. It says so while they are.
+            self.tell()  # C1: its reads include those of the local layers under it, which are taken out next.
             self._end(self.pending.superseded(layer))
         # fault replica.whole_write_not_told: pass
         self.feed.emit(Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, group, local_seq))
@@ -479,7 +474,7 @@ class Replica:
         return layer
 
     def tell(self) -> None:
-        """Make commits of what was written as a whole. Before anything is heard, and before anything is sent."""
+        """Make the commits of layers of `write_whole`, before any message is taken in or sent."""
         if self.untold:
             untold, self.untold = self.untold, []
             for layer in untold:
@@ -488,11 +483,11 @@ class Replica:
     # ---- verdicts ----------------------------------------------------------------------------------
 
     def accepted(self, local_seq: int, seq: int) -> None:
-        """The engine accepted a commit: it is durable. It stays a layer until confirmed state covers its seq."""
+        """Mark a commit as accepted and so durable. It stays a layer until confirmed state covers its seq."""
         layer = self.pending.get(local_seq)
         # fault+ replica.settled_twice: if layer and layer.seq: self.settle(layer, layer.settled, None)
         if layer is None or layer.seq:
-            return  # said before: a replay's answer
+            return  # a repeated verdict, the answer to a replay
         if layer.fate is Fate.DEAD:
             raise InvariantViolation(f"commit {local_seq} was accepted although a layer under it was not (C4)")
         self.tell()
@@ -505,16 +500,16 @@ class Replica:
         self.settle(layer, layer.settled, None)
 
     def rejected(self, local_seq: int, rejection: Rejection) -> None:
-        """C4: dead at its verdict, with everything that stands on it."""
+        """Revert a rejected commit, with every commit that stands on it (C4)."""
         self.all_rejected({local_seq: rejection})
 
     def all_rejected(self, rejections: Mapping[int, Rejection]) -> None:
-        """Verdicts that came together: what is shown without all of these is made once. One said before is nothing."""
+        """Revert commits whose rejections came together, in one step. A repeated rejection has no effect."""
         self.tell()
         self._fall(self.pending.kill(rejections))
 
     def revert_unsent(self) -> list[Layer]:
-        """After a lost connection: layers that never left are taken back, and whoever made them does so again."""
+        """Revert layers that were never sent, after a lost connection. On the rejection, their authors commit again."""
         self.tell()
         # fault replica.unsent_not_reverted: fallen = []
         fallen = self.pending.kill_queued()
@@ -522,7 +517,7 @@ class Replica:
         return fallen
 
     def revert_local(self) -> None:
-        """The right to write was given: what stayed here is taken back, and whoever derived it does so again."""
+        """Revert local layers, after the right to write was granted. The nodes that derived them run again."""
         self.tell()
         fallen = self.pending.local()
         for layer in fallen:
@@ -535,10 +530,10 @@ class Replica:
         for layer in fallen:
             self.settle(layer, layer.settled, layer.rejection)
 
-    # ---- what the engine says ----------------------------------------------------------------------
+    # ---- messages of the engine --------------------------------------------------------------------
 
     def integrate(self, sync: Sync) -> None:
-        """The log moved on. Own commits it covers stop being layers and are part of what is confirmed."""
+        """Apply changes of the log. Own commits that it covers stop being layers and become confirmed state."""
         # fault replica.integrates_before_telling: pass
         self.tell()
         here = [change for change in sync.changes if change.doc in self.confirmed]
@@ -555,7 +550,7 @@ class Replica:
             self.arrive(sync.arrived, sync.seq)
 
     def arrive(self, documents: Iterable[State], seq: int) -> None:
-        """Documents that were asked for, as of `seq`."""
+        """Take in documents that were asked for, as of `seq`."""
         self.tell()
         self.confirmed.move_to(seq)
         arrived: Places = {self.confirmed.put(state.doc, state.get(), state.seq): None for state in documents}
@@ -566,7 +561,7 @@ class Replica:
         self._end(yielded)
 
     def _yielded(self, documents: Iterable[Document]) -> list[Layer]:
-        """What was derived here without the right to write gives way to what somebody wrote who has it."""
+        """Take out local layers, derived without the right to write, of documents that an authorized session wrote."""
         # fault replica.local_layers_never_yield: return []
         return [layer for document in documents if document.layers for layer in self.pending.yielded(document)]
 
@@ -575,7 +570,7 @@ class Replica:
             self.settle(layer, layer.settled, None)
 
     def _covered(self) -> Places:
-        """Take out the accepted layers that confirmed state includes by now, and tell what they wrote."""
+        """Take out the accepted layers that confirmed state includes by now, and return the paths that they wrote."""
         done = self.pending.covered(self.confirmed.seq)
         return {
             document: at
@@ -586,17 +581,17 @@ class Replica:
     # ---- letting go --------------------------------------------------------------------------------
 
     def let_go(self, doc: DocKey) -> bool:
-        """Drop a value nobody needs now. False: a pending commit is on top of it."""
+        """Drop a value that is not needed now. Return False if a pending commit is on top of it."""
         self._shown = None
         return not any(True for _ in self.pending.on(doc)) and self.aside.let_go(doc)
 
     def gap(self) -> None:
-        """The engine kept no watch for us: nothing here is known to be current until it is read again."""
+        """Set all values aside: the engine kept no watches of this session, so no value is known to be current."""
         # fault replica.gap_keeps_values: pass
         self.set_aside(self.confirmed.docs())
 
     def set_aside(self, docs: Iterable[DocKey]) -> None:
-        """Nobody tells changes of these any more: they cannot be read before they have arrived again (C3)."""
+        """Make documents unreadable until they have arrived again (C3), because their changes are not told any more."""
         self.tell()
         self._shown = None
         self.aside.set_aside(docs)
@@ -614,42 +609,42 @@ class Replica:
         group: object | None = None,
         local_seq: int = 0,
     ) -> None:
-        """C9: tell what is shown differently now, and nothing else."""
+        """Set the shown values of documents, and notify the feed of the differences, and of nothing else (C9)."""
         changes = []
         self._shown = None
         for document, places in docs.items():
             if document.confirmed is NOT_HERE:
-                continue  # nothing of it is shown; if it was before a gap, its arrival tells the difference
+                continue  # no value of it is shown; if one was before a gap, the arrival tells the difference
             shown = document.stale if document.value is NOT_HERE else document.value
             if document.value is NOT_HERE and shown is not NOT_HERE:
-                self.aside.returned[document] = None  # Nothing may differ; whoever began to wait since wants to know.
+                self.aside.returned[document] = None  # Nodes may have begun to wait; there may be no difference.
             self.opened.changing(document)
-            # A new layer is on top of all others, so that what it makes of what is shown is what is shown then.
+            # A new layer is on top of all others: its result on the shown value is the new shown value.
             after = self.pending.shown(document, document.confirmed) if made is None else made[document]
             document.value, document.stale = after, NOT_HERE
             if shown is NOT_HERE:
                 changes.append(Changed(document, ABSENT, after, None, False))
             elif not same(shown, after):
-                # A layer may show something else on what is under it now.
+                # A layer may have another effect on the new state under it.
                 again = document.written_by(document.layers) if made is None else []
                 changes.append(Changed(document, shown, after, None if places is None else [*places, *again]))
         # fault replica.unheld_change_not_told: for doc in ():
         for doc in unheld:
             document = self.documents.of(doc)
-            document.stale = NOT_HERE  # from now on nothing is known of it until it arrives
+            document.stale = NOT_HERE  # its value is unknown until it arrives
             changes.append(Changed(document, ABSENT, ABSENT, None, False))
         # fault replica.revert_not_told: if changes and kind is not Kind.REVERT:
         if changes:
             self.feed.emit(notification(kind, changes, self.confirmed.seq, source, group, local_seq))
 
-    # ---- whoever is told ---------------------------------------------------------------------------
+    # ---- listeners ---------------------------------------------------------------------------------
 
     def on_rejected(self, listener: Callable[[Layer, Rejection | None], object]) -> None:
         """Call a listener with each layer that has a source and was rejected, before the callbacks of that layer."""
         self._on_rejected.append(listener)
 
     def settle(self, layer: Layer, settled: Iterable[Settled] | None, rejection: Rejection | None) -> None:
-        """Call each callback once and let them go. One that raises keeps nobody else from hearing."""
+        """Call each callback once and drop them. An exception in one does not keep the others from being called."""
         callbacks = tuple(settled or ())
         # fault replica.settled_twice: pass
         layer.settled = None
@@ -662,7 +657,7 @@ class Replica:
                 self.feed.errors.append(error)
 
     def report(self) -> None:
-        """Hand what listeners and callbacks raised to `on_error`, once the replica is whole again."""
+        """Pass the exceptions of listeners and callbacks to `on_error`, once the replica is consistent again."""
         errors = self.feed.errors
         while errors:
             self.on_error(errors.pop(0))
