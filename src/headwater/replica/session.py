@@ -1,21 +1,19 @@
-"""The replica's end of the conversation with an engine. Owns what is on the wire; does no input or output.
+"""The session: the replica's side of the protocol with an engine. Does no input or output.
 
-Whoever moves the bytes calls `connected`, `receive` and `lost`, and sends what `outgoing` holds. A session outlives
-its connections: what was sent without a verdict is replayed byte for byte, what never left is taken back and made
-again by whoever made it. It acknowledges what it has heard, so that the engine can let go.
+The transport calls `connected`, `receive` and `lost`, and sends the messages in `outgoing`. A session outlives its
+connections: commits that were sent without a verdict are replayed byte for byte; layers that were never sent are
+reverted, and their authors commit again. The session acknowledges the messages that it took in, so that the engine can
+forget them.
 
-What a session remembers of the log, and says when it takes itself up again on another connection.
+Computations of one pass travel together as a wave, one frame of several commits. A read inside an earlier plain write
+of the same frame saw exactly that write, since no commit can come between two commits of one frame. Such a read is not
+sent (`thinned`): the commit names the other one in `after` instead (C4), which is all that is left to check.
 
-A log may have been replaced meanwhile by an older state of it, as by restoring a backup, and have grown past what was
-seen here: then neither what is shown nor what was promised is in it, although every number looks right. So the engine
-names its log wherever it tells up to where it is (`chain`), and a session says the last name that it heard. Never
-decides what becomes of a session whose log is another one.
-
-Waves: computations of one pass that travel together, and the reads that need not travel with them.
-
-A read that lies inside an earlier plain write of the same frame saw exactly that write: nothing can come between two
-commits of one frame. Such a read is not sent; the commit says instead that it stands on the other (C4), which is
-all that is left to check.
+`LogPosition` is the part of the log that the session knows, and that it names when it resumes on another connection. A
+log may have been replaced meanwhile by an older state of it, as by restoring a backup, and have grown past the seq that
+was seen here: then neither the shown values nor the accepted commits are in it, although every number looks right. So
+the engine names its log wherever it tells its end (`chain`), and a session repeats the last name that it received.
+`LogPosition` never decides the fate of a session whose log is another one.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ from headwater.replica.watches import Watches
 
 
 def thinned(frame: list[Commit]) -> tuple[Commit, ...]:
-    """The same commits without the reads that the frame itself answers."""
+    """Return the commits without the reads that earlier commits of the frame answer."""
     if len(frame) < 2:
         return tuple(frame)
     sent: list[Commit] = []
@@ -85,7 +83,7 @@ def thinned(frame: list[Commit]) -> tuple[Commit, ...]:
 
 
 def size_of_commit(commit: Commit) -> int:
-    """About how many bytes a commit is on the wire."""
+    """Return the approximate size of a commit on the wire, in bytes."""
     size = 64
     for read in commit.reads:
         size += 40 + len(read.doc.id) + 12 * len(read.layers)
@@ -113,14 +111,14 @@ def _size_of_path(path: Path) -> int:
 
 
 class _Earlier:
-    """What the earlier commits of a frame wrote last, by place: a read is answered in the depth of its path."""
+    """The last writes of the earlier commits of a frame, by path: a lookup costs the depth of the path."""
 
     __slots__ = ("_below", "_here", "_order")
 
     def __init__(self) -> None:
         self._order = 0  # rises with every patch
         self._here: dict[DocKey, dict[Path, tuple[int, int, bool]]] = {}  # order, commit and whether it is plain
-        self._below: dict[DocKey, dict[Path, int]] = {}  # the order of the last patch below a place
+        self._below: dict[DocKey, dict[Path, int]] = {}  # the order of the last patch below a path
 
     def add(self, commit: Commit) -> None:
         for operation in commit.operations:
@@ -134,7 +132,7 @@ class _Earlier:
                     below[path[:length]] = self._order
 
     def answer(self, read: Read) -> int | None:
-        """The commit whose plain write is all that the read saw, if there is one.
+        """Return the commit whose plain write is all that the read saw, or None.
 
         Over-approximated: an intent on an array reaches everything in it, a write everything below and above.
         """
@@ -155,23 +153,23 @@ class _Earlier:
             return None
         for first, end in read.layers:
             if first <= local_seq <= end:
-                return local_seq  # its view stood on it
+                return local_seq  # the read's view stood on the commit
         return None
 
 
 EXPIRED: Final = frozenset({"session_gone", "stale_token", "revoked"})
-"""Problems after which this session cannot be taken up again by us."""
+"""Codes of problems after which this session cannot be resumed."""
 
 
 class LogPosition:
-    """The log as a session heard of it last: a seq and its name there, and the last commit that is said to be in it."""
+    """The log as the session last received it: a seq with its name there, and the last own commit that was accepted."""
 
     __slots__ = ("_chain", "_landed", "_seq")
 
     def __init__(self) -> None:
         self._seq = 0
         self._chain: int | None = None
-        self._landed = (0, 0)  # the local_seq and the seq of the last own commit that was accepted
+        self._landed = (0, 0)  # the local_seq and the seq of the last accepted own commit
 
     def heard(self, seq: int, chain: int | None) -> None:
         self._seq, self._chain = seq, chain
@@ -180,16 +178,16 @@ class LogPosition:
         self._landed = max(self._landed, (local_seq, seq))
 
     def chain_at(self, seq: int) -> int | None:
-        """What names the log at the seq that is shown. None: no engine has said it."""
+        """Return the name of the log at the shown seq, or None if no engine has told it."""
         return self._chain if seq == self._seq else None
 
     def sent(self, layers: Iterable[Layer], seq: int) -> tuple[int, ...]:
-        """The commits to ask for: those without a verdict, and the last that landed, if what is shown lacks it."""
+        """Return the commits to ask for: those without a verdict, and the last accepted one if it is not shown yet."""
         numbers = {layer.local_seq for layer in layers}
         return tuple(sorted(numbers | {self._landed[0]} if self._landed[1] > seq else numbers))
 
     def broken_promise(self, message: Opened, seq: int) -> Problem | None:
-        """Whether a commit that was accepted is not where it was: this is another log than the one that took it."""
+        """Return a problem if an accepted commit is not at its seq: this is another log than the one that took it."""
         if self._landed[1] <= seq or self._landed in message.landed:
             return None
         return Problem(
@@ -200,7 +198,7 @@ class LogPosition:
 
 
 def replayed(layers: Iterable[Layer]) -> Iterator[Transact]:
-    """C10: what was on the wire, byte for byte, and a frame as the frame it was: its commits lean on each other."""
+    """Yield the frames that were on the wire, byte for byte (C10). A frame stays whole: its commits name each other."""
     frame: list[Layer] = []
     # fault resuming.replays_reversed: for layer in [*layers][::-1]:
     for layer in layers:
@@ -215,20 +213,20 @@ def replayed(layers: Iterable[Layer]) -> Iterator[Transact]:
 
 
 MAX_WAVE: Final = 512  # commits in one frame
-MAX_WAVE_BYTES: Final = 1 << 20  # about, of one frame of several commits
-MAX_COMMIT_BYTES: Final = 12 << 20  # about, of one commit: what a server takes in one message, with room to spare
+MAX_WAVE_BYTES: Final = 1 << 20  # of one frame of several commits, approximately
+MAX_COMMIT_BYTES: Final = 12 << 20  # of one commit, approximately: the limit of a server for one message, with a margin
 MAX_IN_FLIGHT: Final = 512  # commits on the wire without a verdict; an engine takes at least as many
 CAPABILITIES: Final = ("waves", "follow")
 
 
 class Link(Enum):
-    """How far the connection is."""
+    """The state of the connection."""
 
     DOWN = "down"
     GREETING = "greeting"
     OPENING = "opening"
     UP = "up"
-    GONE = "gone"  # the session is over; only a new one can help
+    GONE = "gone"  # the session is over, and cannot be resumed
 
 
 class Session:
@@ -266,17 +264,17 @@ class Session:
         self.space = space
         self.key = key
         self.link = Link.DOWN
-        self.keeps_derived = False  # whoever derives does so again here, if it may not be sent
+        self.keeps_derived = False  # True: a derived commit that is refused for access becomes a local layer
         self.outgoing: deque[FromReplica] = deque()
         self.on_error: Callable[[HeadwaterError], object] = _unheard
         self.on_load_failed: Callable[[tuple[DocKey, ...], LoadError], object] = _unheard_load
-        self.on_released: Callable[[], object] = bool  # a commit that was held back may be sent: `flush` does
+        self.on_released: Callable[[], object] = bool  # a held commit may be sent now: the listener calls `flush`
         self._token = token
         self._new_token = new_token
         self._resume = ""  # the token that the last answered Open chose
-        self._following = ""  # the one that the Open without an answer chose; repeated until it has one
+        self._following = ""  # the token that the unanswered Open chose; repeated until it is answered
         self._retried = False
-        self._acked = 0  # what the engine was told
+        self._acked = 0  # the number that the engine was told
         self._heard = 0  # verdicts up to here have arrived
         self.seen = LogPosition()
         self._wave: list[Layer] = []
@@ -289,7 +287,7 @@ class Session:
     # ---- the connection ----------------------------------------------------------------------------
 
     def connected(self) -> None:
-        """A connection is there: introduce ourselves. What an earlier one did not send is not sent now."""
+        """Greet the engine on a new connection. Messages that an earlier connection did not send are dropped."""
         if self.link is Link.GONE:
             raise SessionExpiredError(f"session {self.key!r} is over. Open a new one.")
         self.queries.fail("the connection was replaced")
@@ -307,14 +305,14 @@ class Session:
             self.outgoing.append(Renew(token))
 
     def lost(self) -> None:
-        """The connection is gone. Everything keeps working on what is here."""
+        """Take note that the connection is gone. The replica keeps working on the documents that are here."""
         if self.link is not Link.GONE:
             self.link = Link.DOWN
         self.outgoing.clear()
         self.queries.fail("the connection was lost")
 
     def close(self) -> None:
-        """Say goodbye: every verdict is here and nothing will be replayed."""
+        """End the session: every verdict is here, and no commit will be replayed."""
         if len(self.replica.pending):
             raise ProtocolError(f"session {self.key!r} still has {len(self.replica.pending)} commits without an end")
         if self.link is Link.UP:
@@ -322,7 +320,7 @@ class Session:
         self.link = Link.GONE
 
     def receive(self, message: FromEngine) -> None:
-        """Take in one message. A ProtocolError means that the connection should be closed and made again."""
+        """Apply one message. After a ProtocolError, the caller should close the connection and make a new one."""
         match message:
             case Welcome():
                 self._greeted(message)
@@ -345,7 +343,7 @@ class Session:
                 self._watches.followed(message)
                 self._acknowledge()
             case Renewed():
-                pass  # Nothing here depends on it: the next connection says the new token in any case.
+                pass  # No state depends on it: the next connection sends the new token in any case.
             case Problem():
                 self._problem(message)
             case _:
@@ -366,7 +364,7 @@ class Session:
         self._open()
 
     def _open(self) -> None:
-        """Ask for the session. Without an answer the same is asked again: it may have been heard or not."""
+        """Ask for the session. An unanswered Open is repeated with the same token: the engine may have received it."""
         seen = self.replica.confirmed.seq
         self._following = self._following or self._new_token()
         self.outgoing.append(
@@ -393,14 +391,14 @@ class Session:
         self._resume, self._following = self._following, ""
         self.replica.skip_to(message.judged + 1)
         landed = dict(message.landed)
-        # C5: the replays go out first, whatever the callbacks below make.
+        # C5: replays go out first, before any message that the callbacks below cause.
         # fault session.nothing_replayed: sent = ()
         sent = replayed([layer for layer in self.replica.pending.undecided() if layer.local_seq not in landed])
         self.outgoing.extend([self.runs.with_frame(frame, again=True) for frame in sent])
         self.link = Link.UP
         self._watches.reopened(message)
         self.queries.connected()
-        # C6: what landed is known before anything that includes it is shown.
+        # C6: accepted commits are known before a state that includes them is shown.
         for local_seq, seq in landed.items():
             self._heard = max(self._heard, local_seq)
             self.seen.accepted(local_seq, seq)
@@ -408,14 +406,14 @@ class Session:
         self.replica.revert_unsent()
         self.runs.only([layer.local_seq for layer in self.replica.pending.undecided()])
         if not self.replica.may_write:
-            self.replica.may_write = True  # It may have been given meanwhile: the next verdict tells.
+            self.replica.may_write = True  # The right may have been granted meanwhile: the next verdict tells.
             # fault session.local_layers_stay: pass
             self.replica.revert_local()
 
     # ---- writing -----------------------------------------------------------------------------------
 
     def _take(self, layer: Layer) -> None:
-        """A new layer: computations of one pass travel together, everything else at once."""
+        """Take in a new layer. Computations of one pass are sent together; any other commit is sent at once."""
         derived = layer.is_derived()
         if derived and not self.replica.may_write:
             self.replica.pending.keep_here(layer)
@@ -432,10 +430,10 @@ class Session:
             self.flush()
 
     def _settled_elsewhere(self, base: Layer, rejection: Rejection | None) -> None:
-        """A commit of another space, on which layers stand, has its verdict. Accepted: the next `flush` sends a layer
-        that waits for no other commit.
+        """Release or reject the layers that stand on a commit of another space, which has its verdict now.
 
-        Rejected: the layers show what follows from a write that never was. They were not sent, and are made again.
+        After an acceptance, the next `flush` sends the layers that wait for no other commit. After a rejection, the
+        layers show effects of a write that never was. They were not sent, and are made again.
         """
         held = [layer for layer in self._held.pop(base) if layer.fate is Fate.QUEUED]
         # fault across.base_rejected_unnoticed: if False:
@@ -450,18 +448,18 @@ class Session:
             self.on_released()
 
     def flush(self) -> None:
-        """Send what waits: consecutive computations as one wave, a handler's commit alone.
+        """Send the waiting layers: consecutive computations as one wave, a handler's commit alone.
 
-        A commit that stands on undecided commits of other spaces waits for them, and what was made after it behind it:
-        commits of a session are sent in the order in which they were made. It cannot wait for itself, since what it
-        stands on was made before it, in its own space or in another one.
+        A commit that stands on undecided commits of other spaces waits for them, and later commits wait behind it:
+        commits of a session are sent in the order in which they were made. A commit cannot wait for itself, since the
+        commits that it stands on were made before it, in its own space or in another one.
         """
         self.replica.tell()
         if self.link is not Link.UP:
-            self._wave.clear()  # never sent: reverted and made again on reconnection
+            self._wave.clear()  # layers are never sent now: reverted and made again on reconnection
             return
         room = max(MAX_IN_FLIGHT - self.replica.pending.in_flight(), 0) if self._wave else 0
-        # I4: what was read of another space is committed there before this is sent.
+        # I4: a value that was read of another space is committed there before this commit is sent.
         held = next((at for at, layer in enumerate(self._wave[:room]) if layer.is_held()), room)
         waiting, self._wave = self._wave[:held], self._wave[held:]
         wave: list[Layer] = []
@@ -488,12 +486,12 @@ class Session:
             self.tell_runs()
 
     def tell_runs(self) -> None:
-        """Send what was observed of runs that changed nothing now, as far as what it stands on was sent."""
+        """Send the observations of runs that changed nothing, if the commits that they stand on were sent."""
         if self.link is Link.UP and (observed := self.runs.taken(*[each.local_seq for each in self._wave[:1]])):
             self.outgoing.append(Transact((), observed))
 
     def _send(self, layers: list[Layer]) -> None:
-        """Put one frame on the wire. From now on its commits are what they are: a replay repeats them."""
+        """Put one frame on the wire. From now on its commits do not change: a replay repeats them."""
         if layers:
             frame = thinned([layer.commit for layer in layers])
             for layer, commit in zip(layers, frame, strict=True):
@@ -502,8 +500,8 @@ class Session:
             self.outgoing.append(self.runs.with_frame(Transact(frame)))
 
     def _verdicts(self, verdicts: Iterable[Accepted | Rejected]) -> None:
-        """C5: in order. A replayed commit's verdict may repeat one that was heard."""
-        refused: dict[int, Rejection] = {}  # one behind the other: what is shown without them is made once
+        """Apply verdicts in order (C5). The verdict of a replayed commit may repeat an earlier one."""
+        refused: dict[int, Rejection] = {}  # consecutive rejections, which are reverted in one step
         for verdict in verdicts:
             self._heard = max(self._heard, verdict.local_seq)
             self.runs.ended(verdict.local_seq)
@@ -523,14 +521,14 @@ class Session:
         refused = isinstance(rejection, RuleRefused) and rejection.rule == "access"
         # fault+ session.any_refusal_keeps_derived: if refused: self.replica.may_write = False
         if refused and self.keeps_derived and layer is not None and layer.is_derived():
-            # Without the right to write, what is derived here stays here: it is derived again, and not sent.
+            # Without the right to write, derived layers are local: the node runs again, and its commit is not sent.
             # fault session.refusal_not_learned: pass
             self.replica.may_write = False
             return Conflict(dead_layers=(verdict.local_seq,))
         return rejection
 
     def ready(self, conflict: Conflict) -> bool:
-        """Whether retrying is useful: everything that won against the commit is here."""
+        """Return True if a retry is useful: every write that won against the commit is here."""
         newest = max((collision.seq for collision in conflict.collisions), default=0)
         # fault session.retries_too_early: return self.link is Link.UP
         return self.link is Link.UP and self.replica.confirmed.seq >= newest
@@ -540,8 +538,11 @@ class Session:
         self.outgoing.append(Ack(self.replica.confirmed.seq, self._acked))
 
     def _releasable(self) -> int:
-        """No commit to come will replay or name anything up to here. To say less, while much waits, does no harm."""
-        self.replica.tell()  # What was not told yet names nothing yet.
+        """Return the number up to which no later commit will replay or name a commit.
+
+        While many commits wait, a lower number is returned, which does no harm.
+        """
+        self.replica.tell()  # A layer without a commit names no layer yet.
         pending = self.replica.pending
         oldest = min(n for n in (pending.oldest(), self.replica.may_name(), self._heard + 1) if n is not None)
         if oldest - 1 - self._acked <= pending.waiting() // 64 * 8:
@@ -552,11 +553,11 @@ class Session:
     # ---- watching ----------------------------------------------------------------------------------
 
     def watch(self, docs: Iterable[DocKey], *, follow: bool = False, ahead: Iterable[DocKey] | None = None) -> None:
-        """Ask for documents, and for every change of them. Those already asked for are not asked for again."""
+        """Ask for documents, and for every change of them. A document is not asked for twice."""
         self._watches.watch(docs, follow=follow, ahead=ahead)
 
     def unwatch(self, doc: DocKey) -> bool:
-        """Let a document go, with what came by following it. False: a pending commit is on top of one of them."""
+        """Stop watching a document and those that came by following it. False: one of them has a pending commit."""
         return self._watches.unwatch(doc)
 
     def is_loading(self) -> bool:
@@ -564,11 +565,11 @@ class Session:
 
     @property
     def generation(self) -> int:
-        """Rises with every load begun and every load ended."""
+        """A number that rises when a load begins and when it ends."""
         return self._watches.generation
 
     def query(self, query: Query, reply: Reply) -> None:
-        """Ask once for documents. What else can be asked is said by `queries`."""
+        """Ask once for documents. `queries` has the other questions."""
         self.queries.ask(query, reply)
 
     def _say(self, message: FromReplica) -> bool:
@@ -584,20 +585,20 @@ class Session:
         if self.queries.answered(message.id, LoadError(message.message, code=message.code)):
             return
         if message.code == "stale_token" and self.link is Link.OPENING and not self._retried:
-            # The Open whose answer was lost had been heard: what it chose is the token now.
+            # The engine had received the Open whose answer was lost: the token that it chose is valid now.
             self._retried = True
             self._resume, self._following = self._following, ""
             self._open()
             return
         if message.code in EXPIRED or (message.code == "absent" and message.fatal and self.link is Link.OPENING):
-            self._expire(message)  # The branch that it showed was deleted, or somebody else has the session.
+            self._expire(message)  # The branch that it showed was deleted, or another client has the session.
             return
         self.on_error(error)
         if message.fatal:
             raise error
 
     def _expire(self, message: Problem) -> None:
-        """The session is really gone: its unanswered commits become failed intents, never new commits."""
+        """End a session that cannot be resumed: its unanswered commits become failed intents, never new commits."""
         self.link = Link.GONE
         self.outgoing.clear()
         expired = SessionExpiredError(f"session {self.key!r} is gone: {message.message}")
