@@ -1,9 +1,12 @@
-"""Persistence: what is told of the runs of a node, and how a node comes back without one. DESIGN.md section 7.
+"""Persistence: reports about the runs of nodes, and restoring nodes without a run. DESIGN.md section 7.
 
-An account belongs to one node. After each completed run it says which addresses that run looked at, with the commit it
-made or, if it changed nothing, by itself; what is the same as in the run before is the same bytes. What nobody could
-compare later is told without a fingerprint, and is never clean. Attempts that were stopped are not told, nor is
-anything that they meant to write. Owns what an observation says; decides nothing about running.
+An `Account` belongs to one node. After each completed run it reports the addresses that the run read: with the run's
+commit or, if the run changed nothing, in an observation of its own. Parts that are the same as in the run before are
+the same bytes. A run that cannot be compared later is reported without a fingerprint, and its node is never found
+clean. Stopped attempts and their writes are not reported. The account decides the content of an observation and nothing
+about running.
+
+`install` restores a node as clean from an observation; `reconnect` restores the reads of a node that has to run.
 """
 
 from __future__ import annotations
@@ -28,13 +31,13 @@ from headwater.scheduler.node import CLEAN, INVALID, Node
 
 AFRESH: Final[Sequence[Spot | None]] = (None,)
 NEAR: Final = 64
-"""So many of its reads are searched for a cause. One further away is told by its address."""
+"""Number of leading reads that are searched for a cause. A cause beyond them is reported by its address."""
 SESSION: Final = "session:"
-"""How the scope of what one session has begins: the next process is another session."""
+"""Prefix of the scope of session documents: the next process is another session."""
 
 
 class Account:
-    """What is told of the runs of one node."""
+    """Reporter of the runs of one node."""
 
     __slots__ = (
         "_abouts",
@@ -73,37 +76,37 @@ class Account:
         imply: Callable[[list[Document]], str | None] | None = None,
     ) -> None:
         self.runs = runs
-        self._describe = describe  # what is the same in every run of it
-        self._name_of = name_of  # a space, by its replica; None: it is none, as the time is not
-        self._chain_of = chain_of  # what names the log of a space where its replica is; None: nobody knows
-        self._on_elsewhere = on_elsewhere  # it reads other documents of other spaces than before
-        self._on_unsure = on_unsure  # what it read elsewhere has no verdict yet: `again` is worth it when it has
-        self._unsure: tuple[Cause, int] | None = None  # what that will say beside
-        self._imply = imply  # what documents read as where nothing was written; its answer None: nobody knows
-        self._implied: str | None = None  # of the run that the rest is made of
-        self._started = started  # what it keeps, as far as that comes back without a run; its answer None: it does not
+        self._describe = describe  # the parts that are the same in every run of the node
+        self._name_of = name_of  # name of a replica's space; None: it is not a space, as the clock
+        self._chain_of = chain_of  # identity of the log of a replica's space; None: unknown
+        self._on_elsewhere = on_elsewhere  # called when the set of foreign documents read has changed
+        self._on_unsure = on_unsure  # called when a foreign read has no verdict yet: call `again` when it has
+        self._unsure: tuple[Cause, int] | None = None  # cause and duration of the run to report again
+        self._imply = imply  # the defaults that unwritten documents read as; answer None: unknown
+        self._implied: str | None = None  # the answer of `_imply` for the reported reads
+        self._started = started  # keys of children to resume without a run; answer None: they cannot be resumed
         self._abouts: tuple[bytes, bytes] | None = None  # without a fingerprint, and with it
-        self._reads: Sequence[Spot | None] | None = None  # of the run that the rest is made of
+        self._reads: Sequence[Spot | None] | None = None  # reads of the run that the cached parts describe
         self._listed: tuple[str, ...] = ()
         self._found: tuple[tuple[Document, Path], ...] = ()
-        self._spots: list[Spot] = []  # of its own space, as the footprint lists them
-        self._places: list[tuple[Document, Path]] = []  # the same, and its result behind them
+        self._spots: list[Spot] = []  # reads of its own space, as the footprint lists them
+        self._places: list[tuple[Document, Path]] = []  # the same, followed by its result and found places
         self._foreign: list[Spot] = []
         self._footprint = b""
         self._is_comparable = False
-        self._due: tuple[DocKey, Path] | None = None  # what was written since its last run, if it runs for that
-        self.is_told = False  # its last run was told, and can be compared
+        self._due: tuple[DocKey, Path] | None = None  # the write since its last run that it runs for, if known
+        self.is_told = False  # its last run was reported, and can be compared
 
     def forget(self) -> None:
-        """Its code may be another from now on, or the piece that it is a part of."""
+        """Drop cached descriptions: the code of the node or of its piece may have changed."""
         self._abouts = self._implied = None
 
     def said(self) -> About:
-        """Which node it is, and what its code does."""
+        """Return the node's identity and the description of its code."""
         return self._describe()
 
     def because(self, observed: Observed) -> None:
-        """It is to run because of what was written since this was observed. The last write is told."""
+        """Note that the node will run for a write after an observation. The last such write is reported as cause."""
         place, _ = max(observed.stale, key=lambda each: each[1])
         self._due = (observed.reads[place].doc, observed.reads[place].path)
 
@@ -117,7 +120,7 @@ class Account:
         return self._abouts[is_known]
 
     def gone(self, node: Node) -> None:
-        """The node is no more: what is known of it is to be forgotten."""
+        """Report that the node was removed, so that its observations are deleted."""
         self.runs.gone(self._about(False), node.home.confirmed.seq)
 
     def ran(
@@ -128,11 +131,11 @@ class Account:
         failure: Exception | None,
         took_us: int,
     ) -> None:
-        """A run came to its end: with a commit, without one because nothing changed, or with a failure."""
+        """Report a completed run: with a commit, without one because nothing changed, or with a failure."""
         runs = self.runs
         self.is_told = False
         if not runs.is_on or (layer is not None and layer.fate is Fate.LOCAL):
-            return  # What stays here says nothing to anybody.
+            return  # A layer that is never sent has no observation.
         children = () if self._started is None else self._started()
         if node.reads is not self._reads or (children or ()) != self._listed or node.found != self._found:
             self._look(node, children or ())
@@ -141,14 +144,14 @@ class Account:
         is_known = (
             self._is_comparable
             and self._implied is not None
-            and node.expect is node.reads  # Otherwise it was shown a failure, which nobody will compare.
-            and node.cleanup is None  # What it set up is gone with the process.
+            and node.expect is node.reads  # Otherwise the run was shown a failure, which cannot be compared later.
+            and node.cleanup is None  # Otherwise the effect's setup is gone with the process.
             and children is not None
             and (self._started is not None or not node.children)
         )
         foreign = self._seen_elsewhere() if self._foreign else ()
         failed = "" if failure is None else derive("failure", type(failure).__name__, str(failure)[:1_000])
-        # What arrived here meanwhile, as the record of its piece does, was no reason to run.
+        # Documents that arrived meanwhile, such as the record of its piece, were not the reason for this run.
         cause = self._cause(node, causes) if self._due is None else self._due
         self._due = self._unsure = None
         if foreign is None:
@@ -171,12 +174,12 @@ class Account:
             )
 
     def waits(self) -> bool:
-        """Whether what its last run read elsewhere stands on something that is not confirmed there yet."""
+        """True if a foreign read of its last run depends on commits that are not confirmed yet."""
         layers = [layer for spot in self._foreign for layer in cast(Document, spot.document).layers]
         return self._unsure is not None and any(layer.fate is not Fate.LOCAL for layer in layers)
 
     def again(self, node: Node) -> None:
-        """What its last run read elsewhere had no verdict then, and is confirmed by now: it is told as of now."""
+        """Report the last run as of now: its foreign reads had no verdict then, and are confirmed by now."""
         unsure, self._unsure = self._unsure, None
         foreign = self._seen_elsewhere() if unsure is not None and node.reads is self._reads else None
         layers = self._layers(node) if foreign is not None and self.runs.is_on and node.error is None else None
@@ -189,17 +192,17 @@ class Account:
             )
 
     def reads_elsewhere(self, node: Node) -> bool:
-        """Whether something that it read is for another space to say."""
+        """True if the node reads another space."""
         return bool(self._foreign) or bool(node.elsewhere)
 
     def rejected(self, local_seq: int) -> None:
-        """Its commit will not land, and may never have been sent."""
+        """Withdraw the observation of a commit that was rejected, which may never have been sent."""
         self.runs.ended(local_seq)
 
-    # ---- what it looked at -------------------------------------------------------------------------
+    # ---- reads -------------------------------------------------------------------------------------
 
     def _look(self, node: Node, children: tuple[str, ...]) -> None:
-        """Its reads are other ones: what is said of them is made once."""
+        """Rebuild the cached footprint after the node's reads changed."""
         self._reads, self._listed, self._found = node.reads, children, node.found
         before = {spot.document for spot in self._foreign}
         self._spots, self._foreign, self._is_comparable = [], [], True
@@ -215,15 +218,15 @@ class Account:
             elif self._name_of(document.home) is not None:
                 self._foreign.append(spot)
             else:
-                self._is_comparable = False  # The time: by then it is another.
+                self._is_comparable = False  # The clock: its value will be another one.
         reads = [Touched(cast(Document, s.document).key, s.path, s.depth) for s in self._spots]
         self._places = [(cast(Document, spot.document), spot.path) for spot in self._spots]
         if node.returns:
-            # Whoever replaces its result, or deletes it, leaves nothing that it could be clean about.
+            # A write that replaces or deletes the result makes the node stale.
             reads.append(Touched(node.outputs[0].key, (), Depth.DEEP))
             self._places.append((node.outputs[0], ()))
         for inside, path in node.found:
-            # I1: found in place counts as read. Until it has run again it is subscribed to that, too.
+            # I1: found in place counts as read. A resumed node is subscribed to these places, too, until its next run.
             reads.append(Touched(inside.key, path, Depth.DEEP))
             self._places.append((inside, path))
         # fault+ observations.read_missing: cut = len(reads) > 1
@@ -237,14 +240,17 @@ class Account:
             self._on_elsewhere()
 
     def _below(self) -> str | None:
-        """What its reads stand on where nothing is written: that is as much a part of what it did as its code."""
+        """Return the defaults that its reads depend on where nothing is written.
+
+        They are as much a part of the node's behaviour as its code.
+        """
         if self._imply is None:
             return ""
         read = [document for document, _ in self._places]
         return self._imply(read + [cast(Document, spot.document) for spot in self._foreign])
 
     def _layers(self, node: Node) -> tuple[Layers, ...] | None:
-        """The own commits that each read stands on. None: something that will never be told, or is dead."""
+        """Return the own commits that each read depends on. None: one of them will never be sent, or is dead."""
         if not any(document.layers for document, _ in self._places):
             return ()
         home = node.home
@@ -258,7 +264,7 @@ class Account:
         return tuple(found)
 
     def _seen_elsewhere(self) -> tuple[ForeignRead, ...] | None:
-        """What it looked at in other spaces, as of when. None: on top of something that is not confirmed there."""
+        """Return the foreign reads with their seqs. None: one depends on a commit that is not confirmed there."""
         found = []
         for spot in self._foreign:
             document = cast(Document, spot.document)
@@ -273,12 +279,12 @@ class Account:
         return tuple(found)
 
     def _stays_local(self) -> bool:
-        """Whether something that it looked at elsewhere is nowhere but here, and will never be confirmed."""
+        """True if a foreign read depends on a layer that stays in this runtime, and will never be confirmed."""
         layers = [layer for spot in self._foreign for layer in cast(Document, spot.document).layers]
         return any(layer.fate is Fate.LOCAL for layer in layers)
 
     def _cause(self, node: Node, causes: Mapping[Spot, object] | None) -> Cause:
-        """One of the changes that made it run."""
+        """Return one of the changes that made the node run."""
         for spot in causes or ():
             if spot in self._spots[:NEAR]:
                 return self._spots.index(spot)
@@ -288,14 +294,14 @@ class Account:
 
 
 def standing_on(fingerprint: str, implied: str | None) -> str:
-    """A fingerprint with what reads stand on where nothing is written. Empty: nobody can compare it."""
+    """Combine a fingerprint with the defaults that reads depend on. Empty: the result cannot be compared."""
     if not fingerprint or implied is None:
         return ""
     return derive("standing on", fingerprint, implied) if implied else fingerprint
 
 
 class Held(NamedTuple):
-    """A read of another space that is known to hold there as of one of its seqs."""
+    """A read of another space that is known to hold there at a seq of that space."""
 
     document: Document
     path: Path
@@ -304,10 +310,11 @@ class Held(NamedTuple):
 
 
 def install(graph: Graph, node: Node, reads: Sequence[Read], seq: int, elsewhere: Sequence[Held] = ()) -> bool:
-    """Have a node back as if it had just run: clean, and subscribed to what its last run read, as of a seq.
+    """Restore a node as if it had just run: clean, and subscribed to the reads of its last run, as of a seq.
 
-    False: something that it read was written here since then, or is being written, and it is as fresh as it was. What
-    is not here is fetched, and tells when it arrives whether it was written after that seq. Each space has its own.
+    False: a value that it read was written here since then, or has a pending write; the node is unchanged then. A
+    document that is not here is fetched, and its arrival tells whether it was written after that seq. Each space has
+    its own seq.
     """
     spots: dict[Spot, None] = {}
     own = [Held(node.home.documents.of(read.doc), read.path, read.depth, seq) for read in reads]
@@ -317,19 +324,19 @@ def install(graph: Graph, node: Node, reads: Sequence[Read], seq: int, elsewhere
         if document.value is not NOT_HERE and document.written > held:
             return False
         if document in node.outputs:
-            continue  # Its result: it is said to be what it made, and no read of it.
+            continue  # The result of the node is listed with its reads, and is not one of them.
         spots[graph.canonical(Spot(document, path, depth))] = None
-    # I7: it is told of what changes there from then on, and of nothing that it knew.
+    # I7: the node is notified of later changes there, and not of changes that it has seen.
     node.elsewhere = {each.document.home: each.seq for each in elsewhere} or None
     # fault resume.not_subscribed: graph.apply_read_delta(node, [None])
     graph.apply_read_delta(node, [*spots, None])
-    node.expect = AFRESH  # These are no edges that anything was ordered by here: its next run looks at each anew.
+    node.expect = AFRESH  # No run here was ordered by these edges: its next run checks each read.
     node.status, node.causes, node.as_of = CLEAN, None, seq
     return True
 
 
 def reconnect(graph: Graph, node: Node, reads: Sequence[Read]) -> None:
-    """Have a node back that is to run, with what its last run read: whatever that stands on is wanted until then."""
+    """Restore the reads of a node that has to run, so that the nodes above it are demanded until then."""
     documents = [(node.home.documents.of(read.doc), read) for read in reads]
     spots = [Spot(document, read.path, read.depth) for document, read in documents if document not in node.outputs]
     # fault resume.not_subscribed: graph.apply_read_delta(node, [None])
@@ -339,7 +346,7 @@ def reconnect(graph: Graph, node: Node, reads: Sequence[Read]) -> None:
 
 
 def _is_written(document: Document, path: Path) -> bool:
-    """Whether a commit of this runtime that is not confirmed yet had a say in what is at a place."""
+    """True if a commit of this runtime that is not confirmed yet wrote to a place."""
     home = document.home
     home.tell()
     return bool(home.pending.under(document, path, home.next_local_seq))

@@ -1,4 +1,4 @@
-"""The facade: composes the components and delegates. It decides nothing itself."""
+"""The facade of the scheduler: composes the components and delegates to them. It decides nothing itself."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from headwater.scheduler.waiting_nodes import WaitingNodes
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What the error channel is told: which node, why it ran, and what it raised."""
+    """A message to the error channel: the node, the error, and the causes of the run."""
 
     node: str
     error: Exception
     causes: tuple[str, ...] = ()
 
     def noted(self) -> Exception:
-        """What was raised, with the rest as notes, which a traceback shows."""
+        """Return the error with the node and the causes as notes, which a traceback shows."""
         note = f"in {self.node}"
         if note not in getattr(self.error, "__notes__", ()):
             self.error.add_note(note)
@@ -52,36 +52,36 @@ class Failure:
 
 
 class RuntimePort(Protocol):
-    """What the scheduler needs from whoever owns the loop."""
+    """The operations that the scheduler needs from the owner of the event loop."""
 
     def request_tick(self) -> None:
         """Call `tick` soon."""
 
     def set_timer(self, at_us: int | None) -> None:
-        """Call `wake` at that moment of the monotonic clock, and forget the one said before."""
+        """Call `wake` at a moment of the monotonic clock, in place of the last moment given. None: never."""
 
     def load(self, document: Document) -> None:
-        """Somebody reads a document: watch it, and fetch it if it is not here."""
+        """Watch a document that a node reads, and fetch it if it is not here."""
 
     def release(self, document: Document) -> None:
-        """Nobody reads it any more."""
+        """Stop watching a document that no node reads any more."""
 
     def is_ready(self, replica: Replica, conflict: Conflict) -> bool:
-        """Whether what won against a commit is here."""
+        """True if the commits that won a conflict are here."""
 
     def on_failure(self, failure: Failure) -> None:
-        """The error channel."""
+        """Receive a failure (the error channel)."""
 
 
 class Scheduler:
-    """Everything of one runtime that is scheduled."""
+    """All nodes of one runtime, with the components that schedule them."""
 
     def __init__(self, clock: Clock, driver: RuntimePort, limits: SchedulerLimits | None = None) -> None:
         self.limits = limits or SchedulerLimits()
         self.current = Current()
         self._driver = driver
         self._replicas: list[Replica] = []
-        self.faults = Feed()  # failures are told through the one door, too (P1)
+        self.faults = Feed()  # failures reach readers through the one entrance, too (P1)
         self.marks = Marks()
         self.loads = WaitingNodes(on_left=self._left)
         self.registry = Registry()
@@ -134,7 +134,7 @@ class Scheduler:
     # ---- spaces ------------------------------------------------------------------------------------
 
     def attach(self, replica: Replica, *, is_shared: bool = True) -> None:
-        """Hear everything that a replica shows. `is_shared`: other runtimes may read the same."""
+        """Subscribe to the feed of a replica. `is_shared`: other runtimes may show the same space."""
         if not is_shared:
             self.fates.own.add(replica)
         replica.on_rejected(self.fates.on_settled)
@@ -142,12 +142,12 @@ class Scheduler:
         self._replicas.append(replica)
 
     def heard(self) -> None:
-        """Something arrived from an engine."""
+        """Release nodes that waited for data. Called when a message of an engine has arrived."""
         self._look_at_returned()
         self.fates.heard()
 
     def _look_at_returned(self) -> None:
-        """Nodes that wait for documents that are here again may try again."""
+        """Let the nodes try again that wait for documents which are here again."""
         for replica in self._replicas:
             returned = replica.aside.returned
             if returned:
@@ -157,15 +157,15 @@ class Scheduler:
     # ---- nodes -------------------------------------------------------------------------------------
 
     def register(self, spec: NodeSpec, *, rooted: bool | None = None) -> Node:
-        """Enter a node. It runs when somebody demands it."""
+        """Register a node. It runs when it is demanded."""
         self._structural()
         creator = self.current.run.node if self.current.run is not None else None
-        # I2: index inserts and nothing else: no value is looked at, nothing is fetched, nothing runs without demand.
+        # I2: index inserts and nothing else: no value is read, no document is fetched, and no node runs without demand.
         taken = self._taken_on(spec)
         if taken is not None:
             return taken
         node = self.registry.add(spec)
-        self.marks.count += 1  # It may be above nodes that were seen to be fresh.
+        self.marks.count += 1  # The new node may be above nodes that were verified to be fresh.
         node.due = self.marks.cause()
         if any(reader is not self.marks.running for reader in self.graph.add(node)):
             self.marks.beside += 1
@@ -190,7 +190,7 @@ class Scheduler:
         return node
 
     def remove(self, node: Node) -> None:
-        """Take it out, and the nodes that its runs created. Nothing of it stays behind."""
+        """Remove a node and the nodes that its runs created. Nothing of them stays behind."""
         self._structural()
         waiting = [node]
         while waiting:
@@ -204,7 +204,7 @@ class Scheduler:
             self.loads.forget(gone)
             if gone.error is not None:
                 gone.error = None
-                self._failed(gone, None, False)  # Its failure ends with it.
+                self._failed(gone, None, False)  # Its failure ends with the node.
             self.registry.drop(gone)
             self.graph.remove(gone)
             for document in (*gone.outputs, *(inside for inside, _ in gone.envelope)):
@@ -213,12 +213,12 @@ class Scheduler:
             if self._trace is not None:
                 self._trace.emit(Removed(gone.id))
         if self.loads.is_untidy():
-            self._driver.request_tick()  # Somebody may have waited behind it.
+            self._driver.request_tick()  # A node may have waited behind a removed one.
 
     def outdate(self, node: Node) -> None:
-        """Its code is another than that of its last run: it runs again as soon as somebody demands it.
+        """Make a node invalid whose code changed since its last run: it runs again as soon as it is demanded.
 
-        The one thing besides a notification that makes a node invalid: no data changed, so that nobody else is told.
+        Unlike an invalidation by a notification: no data changed, so that no other node is told.
         """
         self._structural()
         if node.removed or node.status == NEVER_RAN:
@@ -234,18 +234,18 @@ class Scheduler:
             self.settle.enqueue(node)
 
     def demand(self, node: Node) -> None:
-        """Somebody wants it as long as it is here."""
+        """Demand a node for as long as it is registered."""
         self._structural()
         self.graph.liveness.set_root(node, True)
 
-    # ---- nodes that come back ------------------------------------------------------------------------
+    # ---- nodes that are resumed ----------------------------------------------------------------------
 
     def hold(self, node: Node, until: Document) -> None:
-        """It does not run, and what stands on it waits, until `let_on` is called for what it waits for."""
+        """Keep a node from running, and the nodes below it waiting, until `let_on` is called with the same document."""
         self.loads.hold(node, until)
 
     def let_on(self, held_by: Document) -> None:
-        """What these nodes waited for is over: those that did not come back have their turn."""
+        """Release the nodes held by a document: nodes that were not resumed get their turn."""
         for node in self.loads.arrived(held_by):
             if node.status == CLEAN:
                 self.loads.kept(node)
@@ -253,17 +253,17 @@ class Scheduler:
                 self.settle.enqueue(node)
 
     def resume(self, node: Node, reads: Sequence[Read], seq: int, elsewhere: Sequence[Held] = ()) -> bool:
-        """Have a node that never ran here back without a run. False: it is to run."""
+        """Install a node that never ran here as clean, without a run. False: the node has to run."""
         # fault+ foreign_reads.not_subscribed: elsewhere = ()
         self._structural()
         if node.removed or node.status != NEVER_RAN or not install(self.graph, node, reads, seq, elsewhere):
             return False
         self.loads.joined(node)
-        self.marks.count += 1  # What it reads may be above nodes that were seen to be fresh.
+        self.marks.count += 1  # The writers of its reads may be above nodes that were verified to be fresh.
         return True
 
     def reconnect(self, node: Node, reads: Sequence[Read]) -> None:
-        """Have a node that never ran here back where its last run left it: it is to run, after what it stands on."""
+        """Restore the reads of a node that never ran here. The node has to run, after the nodes above it."""
         self._structural()
         if not node.removed and node.status == NEVER_RAN:
             reconnect(self.graph, node, reads)
@@ -271,13 +271,16 @@ class Scheduler:
             self.marks.count += 1
 
     def kept(self) -> Iterable[Node]:
-        """What the stopped attempt of the open run registered, and this one did not yet: it may take that on."""
+        """Yield the nodes that the stopped attempt of the open run registered and this attempt may still adopt."""
         run = self.current.run
         creator = run.node if run is not None else None
         return creator.kept.values() if isinstance(creator, Node) and creator.kept is not None else ()
 
     def _taken_on(self, spec: NodeSpec) -> Node | None:
-        """A node that the stopped attempt of the same run registered already, with the function that it has now."""
+        """Adopt the node that the stopped attempt of the same run registered, and give it the new function.
+
+        None: there is none.
+        """
         run = self.current.run
         creator = run.node if run is not None else None
         if run is None or not isinstance(creator, Node) or creator.kept is None:
@@ -293,7 +296,10 @@ class Scheduler:
         return node
 
     def _structural(self) -> None:
-        """A run that only checks another one changes no graph: it ends here, undecided."""
+        """Refuse to change the graph inside a run that is not the runner's, such as a repeated run or a shadow run.
+
+        Such a run only checks another one; it ends here, undecided.
+        """
         run = self.current.run
         if run is not None and run.tracker is not self.runner:
             raise Suspend
@@ -301,8 +307,8 @@ class Scheduler:
     # ---- running -----------------------------------------------------------------------------------
 
     def tick(self) -> bool:
-        """One slice of work. True: there is more."""
-        # I6: a slice may come before `heard`. Readers of nodes that wait would be tried over and over in it.
+        """Do one slice of work. True: there is more."""
+        # I6: a slice may come before `heard`. Readers of waiting nodes would be attempted over and over in it.
         # fault scheduler.returned_documents_told_late: pass
         self._look_at_returned()
         more = self.settle.slice(self.limits.slice_runs)
@@ -313,17 +319,17 @@ class Scheduler:
         return not self.settle.is_quiet()
 
     def wake(self) -> None:
-        """The wake timer went off."""
+        """Handle the wake timer."""
         self.gates.wake()
 
     def is_quiet(self) -> bool:
-        """Nothing is runnable, and nothing is held back that somebody who waits for quiet should wait for."""
+        """True if no node is runnable and none is held back that `idle` has to wait for."""
         return self.settle.is_quiet() and not any(self.gates.holds_idle(node) for node in self.gates.waiting())
 
     def is_fresh(self, node: Node) -> bool:
-        """Clean after a run, and nobody has a turn to come that could change what it saw.
+        """True if a node is clean after a run, and no node has a turn to come that could change its inputs.
 
-        Only materializers are not ordered before whoever reads what comes of them: without any, clean is fresh.
+        Only materializers are not ordered before the readers of their writes: without materializers, clean is fresh.
         """
         if not node.is_known or node.status != CLEAN:
             return False
@@ -332,7 +338,7 @@ class Scheduler:
     def _has_turn_to_come(self, node: Node) -> bool:
         # fault+ materializers.not_promoted: return False
         if node.loading is not None:
-            return node.status != CLEAN and node.live  # What it writes once that is here is still to come.
+            return node.status != CLEAN and node.live  # Its writes are still to come, once the document is here.
         return node.is_runnable and not self.settle.is_spent(node) and (node.gate is None or self.gates.is_open(node))
 
     def held(self) -> dict[str, int]:
@@ -345,10 +351,10 @@ class Scheduler:
             "fates": self.fates.held(),
         }
 
-    # ---- what components say -----------------------------------------------------------------------
+    # ---- callbacks of components -------------------------------------------------------------------
 
     def set_trace(self, trace: Trace | None) -> None:
-        """P10: who listens changes nothing."""
+        """Set the receiver of trace events for all components. Tracing changes no decision (P10)."""
         self._trace = trace
         for component in (self.settle, self.runner, self.invalidation, self.fates):
             component.trace = trace
@@ -360,7 +366,7 @@ class Scheduler:
             self.settle.enqueue(node)
 
     def _left(self, document: Document) -> None:
-        """Somebody has no use for it any more. If nobody else has, it need not be watched."""
+        """Release a document that lost a user, unless other nodes read it, write it or wait for it."""
         if not self.graph.is_used(document) and not self.loads.is_awaited(document):
             self._driver.release(document)
 
@@ -371,7 +377,7 @@ class Scheduler:
         self.settle.enqueue(node)
 
     def _failed(self, node: Node, error: Exception | None, is_known: bool) -> None:
-        """Its last run raised, or does so no more: its readers look again, and somebody is told."""
+        """Tell readers that the last run of a node failed or recovered; report a failure, and retry a transient one."""
         if not is_known:
             for reader in readers_of(node):
                 reader.expect = (None,)
@@ -392,9 +398,9 @@ class Scheduler:
         self._driver.on_failure(Failure(node.id, error, ("its cleanup",)))
 
     def _refused(self, node: Node, error: Exception, is_latest: bool) -> None:
-        """Its commit will never land."""
+        """Handle a commit that was rejected for good."""
         if is_latest:
-            # I1: what is shown instead is older than what it read, and no result of that.
+            # I1: the value shown instead is older than the node's reads, and not a result of them.
             before, node.error = node.error, error
             self._failed(node, error, type(before) is type(error) and str(before) == str(error))
         else:

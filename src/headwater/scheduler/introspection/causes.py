@@ -1,9 +1,9 @@
-"""Why a node ran: the chain of causes of its last run, as exact as it is known and no longer than a bound.
+"""Why a node ran: the chain of causes of its last run, as exact as it is known and of bounded length.
 
-Owns how a cause is read out of what the scheduler keeps anyway: a node keeps the notification of every spot whose
-change made its last run, and a notification says which node's commit it tells of. A chain goes on through a writer only
-while what the writer remembers belongs to that very commit; where it has run again since, the chain says so and ends.
-Cycles are cut where they close. Of a node that came back without a run, what was observed of its last one is told.
+A node keeps the notification of every spot whose change caused its last run, and a notification names the node whose
+commit it announces. A chain continues through a writer only while the causes that the writer keeps belong to that very
+commit; if the writer has run again since, the chain says so and ends. Cycles are cut where they close. For a node that
+was resumed without a run, the observation of its last run is shown.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ Causes = Mapping[Spot, Notification]
 
 
 class End(Enum):
-    """Why a chain goes no further at a step."""
+    """Why a chain ends at a step."""
 
-    GOES_ON = "goes on"  # it does: what made the writer run follows
-    OUTSIDE = "outside"  # no node wrote it
-    FIRST_RUN = "first run"  # the writer ran because it was demanded, not because something changed
-    NOT_KEPT = "not kept"  # the writer has run again, or may have: what made it run then is not known any more
-    REMOVED = "removed"  # the writer is no more
+    GOES_ON = "goes on"  # it does not end: the causes of the writer's run follow
+    OUTSIDE = "outside"  # the writer is not a node
+    FIRST_RUN = "first run"  # the writer ran because it was demanded, not because of a change
+    NOT_KEPT = "not kept"  # the writer has run again, or may have: the causes of its earlier run are not kept
+    REMOVED = "removed"  # the writer was removed
     SHOWN_ABOVE = "shown above"  # the writer's causes are in the chain already: a cycle, or two ways to it
     TOO_LONG = "too long"  # the bound of the chain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One place that was shown differently, the commit that made it so, and who wrote that."""
+    """One place that is shown differently, the commit that changed it, and the writer of that commit."""
 
     address: str
     depth: str
     before: MaybeValue
     after: MaybeValue
-    known_before: bool  # False: it was not here, or its writer failed or recovered: the values do not tell
-    kind: str  # commit, integrate, revert, pull or reset; "failure": its writer failed, or does so no more
-    seq: int  # the seq of confirmed state when it was told
+    known_before: bool  # False: the document was not here, or its writer failed or recovered; the values say nothing
+    kind: str  # commit, integrate, revert, pull or reset; "failure": its writer failed or recovered
+    seq: int  # the seq of confirmed state at the time of the notification
     local_seq: int  # of the commit, if it was made here; 0: it was not
-    writer: str  # the id of the node; "" if it was no node
+    writer: str  # the id of the node; "" if the writer is not a node
     who: str  # the writer, for people
-    hops: int = 0  # over how many sessions it came, each time through a derived commit; 0 also if nobody knows
+    hops: int = 0  # number of sessions on the way, each with a derived commit; 0 also if unknown
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON data. A value that is absent or not known is left out."""
+        """Return plain JSON data. A value that is absent or not known is left out."""
         record: dict[str, Any] = {"address": self.address, "depth": self.depth}
         if self.known_before and self.before is not ABSENT:
             record["before"] = json_form(self.before)
@@ -85,19 +85,19 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One cause in a chain. `level` is how many writers lie between it and the node that was asked about."""
+    """One cause in a chain. `level` is the number of writers between it and the node that was asked about."""
 
     level: int
-    node: str  # whose run it caused
+    node: str  # the node whose run it caused
     cause: Cause
     end: End
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The answer of `why`. Steps are in reading order: a cause, then what caused its writer's run, one level deeper.
+    """The answer of `why`. Steps are in reading order: a cause, then the causes of its writer's run, one level deeper.
 
-    A place that changed several times before the run is there with its last change.
+    A place that changed several times before the run is listed with its last change.
     """
 
     node: str
@@ -105,10 +105,11 @@ class Explanation:
     status: str
     runs: int
     steps: tuple[Step, ...]
-    pending: tuple[Cause, ...]  # why it is invalid now, if it is
+    pending: tuple[Cause, ...]  # the causes of its present invalidity, if it is invalid
     left_out: int  # causes beyond the bound, of runs that are in the chain
-    remembered: Remembered | None = None  # its last run, if that was in a process before this one
-    asleep_since: int = 0  # it is not here: what was live of its piece was clean at this seq, in a process before
+    remembered: Remembered | None = None  # its last run, if that was in an earlier process
+    # its piece is closed: the live nodes of the piece were clean at this seq, in an earlier process
+    asleep_since: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -154,7 +155,7 @@ class Explanation:
 
 _FAILURE = "failure"
 ASLEEP = "asleep"
-"""The status of a node that is not here."""
+"""The status of a node that is not registered because its piece is closed."""
 
 
 def _asleep_lines(seq: int) -> list[str]:
@@ -174,7 +175,7 @@ def _remembered_json(last: Remembered) -> dict[str, Any]:
 
 
 def _remembered_lines(last: Remembered) -> list[str]:
-    """What was observed of a run before this process: one cause, and which commits it stands on."""
+    """Describe the observed run of an earlier process: one cause, and the seqs of its result and its reads."""
     wrote = f", last changed what it makes at seq {last.changed_at}" if last.changed_at else ""
     lines = [f"  it has not run here: it came back, since what it read still held at seq {last.verified_at}{wrote}"]
     if last.cause is None:
@@ -185,7 +186,7 @@ def _remembered_lines(last: Remembered) -> list[str]:
 
 
 def why(node: Node, steps: int) -> Explanation:
-    """The chain of causes of a node's last run, at most so many steps of it. Depth costs no stack."""
+    """Return the chain of causes of a node's last run, with at most `steps` steps. Does not recurse."""
     made: list[Step] = []
     left_out = 0
     entered = {node}
@@ -218,7 +219,7 @@ def why(node: Node, steps: int) -> Explanation:
 
 
 def _end_at(caused: Node, spot: Spot, told: Notification, entered: set[Node]) -> End:
-    """Whether what made its writer run is known and not shown yet."""
+    """Return how a chain ends at a cause. It goes on if the causes of the writer are known and not shown yet."""
     writer = told.source
     if not isinstance(writer, Node):
         return End.OUTSIDE
@@ -227,7 +228,8 @@ def _end_at(caused: Node, spot: Spot, told: Notification, entered: set[Node]) ->
     if told.layer:
         is_of_last_run = writer.wrote == told.layer
     else:
-        # It failed. If it did so again, that was told as well. A recovery looks like a failure and is not followed.
+        # The writer failed. A repeated failure would have been announced as well. A recovery looks like a failure, and
+        # the chain ends there.
         is_of_last_run = writer.error is not None and (caused.causes or {}).get(spot, told) is told
     if not is_of_last_run:
         return End.NOT_KEPT
@@ -237,7 +239,7 @@ def _end_at(caused: Node, spot: Spot, told: Notification, entered: set[Node]) ->
 
 
 def cause_of(spot: Spot, told: Notification) -> Cause:
-    """What a notification says of one spot."""
+    """Return the cause that a notification describes for one spot."""
     document = cast(Document, spot.document)
     before: MaybeValue = ABSENT
     after: MaybeValue = ABSENT
@@ -265,7 +267,7 @@ def cause_of(spot: Spot, told: Notification) -> Cause:
 
 
 def _who(told: Notification, way: Way | None) -> str:
-    """Who it was if it was no node of this runtime."""
+    """Return a name of the writer if it is not a node of this runtime."""
     if way is not None and way.node:
         return f"{way.node} of session {way.session}"
     if told.source is not None and not isinstance(told.source, Ways):

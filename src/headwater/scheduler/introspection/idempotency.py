@@ -1,10 +1,10 @@
-"""The idempotency validator: runs each computation once more after its commit, and compares what it would write.
+"""The idempotency validator: repeats each computation after its commit, and compares the writes.
 
-A computation may run any number of times, so that a second run on what the first one left behind must change nothing:
-not its output, not its side writes, nor anything in a materializer's envelope (001 section 4.2). Off by default, for
+A computation may run any number of times, so that a second run on the state after the first must change nothing: not
+its output, not its side writes, nor any value in a materializer's envelope (001 section 4.2). Off by default, for
 tests. The second run has a run record and a tracker of its own, with numbers that no real run has: it subscribes to
-nothing, commits nothing, loads nothing, moves no gate and reports nothing to the trace. Where it cannot know, because
-something changed meanwhile or is not fresh, it says so and finds nothing.
+nothing, commits nothing, loads nothing, moves no gate and reports nothing to the trace. If it cannot decide, because a
+value changed meanwhile or is not fresh, it records the reason and finds nothing.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ __all__ = ["Finding", "Idempotency"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A node that would write something else if it ran again. Said once for each node and place."""
+    """A node that would write something else if it ran again. Reported once for each node and place."""
 
     node: str
     kind: str
-    address: str  # where it differs; "": the second run raised
-    first: MaybeValue  # what is there after the first run
-    second: MaybeValue  # what the second run would put there
+    address: str  # the place that differs; "": the second run raised
+    first: MaybeValue  # the value after the first run
+    second: MaybeValue  # the value that the second run would write
     error: str | None = None
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Finding:
 
 
 class Idempotency:
-    """Second runs, and what they found."""
+    """Second runs and their findings."""
 
     __slots__ = ("_current", "_entries", "_expected", "_graph", "_run", "_taps", "_undecided", "checked", "found")
 
@@ -65,7 +65,7 @@ class Idempotency:
         self._graph = graph
         self._taps = taps
         self._entries = entries  # how many findings are kept
-        self._expected: list[dict[str, bool]] = []  # of the contexts that are open: ids, and whether they were found
+        self._expected: list[dict[str, bool]] = []  # for each open context: ids, and whether a finding came
         self._run = Run(self)
         self._undecided: str | None = None
         self.checked = 0  # second runs that were compared
@@ -77,13 +77,13 @@ class Idempotency:
     # ---- asserting ---------------------------------------------------------------------------------
 
     def assert_idempotent(self) -> None:
-        """Raises AssertionError if something was found that was not expected."""
+        """Raise `AssertionError` if there is a finding that was not expected."""
         if self.found:
             raise AssertionError("\n".join(str(finding) for finding in self.found.values()))
 
     @contextmanager
     def expect_non_idempotent(self, ids: Iterable[str]) -> Iterator[None]:
-        """What is found of these nodes inside is no finding; AssertionError if one of them is not found at all."""
+        """Expect findings of these nodes in the context, and drop them. `AssertionError` if a node has none."""
         expected = dict.fromkeys(ids, False)
         self._expected.append(expected)
         try:
@@ -98,21 +98,21 @@ class Idempotency:
 
     def _check(self, node: Node, layer: Layer | None) -> None:
         if node.kind is NodeKind.EFFECT or node.error is not None:
-            return  # It is not meant to be repeated exactly, or wrote nothing.
+            return  # An effect is not meant to be repeated, and a failed run wrote nothing.
         if node.status != CLEAN or node.removed:
-            return  # What it read is different already: a second run would be another one.
+            return  # A value that it read is different already: a second run would have other inputs.
         findings = self._second_run(node)
         if self._undecided is not None:
             return
         self.checked += 1
         if findings and layer is not None and node.home.next_local_seq != layer.local_seq + 1:
-            return  # Somebody wrote in answer to its commit: what is there now is not only its own.
+            return  # Another commit answered this one: the present values are not only the node's own.
         for finding in findings:
             self._keep(finding)
 
     def _second_run(self, node: Node) -> list[Finding]:
         run = self._run
-        run.number = self._current.number_apart()  # No stamp of it is mistaken for one of a real run, or a transaction.
+        run.number = self._current.number_apart()  # No stamp of it equals one of a real run or a transaction.
         run.node = node
         run.reads, run.place, run.log = [None], 0, None
         self._undecided = None
@@ -126,7 +126,7 @@ class Idempotency:
             return []
         except INTERRUPTS:
             raise
-        except BaseException as error:  # The author's: where the first run did not fail, this writes something else.
+        except BaseException as error:  # An author error that the first run did not have: its writes would differ.
             return [_raised(node, error)]
         finally:
             self._current.run = None
@@ -165,10 +165,10 @@ class Idempotency:
         if not is_expected and len(self.found) < self._entries:
             self.found.setdefault((finding.node, finding.address), finding)
 
-    # ---- what the second run does (the tracker of its handles) -------------------------------------
+    # ---- tracker of the second run's handles -------------------------------------------------------
 
     def missed(self, run: Run, spot: Spot) -> Spot:
-        """A look. The handle keeps its own spot, and nobody is subscribed."""
+        """Check a read. The handle keeps its own spot, and the node is not subscribed."""
         node = cast(Node, run.node)
         found = self._graph.canonical(spot)
         is_new = node not in found.readers
@@ -187,7 +187,7 @@ class Idempotency:
         self._stop("it looks at a document that is not here")
 
     def write(self, run: Run, document: Document, patch: Patch) -> None:
-        """Into a transaction that is dropped."""
+        """Write into a transaction that is dropped."""
         node = cast(Node, run.node)
         if document.home is not node.home:
             raise AuthoringError(f"{node.id} writes {document!r} of another space: a run writes its own space only")

@@ -1,22 +1,18 @@
-"""Introspection, put together: one object over the other components, that only delegates.
+"""Introspection: one object that composes the diagnostics and delegates to them.
 
-Everything here is read-only, or switches a diagnosis on and off; what is off costs nothing. Turning anything on changes
-no decision (P10): the same history gives the same runs and commits with and without.
+Every operation is read-only, or switches a diagnosis on and off; a diagnosis that is off costs nothing. Switching one
+changes no decision (P10): the same history gives the same runs and commits with and without it.
 
-Breakpoints: somebody is called before an attempt of a node, in the middle of the pass, and may look at everything.
+`Traces` keeps a bounded number of the newest events of the kinds that were switched on, all kinds together, in the
+order in which they happened.
 
-Owns which nodes stop and who is called. The callback is called outside of any run, before the node is changed, and the
-attempt goes on when it returns; it cannot say no, so that a breakpoint decides nothing.
+`Breakpoints` call back before an attempt of a node, in the middle of the pass; the callback may inspect everything. It
+is called outside of any run, before the node is changed, and the attempt goes on when it returns: a breakpoint cannot
+prevent an attempt, and decides nothing.
 
-A snapshot as a picture: text in the language of Graphviz.
-
-Owns shapes, colours and escaping. Nodes of the picture are called by numbers, never by ids: an id may hold anything,
-and inside quotes DOT cannot say that a backslash comes last. Ids and addresses are labels, and a label that can be
-printed is shown as it is.
-
-Traces for people: the newest events of the kinds that were switched on, bounded.
-
-Owns which kinds are kept. What is kept is in the order in which it happened, all kinds together.
+`dot_text` draws a snapshot in the language of Graphviz. Nodes of the picture are named by numbers, not by ids: an id
+may contain anything, and a DOT string cannot end with a backslash. Ids and addresses are labels; printable labels are
+shown unchanged.
 """
 
 from __future__ import annotations
@@ -52,7 +48,7 @@ E = TypeVar("E", bound=TraceEvent)
 
 
 class Traces:
-    """A recorder that looks at some kinds only."""
+    """A recorder that keeps some kinds of event only."""
 
     __slots__ = ("_kinds", "_recorder", "_taps")
 
@@ -63,24 +59,24 @@ class Traces:
 
     @property
     def kinds(self) -> frozenset[type[TraceEvent]]:
-        """What is switched on."""
+        """The kinds that are switched on."""
         return self._kinds
 
     def switch(self, *kinds: type[TraceEvent] | str, on: bool) -> None:
-        """Keep events of these kinds from now on, or no more; of every kind if none is named."""
+        """Start or stop keeping events of these kinds; of every kind if none is named."""
         named = _resolved(kinds) if kinds else frozenset(_all_kinds().values())
         self._kinds = self._kinds | named if on else self._kinds - named
         self._taps.on_event(self._keep, bool(self._kinds))
 
     def of(self, kind: type[E]) -> list[E]:
-        """The newest events of a kind, oldest first."""
+        """Return the newest events of a kind, oldest first."""
         return self._recorder.of(kind)
 
     def events(self) -> list[TraceEvent]:
         return list(self._recorder)
 
     def runs(self) -> list[str]:
-        """Who completed a run, in order; as far as `Ran` and `Failed` are switched on."""
+        """Return the nodes that completed a run, in order, as far as `Ran` and `Failed` are switched on."""
         return self._recorder.runs()
 
     def clear(self) -> None:
@@ -92,7 +88,7 @@ class Traces:
 
 
 def kind_named(name: str) -> type[TraceEvent]:
-    """The kind of event that is called so."""
+    """Return the kind of event with this name."""
     kinds = _all_kinds()
     if name not in kinds:
         raise AuthoringError(f"there is no trace event {name!r}: it is one of {', '.join(sorted(kinds))}")
@@ -114,10 +110,10 @@ _UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 
 
 def dot_text(snapshot: GraphSnapshot) -> str:
-    """The graph from left to right: what is written, who reads it. Dormant nodes are dashed."""
+    """Draw the graph from left to right: written documents, then their readers. Dormant nodes are dashed."""
     names = {record.id: f"n{record.number}" for record in snapshot.nodes}
     lines = ["digraph headwater {", '  charset="UTF-8";', "  rankdir=LR;", "  node [style=filled];"]
-    sources: dict[str, str] = {}  # addresses that no node of the picture writes
+    sources: dict[str, str] = {}  # addresses without a writer in the picture
     edges: dict[tuple[str, str, str], None] = {}
     for record in snapshot.nodes:
         lines.append(_node_line(names[record.id], record))
@@ -150,19 +146,19 @@ def _node_line(name: str, record: NodeRecord) -> str:
 
 
 def quoted(text: str) -> str:
-    """A label: between quotes, with nothing in it that DOT or its labels would take for something else."""
+    """Return text as a label in quotes, with every character escaped that DOT or its labels would interpret."""
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;").replace("\n", "\\n")
     return f'"{_UNPRINTABLE.sub(_escaped, text)}"'
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """A character that no picture shows, by its number."""
+    """Return a character that cannot be printed as its number."""
     return f"\\\\u{ord(found[0]):04x}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Where it stopped: before this attempt of this node. Its status and causes are those that make it run."""
+    """A stop before an attempt of a node. The node's status and causes are those that make it run."""
 
     node: Node
     attempt: int
@@ -193,8 +189,10 @@ class Breakpoints:
         return len(self._points)
 
     def add(self, at: str | Callable[[Node], bool], callback: Callable[[Pause], object]) -> Callable[[], None]:
-        """Call before each attempt of the node with this id, registered or not yet; or of each node that a predicate
-        chooses. Ends when the returned function is called."""
+        """Call back before each attempt of the node with this id, or of each node that a predicate chooses.
+
+        The node need not be registered yet. Calling the returned function removes the breakpoint.
+        """
         number = next(self._numbers)
         if isinstance(at, str):
             self._points[number] = _Breakpoint(node=at, chooses=None, callback=callback)
@@ -220,7 +218,7 @@ class Breakpoints:
 
 
 class Introspection:
-    """What there is to be looked at."""
+    """All diagnostics of one scheduler."""
 
     __slots__ = (
         "_gates",
@@ -264,19 +262,19 @@ class Introspection:
         taps.on_passes(self.non_settling.exhausted, self.non_settling.pass_ended)
 
     def snapshot(self, only: Callable[[Node], bool] | None = None) -> GraphSnapshot:
-        """The graph now, or the nodes of it that a predicate chooses."""
+        """Return a snapshot of the graph, or of the nodes that a predicate chooses."""
         return take(self._registry, only)
 
     def dot(self, only: Callable[[Node], bool] | None = None) -> str:
-        """The same as a picture, for Graphviz."""
+        """Return the snapshot as a picture, for Graphviz."""
         return dot_text(self.snapshot(only))
 
     def on_event(self, listener: Callable[[TraceEvent], object]) -> None:
-        """Hear every event of the trace from now on."""
+        """Call a listener with every trace event from now on."""
         self._taps.on_event(listener, True)
 
     def on_ran(self, listener: Callable[[Node, Layer | None], object]) -> None:
-        """Hear of every completed run from now on, after its commit."""
+        """Call a listener after the commit of every completed run from now on."""
         self._taps.on_ran(listener, True)
 
     def stats(self) -> Stats:
@@ -286,11 +284,11 @@ class Introspection:
         return self.run_stats.of(self._node(node))
 
     def why(self, node: Node | str) -> Explanation:
-        """The chain of causes of a node's last run."""
+        """Return the chain of causes of a node's last run."""
         return why(self._node(node), self._limits.causes_shown)
 
     def has(self, node: str) -> bool:
-        """Whether there is a node of this id."""
+        """True if a node with this id is registered."""
         return self._registry.get(node) is not None
 
     def _node(self, node: Node | str) -> Node:

@@ -1,7 +1,7 @@
-"""Taps: one place where diagnostics listen to the trace and to completed runs, and that costs nothing while none does.
+"""Listeners: one place where diagnostics listen to the trace and to completed runs. Costs nothing without listeners.
 
-Owns which listeners there are and that their errors stay with them: an error of a diagnosis is handed to `on_error`
-when the listener raised it and never reaches the run that was looked at. It never drops or changes an event.
+`Listeners` isolates errors: an error that a listener raises is handed to `on_error` and never reaches the observed run.
+It never drops or changes an event.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Listener = TypeVar("Listener")
 
 
 class Listeners:
-    """Listeners, in the order in which they came. Each is there once."""
+    """Listeners in the order in which they were added, each once."""
 
     __slots__ = ("_on_error", "_on_event", "_on_ran", "_runner", "_set_trace", "_settle")
 
@@ -43,17 +43,17 @@ class Listeners:
         self._on_ran: tuple[OnRan, ...] = ()
 
     def on_event(self, listener: OnEvent, on: bool) -> None:
-        """Hear every event of the trace, or no more."""
+        """Start or stop calling a listener with every trace event."""
         self._on_event = _switched(self._on_event, listener, on)
         self._set_trace(self if self._on_event else None)
 
     def on_ran(self, listener: OnRan, on: bool) -> None:
-        """Hear of every completed run after its commit, or no more."""
+        """Start or stop calling a listener after the commit of every completed run."""
         self._on_ran = _switched(self._on_ran, listener, on)
         self._runner.on_ran = self._ran if self._on_ran else None
 
     def on_passes(self, exhausted: Callable[[Node], object], ended: Callable[[], object]) -> None:
-        """Hear of every node that spent its runs in a pass, and of every pass that ended. One listener, always on."""
+        """Set the one listener, always on, for nodes that used all their runs in a pass and for ended passes."""
 
         def on_exhausted(node: Node) -> None:
             try:
@@ -75,13 +75,13 @@ class Listeners:
         self._settle.on_pass_end = on_pass_end
 
     def emit(self, event: TraceEvent) -> None:
-        """The trace that components report to."""
+        """Hand a trace event of a component to every listener."""
         for listener in self._on_event:
             try:
                 listener(event)
             except INTERRUPTS:
                 raise
-            except BaseException as error:  # P10: what looks on does not decide, not even by failing.
+            except BaseException as error:  # P10: a listener does not decide, not even by failing.
                 self._on_error(as_failure(error))
 
     def _ran(self, node: Node, layer: Layer | None) -> None:

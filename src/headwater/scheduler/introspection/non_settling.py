@@ -1,15 +1,14 @@
-"""Non-settling: which nodes go round, through which addresses, when one of them has spent its runs.
+"""Non-settling: reports the nodes that make each other run without end, and the addresses through which they do.
 
-Owns what an episode is: it begins when a node spends its runs and ends when a pass leaves everybody in it clean. One
-report for each, however often its nodes are held back, and whoever is only driven by them belongs to it. The way round
-is found in what made nodes run, so that it is what really happened. Of a cycle through other runtimes only the place is
-known where it comes in: it begins when something came there over too many sessions, and ends when that node runs for
-something that did not. Never holds anybody back: gates do.
+An episode begins when a node uses all its runs, and ends when a pass leaves all its members clean. There is one report
+for each episode, however often its nodes are held back; nodes that are only driven by the cycle belong to the episode,
+too. Of a cycle through other runtimes only the entrance is known: the episode begins when a change came there over too
+many sessions, and ends when that node runs for a change with fewer hops. `NonSettling` never holds back a node; gates
+do.
 
-Ways through what made nodes run: from a node to whoever's commit made it run, and on, until one comes back.
-
-Owns the search. It goes by the causes that nodes keep, pending ones before those of the last run, not by edges of the
-graph: an edge says what may happen, a cause what did. Each node is entered once, and nothing recurses.
+The cycle is found by following causes: from a node to the writers whose commits made it run, and on, until a node
+repeats. The search uses the causes that nodes keep, pending ones before those of the last run, and not the edges of the
+graph: an edge is a possible influence, a cause an actual one. Each node is entered once, and nothing recurses.
 """
 
 from __future__ import annotations
@@ -28,18 +27,21 @@ __all__ = ["Edge", "NonSettling", "NonSettlingReport", "causes_of", "upstream", 
 
 
 Edge = tuple[Node, Spot, Notification]
-"""Whose commit it was, where, and what was told of it."""
+"""The writer of a commit, the changed spot, and the notification of the change."""
 
 
 def causes_of(node: Node) -> Iterator[tuple[Node | None, Spot, Notification]]:
-    """What made it run last, or will make it run; with the node that wrote it, if it was one that is still there."""
+    """Yield the causes of a node's last run and of its present invalidity.
+
+    Each comes with the node that wrote it; None if the writer is not a node, or was removed.
+    """
     for spot, told in {**(node.last_causes or {}), **(node.causes or {})}.items():
         writer = told.source
         yield (writer if isinstance(writer, Node) and not writer.removed else None), spot, told
 
 
 def upstream(node: Node) -> list[Node]:
-    """Whoever had a say in its last run, nearest first."""
+    """Return the nodes whose commits led to a node's last run, nearest first."""
     seen = {node: None}
     waiting = deque([node])
     while waiting:
@@ -52,9 +54,9 @@ def upstream(node: Node) -> list[Node]:
 
 
 def way_back(start: Node) -> list[Edge]:
-    """The shortest way from a node's commit to its own next run; empty if there is none.
+    """Return the shortest way from a node's commit to its own next run; empty if there is none.
 
-    Each edge leads to the writer of the next one, and the last one to the start.
+    Each edge leads to the writer of the next one, and the last edge to the start.
     """
     led_to: dict[Node, tuple[Node, Spot, Notification]] = {}
     waiting = deque([start])
@@ -76,10 +78,13 @@ def way_back(start: Node) -> list[Edge]:
 
 
 def way_round_above(node: Node) -> list[Edge]:
-    """Some way round among those whose commits drive a node; empty if there is none. In the form of `way_back`."""
+    """Return some cycle among the nodes whose commits drive a node; empty if there is none.
+
+    Edges have the form of `way_back`.
+    """
     path: list[tuple[Node, Iterator[tuple[Node | None, Spot, Notification]]]] = [(node, causes_of(node))]
-    taken: list[Edge] = []  # one less than `path`: the edge from each to the one before it
-    place = {node: 0}  # on the path
+    taken: list[Edge] = []  # one entry less than `path`: the edge from each node to the one before it
+    place = {node: 0}  # position on the path
     done: set[Node] = set()
     while path:
         caused, causes = path[-1]
@@ -103,15 +108,15 @@ def way_round_above(node: Node) -> list[Edge]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NonSettlingReport:
-    """One episode. `links` are the way round: each is the writer's write that made the next node run."""
+    """One episode. `links` are the cycle: each is a write that made the next node run."""
 
-    node: str  # who was the first to spend its runs
-    runs: int  # of it, without a pause
-    nodes: tuple[str, ...]  # who goes round, each once; empty: nobody, it is driven from outside
-    links: tuple[tuple[str, Cause], ...]  # (the node that was made to run, why), in the order of `nodes`
-    outside: tuple[Cause, ...]  # what made it run and was written by no node
-    left_out: int  # nodes of the way round beyond the bound
-    hops: int = 0  # over how many sessions came what it is to run for, if that is why; `outside` says from whom
+    node: str  # the first node that used all its runs
+    runs: int  # runs of this node without a pause
+    nodes: tuple[str, ...]  # the nodes of the cycle, each once; empty: the node is driven from outside
+    links: tuple[tuple[str, Cause], ...]  # (the node that was made to run, the cause), in the order of `nodes`
+    outside: tuple[Cause, ...]  # causes of the node that were not written by a node
+    left_out: int  # nodes of the cycle beyond the bound
+    hops: int = 0  # hops of the node's cause over other sessions, if that is the reason; `outside` names the writer
 
     def __str__(self) -> str:
         lines = [f"{self.node} ran {self.runs} times and does not come to an end"]
@@ -130,7 +135,7 @@ class NonSettlingReport:
 
 
 class NonSettling:
-    """All episodes that are under way, and the newest reports. Nodes are kept by id: one that is removed is not."""
+    """All episodes in progress, and the newest reports. Nodes are kept by id: a removed node is not kept alive."""
 
     __slots__ = ("_episodes", "_member_of", "_on_report", "_registry", "_shown", "reports")
 
@@ -140,23 +145,26 @@ class NonSettling:
         self._registry = registry
         self._shown = shown  # links of a report
         self._on_report = on_report
-        self._episodes: dict[NonSettlingReport, dict[str, None]] = {}  # with everybody who belongs to it
+        self._episodes: dict[NonSettlingReport, dict[str, None]] = {}  # with the ids of all members
         self._member_of: dict[str, NonSettlingReport] = {}
         self.reports: deque[NonSettlingReport] = deque(maxlen=entries)
 
     def under_way(self) -> tuple[NonSettlingReport, ...]:
-        """The reports of episodes that have not ended."""
+        """Return the reports of episodes that have not ended."""
         self.pass_ended()
         return tuple(self._episodes)
 
     def exhausted(self, node: Node) -> None:
-        """It spent its runs and is held back."""
+        """Add a node that used all its runs and is held back to its episode, or begin one."""
         # fault+ non_settling.reported_each_time: return self._on_report(self._report(node, []))
         if node.id not in self._member_of:
             self._join(node, self._resumed(node) or self._begin(node))
 
     def pass_ended(self) -> None:
-        """Episodes end when a pass leaves everybody in them clean. It looks until it finds one who is not."""
+        """End the episodes whose members are all clean after a pass.
+
+        Checks each episode up to its first unsettled member.
+        """
         for report in [report for report, members in self._episodes.items() if self._is_settled(members)]:
             for member in self._episodes.pop(report):
                 del self._member_of[member]
@@ -170,7 +178,7 @@ class NonSettling:
         self._member_of[node.id] = report
 
     def _resumed(self, node: Node) -> NonSettlingReport | None:
-        """It had come to an end, and goes on without anything new from outside: that is the same episode."""
+        """Return the episode that a node continues: it had settled, and goes on without an external change."""
         if node.gate is not None and node.gate.exhaustions > 1:
             for report in reversed(self.reports):
                 if node.id == report.node or node.id in report.nodes:
@@ -179,7 +187,7 @@ class NonSettling:
         return None
 
     def _begin(self, node: Node) -> NonSettlingReport:
-        """A new episode; or one that is under way, if that is what drives the node."""
+        """Begin an episode, or return the one in progress that drives the node."""
         way = way_back(node)
         for writer in [writer for writer, _, _ in way] or upstream(node):
             if writer.id in self._member_of:
@@ -199,7 +207,7 @@ class NonSettling:
         is_far = node.gate is not None and node.gate.is_far
         outside = [cause_of(spot, told) for writer, spot, told in causes_of(node) if writer is None]
         if is_far:
-            outside.sort(key=lambda cause: cause.hops, reverse=True)  # Who drives it comes first.
+            outside.sort(key=lambda cause: cause.hops, reverse=True)  # The writer that drives the node comes first.
         return NonSettlingReport(
             node=node.id,
             runs=node.pass_runs,
@@ -212,5 +220,5 @@ class NonSettling:
 
 
 def _is_at_rest(node: Node) -> bool:
-    """Clean, and its last run was not for something that may come round again from another runtime."""
+    """True if the node is clean, and its last run was not for a change that may return from another runtime."""
     return node.status == CLEAN and not (node.gate is not None and node.gate.goes_round)

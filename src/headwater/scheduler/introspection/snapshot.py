@@ -1,7 +1,7 @@
 """The graph at one moment, as records that can be written as JSON.
 
-Owns what a record says of a node. It holds texts and numbers only, so that keeping one keeps nothing else alive, and
-taking one reads no value, loads nothing and moves no timer.
+A record holds texts and numbers only, so that keeping a record keeps no node alive. Taking a snapshot reads no value,
+loads nothing and moves no timer.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class ReadRecord:
 
     address: str
     depth: str  # "deep" or "shape"
-    writers: tuple[str, ...]  # whose declared output it is in; empty: nobody's
+    writers: tuple[str, ...]  # the nodes with this declared output; empty: there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRecord:
-    """What keeps a node from running. Microseconds; moments are of the monotonic clock."""
+    """The times that keep a node from running. Microseconds; moments are of the monotonic clock."""
 
     debounce_us: int
     throttle_us: int
     is_auto: bool
     eligible_at: int
     exhaustions: int
-    waits_for: int  # what the wake timer knows; 0: nothing
+    waits_for: int  # the moment that the wake timer has; 0: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +66,8 @@ class NodeRecord:
     runs: int
     attempts: int
     error: str | None
-    as_of: int  # it came back without a run, since what it read held at this seq; 0: it ran here, or never
-    opaque: str  # why nobody can know what its code does: no start finds it clean; empty: somebody can
+    as_of: int  # it was resumed without a run, since its reads held at this seq; 0: it ran here, or never
+    opaque: str  # why its code cannot be fingerprinted: it is never resumed as clean; empty: it can be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,29 +77,29 @@ class GraphSnapshot:
     nodes: tuple[NodeRecord, ...]
 
     def node(self, id: str) -> NodeRecord:
-        """The record of a node; KeyError if it is not in this snapshot."""
+        """Return the record of a node; `KeyError` if it is not in this snapshot."""
         for record in self.nodes:
             if record.id == id:
                 return record
         raise KeyError(id)
 
     def edges(self) -> tuple[tuple[str, str], ...]:
-        """(writer, reader) for every pair of nodes of which one reads what the other writes."""
+        """Return (writer, reader) for every pair of nodes of which one reads an output of the other."""
         return tuple((writer, record.id) for record in self.nodes for writer in record.writers)
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain JSON data."""
+        """Return the snapshot as plain JSON data."""
         return {"nodes": [_plain(asdict(record)) for record in self.nodes]}
 
 
 def take(nodes: Iterable[Node], only: Callable[[Node], bool] | None = None) -> GraphSnapshot:
-    """A snapshot of these nodes, or of those of them that a predicate chooses."""
+    """Take a snapshot of these nodes, or of those that a predicate chooses."""
     chosen = [node for node in nodes if only is None or only(node)]
     return GraphSnapshot(nodes=tuple(record_of(node) for node in sorted(chosen, key=lambda node: node.order)))
 
 
 def record_of(node: Node) -> NodeRecord:
-    """One node, in words."""
+    """Return the record of a node."""
     return NodeRecord(
         id=node.id,
         number=node.order,
@@ -152,12 +152,12 @@ def _gate(gate: Gate) -> GateRecord:
 
 
 def _ids(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Each once: a node may read several spots of another."""
+    """Return the ids, each once: a node may read several spots of another."""
     return tuple(dict.fromkeys(node.id for node in nodes))
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists, which is what JSON calls them."""
+    """Convert tuples to lists, which is their form in JSON."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):

@@ -1,7 +1,7 @@
 """Counts: of all nodes at one moment, and of each node's runs since counting was switched on.
 
-Owns what is counted. Totals are added up when somebody asks; tallies follow the trace, one for each node that is
-registered, and leave with their node. Times are measured around attempts, suspended ones included.
+`totals` adds up on request. `RunStats` follows the trace with one tally for each registered node; a tally is dropped
+with its node. Times are measured around attempts, suspended ones included.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from headwater.scheduler.registry import Registry
 __all__ = ["NodeStats", "RunStats", "Stats", "Tally", "totals"]
 
 OPEN: Final = 64
-"""Attempts that may be inside one another, and some that nobody heard of again."""
+"""Most attempts tracked at once: nested ones, and some whose end was never reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """All nodes that are registered now. Runs of nodes that were removed are not in it."""
+    """All nodes that are registered now. Runs of removed nodes are not included."""
 
     nodes: int
     by_kind: dict[str, int]
@@ -41,12 +41,12 @@ class Stats:
     reads: int
     runs: int
     attempts: int
-    passes: int  # from one moment of quiet to the next, those that found nothing to do included
+    passes: int  # from one moment of quiet to the next, including passes with nothing to do
     read_deltas: int  # read sets that changed
 
 
 def totals(registry: Registry, graph: Graph, gates: Gates, settle: Settle) -> Stats:
-    """Add up. Costs the number of nodes."""
+    """Add up all nodes. Costs the number of nodes."""
     nodes = list(registry)
     kinds = Counter(node.kind for node in nodes)
     statuses = Counter(node.status for node in nodes)
@@ -72,9 +72,9 @@ def totals(registry: Registry, graph: Graph, gates: Gates, settle: Settle) -> St
 
 @dataclass(slots=True)
 class Tally:
-    """What happened to one node since counting was switched on."""
+    """Events of one node since counting was switched on."""
 
-    runs: int = 0  # completed, failed ones included
+    runs: int = 0  # completed runs, failed ones included
     failures: int = 0
     suspensions: int = 0
     rejections: int = 0
@@ -89,7 +89,7 @@ class _Open:
 
     node: str
     began_us: int
-    away_us: int = 0  # what ran while it waited
+    away_us: int = 0  # time of nested runs while it waited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,19 +103,19 @@ class NodeStats:
 
 
 class RunStats:
-    """Tallies of nodes, while they are switched on."""
+    """Tallies of nodes, while counting is on."""
 
     __slots__ = ("_gates", "_is_on", "_open", "_tallies", "_taps")
 
     def __init__(self, taps: Listeners, gates: Gates) -> None:
         self._taps = taps
-        self._gates = gates  # the one clock of the scheduler is theirs
+        self._gates = gates  # for the scheduler's one clock
         self._tallies: dict[str, Tally] = {}
-        self._open: list[_Open] = []  # attempts that are not over, the last one inside the others
+        self._open: list[_Open] = []  # attempts that are not over, each inside the one before it
         self._is_on = False
 
     def switch(self, *, on: bool) -> None:
-        """Begin to count, from nothing; or stop, and forget."""
+        """Begin to count from zero, or stop and drop the counts."""
         if on != self._is_on:
             self._is_on = on
             self._tallies.clear()
@@ -126,7 +126,7 @@ class RunStats:
         return NodeStats(node=node.id, runs=node.runs, attempts=node.attempts, tally=tally)
 
     def slowest(self, count: int) -> list[tuple[str, Tally]]:
-        """Whose attempts took longest, all together."""
+        """Return the nodes whose attempts took longest in total."""
         ranked = sorted(self._tallies.items(), key=lambda item: (-item[1].spent_us, item[0]))
         return ranked[:count]
 
@@ -134,7 +134,7 @@ class RunStats:
         match event:
             case RunStarted():
                 self._open.append(_Open(event.node, self._gates.now_us()))
-                del self._open[:-OPEN]  # Of those that were interrupted nobody says that they are over.
+                del self._open[:-OPEN]  # The end of an interrupted attempt is never reported.
             case Ran():
                 self._attempt(event.node).runs += 1
             case Failed():
@@ -150,7 +150,7 @@ class RunStats:
             case Removed():
                 self._tallies.pop(event.node, None)
             case _:
-                pass  # The other kinds say nothing about how a node fares.
+                pass  # The other kinds of event are not counted.
 
     def _tally(self, node: str) -> Tally:
         tally = self._tallies.get(node)
@@ -159,7 +159,7 @@ class RunStats:
         return tally
 
     def _attempt(self, node: str) -> Tally:
-        """An attempt is over. What ran while it waited was not its own."""
+        """End an attempt. The time of nested runs does not count as its own."""
         tally = self._tally(node)
         place = next((at for at in reversed(range(len(self._open))) if self._open[at].node == node), None)
         if place is None:
