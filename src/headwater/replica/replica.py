@@ -543,7 +543,7 @@ class Replica:
         yielded = self._yielded(touched)
         places = joined(touched, places_of(yielded, self.documents), self._covered())
         for document in same:
-            places.pop(document, None)  # What was shown on top of the rest is the rest now, and shows the same.
+            places.pop(document, None)  # Its layers became confirmed state unchanged: the shown value is the same.
         self._show(Kind.INTEGRATE, places, unheld=unknown, source=longest_hops(here))
         self._end(yielded)
         if sync.arrived:

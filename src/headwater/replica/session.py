@@ -456,7 +456,7 @@ class Session:
         """
         self.replica.tell()
         if self.link is not Link.UP:
-            self._wave.clear()  # layers are never sent now: reverted and made again on reconnection
+            self._wave.clear()  # these layers are never sent: they are reverted and made again on reconnection
             return
         room = max(MAX_IN_FLIGHT - self.replica.pending.in_flight(), 0) if self._wave else 0
         # I4: a value that was read of another space is committed there before this commit is sent.
@@ -553,11 +553,11 @@ class Session:
     # ---- watching ----------------------------------------------------------------------------------
 
     def watch(self, docs: Iterable[DocKey], *, follow: bool = False, ahead: Iterable[DocKey] | None = None) -> None:
-        """Ask for documents, and for every change of them. A document is not asked for twice."""
+        """Ask for documents, and for every change of them (`Watches.watch`)."""
         self._watches.watch(docs, follow=follow, ahead=ahead)
 
     def unwatch(self, doc: DocKey) -> bool:
-        """Stop watching a document and those that came by following it. False: one of them has a pending commit."""
+        """Stop watching a document, and drop it with those that came by following it. False: not possible now."""
         return self._watches.unwatch(doc)
 
     def is_loading(self) -> bool:

@@ -58,8 +58,9 @@ class Watches:
     # ---- asking ------------------------------------------------------------------------------------
 
     def watch(self, docs: Iterable[DocKey], *, follow: bool = False, ahead: Iterable[DocKey] | None = None) -> None:
-        """Ask for documents, and for every change of them. A document that was asked for before is not asked for again.
+        """Ask for documents, and for every change of them.
 
+        A watched document that is here or on its way is asked for again only if its links are to be followed as well.
         With `ahead`, one watch asks for `docs` and the documents of `ahead`. No reader waits for those of `ahead`, and
         they may fail to arrive.
         """
@@ -117,7 +118,10 @@ class Watches:
             self._say(Unwatch(number))
 
     def unwatch(self, doc: DocKey) -> bool:
-        """Stop watching a document and those that came by following it. False: one of them has a pending commit."""
+        """Stop watching a document, and drop it with those that came by following it.
+
+        Return False if one of them has a pending commit, or if the document still loads in a watch of many.
+        """
         number = self._watch_of.get(doc)
         if number is not None and number in self._together:
             if number in self._loading or not self._replica.let_go(doc):
