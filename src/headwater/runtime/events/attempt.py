@@ -1,20 +1,19 @@
-"""Attempting: an event is handled in one transaction per attempt, on fresh values, until that lands or fails for good.
+"""Handling of one event: attempts, the course through the writer, and the rights of a stored event's sender.
 
-An attempt that reads something that is not fresh is dropped; what was missing runs or arrives, and the handler is
-called again (I4). A no that stands on something undecided is asked again once that is decided. With its writes the
-transaction carries the event's receipt, what it sends, and the condition under which it may land at all. When it is
-tried again is the writer's to say.
+`Attempting` runs the handler in one transaction per attempt, on fresh values, until a commit is accepted or the event
+fails for good. An attempt that reads a stale value is dropped; the missing nodes run or the missing documents arrive,
+and the handler is called again (I4). A refusal by a handler that read undecided values is repeated once they are
+decided. Besides the handler's writes, the transaction carries the receipt of the event, the events it posts, and the
+condition under which the commit may be accepted. The writer decides when a rejected commit is tried again.
 
-The course of one event through the writer: its turns, and what follows the moment a verdict is heard.
+`Course` connects an event with the writer: its turns, and the actions that follow a verdict at once. A rejected event
+returns to its position in the lane before any other event is dispatched. Pieces and events that an attempt launched are
+started when its commit is made and stopped when the commit is rejected. An event that was handled before is not a
+failure: its sender gets the outcome of the first handling. `Course` decides no delay.
 
-A rejected event goes back to its place in the lane before anything else is dispatched. What an attempt launched is
-started when its commit is made and stopped when that falls. That it was handled before is no failure: whoever sent it
-gets what came of the first handling. It decides no delay.
-
-Rights of whoever stored an event that is taken up: they may have no more than they may ask for.
-
-A space's writers can store any event in it, for any handler of any space. Whoever takes it up has rights of its own,
-which are not theirs. What the application itself stored was checked where it came from.
+`check_right` limits an event that was taken up from the store to the rights of its sender. The writers of a space can
+store any event in it, for any handler of any space, and the runtime that takes the event up has other rights than these
+writers. Events that the application itself stored were checked where they came from.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Advice for a conflict: the read that widened it, and the narrower one that would not have collided.
+"""Advice after a conflict: the read that was too wide, and the narrower read that would not have collided.
 
-A commit that read all of a document and wrote one part of it loses to whoever wrote another part. What the winner
-changed is seen once it is here, by comparing what was read with what is there now. It decides nothing.
+A commit that read all of a document and wrote one part of it loses against a commit that wrote another part. The change
+of the winner is determined once it has arrived, by comparing the value that was read with the current one. The advice
+influences no decision.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Pieces that were deleted, and children whose keys left, while an event waited for them: it is refused.
+"""Refusal of an event whose piece was deleted, or whose child's key left the source, while the event waited.
 
-Only what is sent now makes a piece. What waited, stored or for its time, was for the piece that was there; it makes one
-that never was, and brings none back. Only what is durable counts: what may still fall takes nobody along. A child that
-does not run here any more may have stopped with its keeper, or be kept again: a stored event is left where it is, and
-is refused once it is certain that its key left.
+Only an event that is sent now creates a piece. An event that waited, in the store or for its due time, was meant for
+the piece that existed when it was sent: it may create a piece that never existed, but brings no deleted one back.
+Only durable deletions count; a deletion that may still be rejected refuses no event. A child that does not run here any
+more may have stopped with its keeper or be kept again: a stored event for it stays in the store, and is refused once it
+is certain that its key left.
 """
 
 from __future__ import annotations

@@ -1,23 +1,22 @@
-"""Storing: an event that is to be durable is stored before anything else happens, and what is stored goes with its end.
+"""Durable events: stored before they are handled, and removed from the store with their outcome.
 
-A sender that asks for it has its event in the store of the space, or in the outbox of its own machine, before its
-handling can land; if the process dies, whoever takes it up finds it there. What is due later is in the outbox until it
-is in the store. The row goes with the receipt, in one commit, where
-both are in one space; otherwise by a second commit, which can be repeated. A stored event that is refused or fails for
-good leaves a receipt that says so, and is not taken up again; one that failed only because whoever took it up may not
-read or write what it needs stays for somebody who may. It never calls a handler.
+`Storing`: an event whose sender asks for durability is in the store of the space, or in the outbox of the sender's
+machine, before its handling can be committed; if the process dies, the runtime that takes the event up finds it there.
+An event that is due later is in the outbox until it is in the store. The row is removed in the commit with the receipt
+if both are in one space, otherwise by a second commit, which can be repeated. A stored event that is refused or fails
+for good leaves a receipt that says so, and is not taken up again. An event that failed only because the runtime that
+took it up may not read or write its documents stays for another runtime with that right.
 
-The commit that stores one event before it is handled. Its handling does not wait for the verdict, and stands on it.
+`Keeping` is the commit that stores one event before it is handled. The handling does not wait for its verdict, and
+depends on it: both are commits of one session, in order, and the handling is accepted only if the storing was. So a
+durable event delays no other event, also without a connection. A storing commit that never left this process is made
+again, and the handling after it. It reads nothing, so that it never loses a conflict.
 
-Both are commits of one session, in order: the handling lands only if the storing did. So an event that is to be durable
-holds up nobody, also without a connection. A storing that never left this process is made again, and its handling after
-it. It reads nothing, so that it never loses. It decides nothing.
-
-What an outbox holds from the last time: sent again at once, or as soon as that can be done here.
-
-It was let in when it was sent, and is not refused now, however much it is. One whose class is not imported, or whose
-piece is part of another that is not open here, waits; it is looked at when a piece was opened, and now and then. What
-waits is in the table of intents and stays in the outbox, whatever happens. It never calls a handler.
+`Waiting` holds the events that an outbox contains from an earlier process. Each is sent again as soon as it can be
+handled here. They were accepted when they were sent, and are not refused now, however many they are. An event waits
+while its class is not imported, or its piece is part of a piece that is not open here; it is examined again after a
+piece was opened, and from time to time. Waiting events are listed in the table of events and stay in the outbox until
+they are sent. Nothing in this module calls a handler.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Events, and the door through which they are sent to one piece.
+"""`Event`, the data of one request to a handler, and `Sender`, which sends events to one piece.
 
-An event is the same however often it is handled. `send` waits for its end, and whoever stops waiting does not withdraw
-it; `post` answers at once. Handling them is somebody else's.
+An event stays the same however often it is handled. `send` waits for its outcome, and a caller that stops waiting does
+not withdraw the event; `post` returns at once. Events are handled elsewhere (`events.py`, `attempt.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Stored events: what a commit keeps of the events that it sends, and how they are read again.
+"""The stored form of events: writing the rows that a commit contains, and reading them again.
 
-A row says which handler of which piece it is for, the arguments, and for whom it was sent: enough for whoever takes it
-up. It names the class, so that a piece which was never made is made by it. Nothing here decides when.
+A row names the handler, the piece, the arguments, and the user and session that the event is sent for: enough for any
+runtime that takes it up. It names the class, so that an event can create a piece that did not exist. This module does
+not decide when a row is written or read.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Handling: everything that is sent in one runtime, from its sending to its end. Composes the parts of events.
+"""`Handling`: all events of one runtime, from sending to outcome. Composes the parts of this folder.
 
-The events of a space have their turns in the order in which they were sent; one that waits holds up those behind it.
-Every one has an end, which whoever awaits it is told, and the error channel if nobody does or something is wrong with
-the program. How one is handled, stored and taken up, and what it launches, is said elsewhere.
+The events of a space are handled in send order; an event that waits delays the events behind it. Every event gets an
+outcome, which is reported to all callers that await the event, and to the error channel if no caller does or if the
+program has a defect. Attempts, storing, taking up and launching are in the other modules.
 
-Posting inside a handler: what is sent with the commit that is being made, and with nothing else.
-
-It takes room in its handler's backlog as if it waited there already. Where only the last one counts, a later one of the
-same attempt takes the place of an earlier one, which was never sent. It starts nothing.
+`follow_up` posts an event inside a handler: the event is sent with the commit of the attempt, and only with it. It
+counts against the backlog of its handler as if it were queued already. With `coalesce="last"`, a later post of the same
+attempt replaces an earlier one, which then was never sent. `follow_up` starts nothing.
 """
 
 from __future__ import annotations

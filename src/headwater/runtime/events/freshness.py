@@ -1,7 +1,8 @@
-"""Freshness of what a handler reads (I4): an attempt that reads anything else is stopped, and what was missing runs.
+"""Freshness of the values that a handler reads (I4): a stale read stops the attempt, and the stale nodes run.
 
-The signals are no `Exception`, and what was asked for counts, not whether the signal came through: an author who
-catches everything does not swallow it. An upstream that does not settle within a window fails the event loudly.
+The signals that stop an attempt are not `Exception`s, and the attempt is judged by the reads it asked for, not by
+whether the signal arrived: author code that catches every exception does not hide it. An event fails with an error if
+the nodes it reads do not become fresh within a time window.
 """
 
 from __future__ import annotations

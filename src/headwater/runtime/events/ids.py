@@ -1,9 +1,9 @@
-"""Making events: their ids, and whose they are. Ids follow from their cause, and carry when they were made.
+"""Creation of events: their ids, their user and their session. An id follows from its cause and contains its send time.
 
-A follow-up's id follows from the attempt that posts it, so that a retry of the parent posts new ones; everything that
-is made in a handler follows from the event's id, so that a retry makes the same. An id that a caller gives is hashed
-with the sender and the whole address of the handler: the same three are the same event, and no other is. The sender is
-the user, and the session if the program named one.
+The id of a follow-up follows from the attempt that posts it, so that a retry of the parent posts new ids. Everything
+else made in a handler follows from the id of the event, so that a retry makes the same. An id given by a caller is
+hashed with the sender and the full address of the handler: equal ids of the same sender for the same handler are the
+same event, and all others are different events. The sender is the user, and the session if the program named one.
 """
 
 from __future__ import annotations

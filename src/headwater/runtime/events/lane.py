@@ -1,10 +1,12 @@
-"""Lanes: the events of one space, in the order in which they were sent. A lane does not wait for another one, except
-for an earlier event there whose rejected commit the event in front had read (`course`).
+"""The queue of events of one space.
 
-An event has its place from the moment it is sent, whatever it waits for, and the one in front has the turn. It leaves
-when its commit is made, which the lane does not wait for, and comes back to its own place if that is rejected: several
-that are rejected together have their turns in the order of their sending again. A lane holds so many events of one
-handler and no more. It never calls a handler.
+Events of a space are handled in send order. Lanes are independent, with one exception: the event in front waits for an
+earlier event of another lane if it had read that event's rejected commit (`attempt.Course`).
+
+An event gets its position when it is sent, whatever it waits for, and the event in front has the turn. It leaves the
+lane when its commit is made, without waiting for the verdict, and returns to the same position if the commit is
+rejected, so that several events rejected together are handled again in send order. A lane limits the number of queued
+events per handler. It never calls a handler.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Lineage: what an attempt of a handler launched lives and dies with that attempt's commit (I10).
+"""Lineage: the events and pieces that an attempt launched share the fate of the attempt's commit (I10).
 
-An `Origin` is one attempt: the events it posted and the pieces it started. A follow-up in the same space is dispatched
-at once, under the condition that its origin's commit is accepted, as long as that has no verdict; one in another space
-enters its lane when the origin is confirmed. If the attempt fails, its queued events are taken out and its pieces are
-stopped; a parent that is tried again posts new ones, under new ids. It never calls a handler.
+An `Origin` is one attempt, with the events it posted and the pieces it started. While its commit has no verdict, a
+follow-up in the same space is dispatched at once, under the condition that the commit of the origin is accepted; a
+follow-up in another space enters its lane when the origin is confirmed. If the attempt fails, its queued events are
+removed and its pieces are stopped; a parent that is retried posts new events, under new ids. This module never calls a
+handler.
 """
 
 from __future__ import annotations

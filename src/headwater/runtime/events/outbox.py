@@ -1,8 +1,8 @@
-"""The outbox of a client: a file of its own machine with everything that it sent and that has no end yet.
+"""The outbox of a client: a file on its own machine with all events that it sent and that have no outcome yet.
 
-A send is in it before anything else happens, and leaves it with its end. A program that ended before sends what is left
-the next time, under the same ids, so that receipts make one handling of it. One program at a time has the file. It
-decides nothing.
+An event is in the outbox before anything else happens to it, and leaves it with its outcome. At its next start a
+program sends the remaining events again, under the same ids, so that receipts prevent a second handling. One program at
+a time has the file open. The outbox decides nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Handlers that are due again and again: `@handler(every_ms=...)`, once per period in all.
+"""Periodic handlers, `@handler(every_ms=...)`: one event per period over all runtimes.
 
-Whoever has the piece open sends the event of each period as it begins. Which period was handled last is a document of
-the piece, written in the handler's own transaction, so that of several runtimes one handles it, and a restart goes on
-where it was. Periods that were missed are one: what is due is the period that it is now. A handler has one of them in
-hand and no more, however long that takes.
+Every runtime with the piece open sends the event of each period when it begins. The last handled period is a document
+of the piece, written in the transaction of the handler, so that one of several runtimes handles the period, and a
+restart continues from it. Missed periods are merged: only the current period is due. A handler has at most one
+unfinished periodic event, however long it takes.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Taking up stored events: those that are due, and those whose sender is gone.
 
-On connecting, when others have stored some, and when one is due, a runtime reads the stored events of its spaces. One
-that is due and was left alone for a while is handled here, if its class is imported and, for a child, its piece is
-open; otherwise it is parked, and looked at again now and then. One whose piece is gone is refused. That several
-runtimes do so is harmless: receipts let one of them land. One timer per space, for the earliest moment; nothing else is
-polled. What there was no room for is looked at when there is.
+A runtime reads the stored events of its spaces when it connects, when another session has stored some, and when one is
+due. An event that is due and was not handled for a while is handled here, if its class is imported and, for a child,
+its piece is open; otherwise it is parked, and examined again from time to time. An event whose piece is gone is
+refused. Several runtimes may take up the same event: receipts let one commit be accepted. There is one timer per space,
+for the earliest due time, and no other polling. Events that exceeded the limit are read when others have ended.
 
-Who stored an event that is taken up, what they may do, and for whom it is handled.
-
-Whoever may write a space can store in it what they like: for any handler of any space, for anybody, under any id. They
-are believed to be themselves and nobody else. What the application stored was checked where it came from, and what this
-connection's own user stored is done with that user's rights. A connection is not told whose it is; what is one user's
-alone is answered to that user, so that this is found out by asking, once per connection. It takes nothing up.
+`Principals` determines the user that stored an event, that user's rights, and the user that it is handled for. A writer
+of a space can store any event in it: for any handler of any space, for any user, under any id. Such an event is handled
+as an event of its writer and of no other user. Events that the application stored were checked where they came from,
+and events that the connection's own user stored are handled with that user's rights. A connection is not told which
+user it belongs to; documents of one user are readable for that user only, so this is determined by a query, once per
+connection. `Principals` takes nothing up.
 """
 
 from __future__ import annotations

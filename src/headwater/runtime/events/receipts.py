@@ -1,22 +1,21 @@
-"""Receipts: that an event was handled, and what came of it, so that it is handled once in all (I11).
+"""Receipts: the record that an event was handled, and its outcome, so that each event is handled exactly once (I11).
 
-Every handling creates the result document of its event in its own commit, under the condition that it was never there.
-A second handling, after a restart, from another runtime or another machine, is refused for good by that, also if it
-would have written nothing, and its sender gets what the first one answered. Own retries never collide: what lost was
-never there. The receipt names the pieces that the handling launched. What came of it is in the receipt, for everybody
-who may read the space, unless the handler stood on something that is one user's or one session's, or on a space that
-not everybody may read: then it is in a document beside it, which is theirs alone, if anybody can ask for it. Receipts
-are kept for so long, and deleted some at a time; a deleted one still counts, so that its event is refused as expired
-and never handled again.
+Every handling creates the receipt document of its event in its own commit, under the condition that the document never
+existed. That condition refuses a second handling for good, after a restart, from another runtime or another machine,
+also if it would write nothing; its sender gets the outcome of the first. Retries of one handling do not collide: a
+rejected commit never created the document. The receipt names the pieces that the handling launched.
 
-Retention: receipts that are older than they are kept are deleted, some at a time, by whoever handles events.
+The outcome is in the receipt, readable for all readers of the space, unless the handler read documents of one user or
+session, or a space that not every user may read. Then the outcome is in a document beside the receipt, in the scope of
+that user or session, if there is one that can ask for it.
 
-Receipts sort by the time at which their events were sent; those of ids that callers gave come first and say in
-themselves when they were left. A sweep looks at one page of them, goes on where the last one ended, and follows on so
-many handlings: what is left behind grows no faster than it is swept. What a user or a session alone may see of them is
-swept for itself, by whoever handles their events, and by the process that left it when its time is over: of a window
-that is closed nothing is handled any more. A deleted receipt still counts as one, so that its event is never handled
-again. It handles nothing.
+`Retention` deletes receipts after a fixed time, some at a time, as part of handling events. A deleted receipt still
+counts: its event is refused as expired and never handled again. Receipts sort by the send time of their events; those
+with ids given by callers come first and contain the time at which they were left. A sweep examines one page, continues
+where the last sweep ended, and follows every so many handlings, so that receipts are not left faster than they are
+swept. Outcomes in the scope of a user or a session are swept separately, by the runtimes that handle events of that
+user or session, and by the process that left them when their time is over: no further event of a closed session is
+handled. `Retention` handles no event.
 """
 
 from __future__ import annotations

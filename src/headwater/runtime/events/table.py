@@ -1,11 +1,10 @@
-"""The table of intents: every event that was sent here, from its sending to its end. Nothing leaves it silently.
+"""The table of events: every event that was sent here, from sending to outcome, and the reporting of outcomes.
 
-What has no end is always in it; of those with an end the last ones are kept. It is made for looking at, and decides
-nothing.
+An event without an outcome is always in the table; of the others the last ones are kept. The table is for inspection
+and decides nothing. No event leaves it without an outcome.
 
-Ends of events: which one it is, and who is told. Everybody who awaits an event is answered.
-
-A refusal is for the sender alone; if nobody awaits it, and of every defect of the program, the error channel hears.
+`end_of` classifies an outcome and `tell` reports it: every caller that awaits the event is answered. A refusal is for
+the sender alone. The error channel is told of a refusal that no caller awaits, and of every defect of the program.
 """
 
 from __future__ import annotations

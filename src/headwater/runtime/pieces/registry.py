@@ -104,7 +104,7 @@ class PieceRegistry:
         self.ahead = Prefetch(self)
         self.core.on_missed = self.ahead.missed
 
-    # ---- homes -------------------------------------------------------------------------------------
+    # ---- instances ---------------------------------------------------------------------------------
 
     def home(
         self, space: LocalSpace, cls: type[PieceT], name: str, inputs: dict[str, Any] | None = None

@@ -1,12 +1,10 @@
-"""A piece as a whole: what decides what runs of it, and whether all of that is clean here and known to the engine.
+"""Pieces that are clean as a whole, and the report about them that a closing runtime leaves.
 
-A runtime that leaves says of each piece that it ran whether that is so. The next one, with the same code, the same
-inputs and the same users, then asks for the piece and not for its nodes. Owns what has to hold for that; what cannot be
-said of all of a piece is not said. Runs nothing.
-
-Leaving: a runtime that is about to close says which of its pieces are clean, for whoever opens them next.
-
-What cannot be said of a piece any more is taken back. Decides nothing about single nodes, and runs nothing.
+A runtime that closes reports for each piece that it ran whether all of its demanded nodes are clean and known to the
+engine as clean (`leave`). The next runtime with the same code, inputs and users then asks for the piece instead of its
+nodes. `decides` is the fingerprint of everything that has to be equal for that; `awake` lists the nodes that the report
+cannot cover. An earlier report that does not hold any more is withdrawn. Single nodes are not judged here, and no node
+is run.
 """
 
 from __future__ import annotations

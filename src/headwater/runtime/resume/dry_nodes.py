@@ -1,13 +1,13 @@
-"""Standing: the nodes that a program of today would have for what is known of nodes, put up without a run of any.
+"""Nodes of the current program for stored observations, registered without running any of them.
 
-Takes the place of resuming in a runtime that is only looked into. Each node that something is known of is registered as
-its piece would register it, children included, by what their makers' observations list; every node is held, so that no
-code of an author's runs, whoever asks for what. Owns these nodes, and why one cannot be put up; judges none of them.
+`Standing` replaces resuming in a runtime that is only inspected. Each node with a stored observation is registered as
+its piece would register it, including children, which the observations of their makers list. Every node is held, so
+that no author code runs, whichever node is demanded. `Standing` owns these nodes and the reasons why a node cannot be
+registered; it judges none of them.
 
-A runtime that looks at spaces as somebody shows them to it: every document is there as soon as it is asked for.
-
-Nothing that happens in it leaves it: there is no engine behind, no session, and nobody to send anything to. For
-commands that compare a program with what is stored. Owns the channel of such a space, not what is done with it.
+`Pictured` is the channel of a space in such a runtime: every document of a given picture of the space is loaded as soon
+as it is asked for. Nothing leaves the runtime: there is no engine and no session, and no event can be sent. Used by
+commands that compare a program with stored data.
 """
 
 from __future__ import annotations

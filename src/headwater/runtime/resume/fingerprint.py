@@ -1,14 +1,13 @@
-"""What is told of every run of a piece's node: which one it is, and what decides what it does.
+"""The identity and the fingerprint of a node, as reported with each of its runs.
 
-Everything that decides what a run would do besides what it reads is in the fingerprint: code, what the piece was given,
-where results go. Compares nothing and runs nothing.
+The fingerprint contains everything that decides the result of a run besides the values it reads: the code, the inputs
+of the piece, and the documents of the results.
 
-How what nodes read is declared: the defaults of cells, the types of members, and what pieces were given.
-
-A default, and a type with all its fields, belong to the class that declares a member. Whoever reads it through an input
-or a link does not name it, so it is no part of that one's code: it is told beside it, by the documents that were read.
-So is whether they are cells at all. A class is found by the record of its piece; what cannot be known is None. Compares
-nothing and runs nothing.
+`Defaults` describes how the documents that a node read are declared: the defaults of cells, the types of members, and
+whether the documents are cells at all. A default, and a type with all its fields, belong to the class that declares the
+member. A node that reads the member through an input or a link does not name that class, so the declaration is not part
+of the node's code; it is reported beside the code, by the documents that were read. The class of a document is found by
+the record of its piece; an unknown declaration is None. This module compares nothing and runs nothing.
 """
 
 from __future__ import annotations

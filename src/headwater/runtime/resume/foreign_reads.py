@@ -1,19 +1,18 @@
-"""What nodes read of other spaces: whether it still holds there when they come back.
+"""Reads of other spaces by nodes that are resumed: whether they still hold, and the mirrors of the readers.
 
-A node that read another space comes back only if that space says, by the function that admits commits, that the reads
-would be admitted there now, and if the mirror of its piece is there; then it is subscribed to them as of the seq that
-was spoken of. Who does not answer, answers late or may not be asked leaves the node unknown, and it runs (I7). What was
-read without a verdict is told once it has one. Decides nothing about the nodes' own space.
+`Elsewhere`: a node that read another space is resumed only if that space answers, by the function that admits commits,
+that the reads would be admitted there now, and if the mirror of its piece exists there; then the node is subscribed to
+the reads as of the seq of the answer. If the space does not answer in time or may not be asked, the node is unknown and
+runs (I7). A read whose value had no verdict yet is reported once it has one. Reads of the node's own space are not
+judged here.
 
-Questions to the engine of a space: waiting for a connection and for an answer, so long and no longer.
+`up` and `answered` ask the engine of a space: they wait a limited time for a connection and for an answer. A refusal
+and a timeout count as no answer; the caller decides the consequence.
 
-Whoever does not answer in time, or refuses, has not answered. Never decides what follows from that.
-
-Mirroring: other spaces know which pieces read documents of theirs, so that those are found by what is written there.
-
-What a mirror says follows from what is stored of the piece's nodes, whoever ran them: any of several runtimes may write
-it, and saying it again repairs it. It is said when a piece reads other documents than before, once everything is
-confirmed, and each time before its nodes come back. Never decides whether a node is clean.
+`Mirroring` writes into other spaces which pieces read documents there, so that a write there finds these pieces. A
+mirror is derived from the stored observations of the piece's nodes, whichever runtime ran them: any of several runtimes
+may write it, and writing it again repairs it. It is written when a piece reads other documents than before, once all
+commits are confirmed, and each time before its nodes are resumed. It never decides whether a node is clean.
 """
 
 from __future__ import annotations

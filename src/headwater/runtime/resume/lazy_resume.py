@@ -1,31 +1,26 @@
-"""Sleeping: pieces that are open and clean, of which nothing is here until something of them is wanted or was written.
+"""Sleeping pieces: pieces that are open and clean, with nodes that are registered only when demanded or affected.
 
-A piece sleeps if the runtime that ran it last said that all of it was clean, and nothing that decides what runs differs
-since then. What is demanded of it comes back by itself, with whoever makes what it reads. One question for each space
-follows the log: which of the documents that sleeping pieces read were written. Then the nodes that were met come back,
-and those that stand on them, as far as that shows whether anybody wants them; rows by themselves, without the others.
-What cannot be brought in like this wakes all of the piece: then it resumes node by node. Upholds I7 with `resuming`.
+`Sleeping`: a piece sleeps if the runtime that ran it last reported all of it as clean, and nothing that decides its
+results differs since. A demanded node is resumed by itself, with the nodes that write its inputs. One query per space
+follows the log for writes to documents that sleeping pieces read. The affected nodes are then resumed, with their
+readers, as far as needed to know whether they are demanded; single rows are resumed without the other rows. If a node
+cannot be resumed by itself, the whole piece wakes and resumes node by node. Upholds I7 together with `resume`.
 
-Bringing in single nodes of a sleeping piece, by what they are called over restarts, with those that they are in.
+`brought` registers single nodes of a sleeping piece, by their identities over restarts. A node of a child needs the
+child, which the row of an `each` keeps; that row is made first, without the other rows of its `each`. It decides
+nothing about cleanness, and runs nothing.
 
-A node of a child needs the child, which the row of an `each` keeps; that row comes first, without the others of its
-`each`. Owns how names lead to members. Decides nothing about what is clean, and runs nothing.
+`Followed` is the state of one space with sleeping pieces: the pieces, and the position up to which the log was
+examined.
 
-A space that is followed for the pieces of it that sleep here: which those are, and how far its log was looked at.
+`AtOnce` opens many pieces: a piece that is known to be clean is opened asleep without reading its record. The report of
+the engine about all pieces of a space suffices: the code and the generation as of which each was clean, and that its
+record was not written since; provided that no write is unexamined here. The cells of pieces that are opened at the same
+time are requested together, with those of some pieces that may be opened next, more of them each time. `AtOnce` decides
+nothing about nodes.
 
-Owns the record. Asks nobody, and decides nothing.
-
-Opening many pieces: those that are known to be clean are opened asleep without a look at their records.
-
-What an engine said of all pieces of a space is enough: of which code each was clean, in which generation, and that its
-record was not written since. It is enough only while nothing was written that was not looked at here. Their cells are
-asked for together: those of pieces that are opened at the same time, and some of pieces that may be opened next, more
-of them each time. Decides nothing about nodes.
-
-Why a node of a sleeping piece did not run: it is not here, and everything that was live of its piece was clean.
-
-Owns what `why` answers of such a node. Looks at what is here and asks nobody: what made its last run is stored, and is
-told once something brings it here.
+`explained` answers `why` for a node of a sleeping piece: the node is not registered, and all live nodes of its piece
+were clean. It uses only loaded data; the cause of the node's last run is stored, and is shown once the node is resumed.
 """
 
 from __future__ import annotations

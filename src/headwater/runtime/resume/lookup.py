@@ -1,10 +1,11 @@
-"""Asking for what is known of single nodes of a piece that sleeps: those that are registered together are one question.
+"""The phase of a piece that resumes, and the queries for observations of single nodes of a sleeping piece.
 
-Until it is answered they wait. What cannot be had, or not in time, is unknown, and its node runs. Decides nothing else.
+`Phase`, `Batch` and `Entered` hold the observations of a piece's nodes, the nodes that wait for them, and the queries
+without an answer.
 
-The phase of a piece that resumes: what is known of its nodes, who waits for that, and what is asked for.
-
-Owns these records, and how questions about nodes are put to an engine. Decides nothing.
+`Asking` queries the observations of nodes of a sleeping piece. Nodes that are registered at the same time share one
+query, and wait until it is answered. A node whose observation cannot be had, or not in time, is unknown and runs. This
+module decides nothing else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Previewing: which nodes a program would run again if it were started now, and why, before anything of it runs.
+"""Preview of a restart: the nodes that a program would run again if it were started now, and why.
 
-Compares what is known of nodes with what the program of today has in their place, as resuming does, and says more: what
-of a node's code is other, which reads were written since and by which commit, what they took when they last ran. Who
-reads what such a node makes runs again if that comes out differently, which nobody can know before. Runs nothing.
+Compares stored observations with the nodes of the current program, by the rules of resuming, and reports more: the
+changed part of a node's code, the reads that were written since and the commits that wrote them, and the duration of
+the last run. A reader of such a node runs again if the new value differs, which cannot be known before. Runs nothing.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Resuming: what the nodes of a piece last did is asked for once; those whose runs still hold come back without one.
+"""Resuming: nodes whose stored observations still hold are installed without a run.
 
-One phase per piece, begun by the first node of it that somebody has here. Until it is over nothing of the piece runs,
-and what stands on it waits. Each node is judged by itself: it is clean if what is known of it is of the same code, of
-the same generation, and would be admitted now; everything else is as if it had never run. A node that comes back brings
-those that make what it reads, or it does not come back: otherwise nobody would tell it of a change. Upholds I7.
+There is one phase per piece, started when the first node of the piece is registered; the observations of its nodes are
+queried once. Until the phase is over no node of the piece runs, and dependent nodes wait. Each node is judged by
+itself: it is clean if its observation has the same code and generation, and its reads would be admitted now; otherwise
+the node counts as never run. A node is installed only together with the writers of its inputs: without them it would
+not be notified of a change. Upholds I7.
 
-Forgetting: what is known of nodes that are no more is taken back, so that it speaks for no other one of their names.
-
-Members that a class has no more, elements that left, children that are gone. Says it to the engine; decides nothing.
+`left` and `dropped` withdraw observations of nodes that do not exist any more, so that none is applied to a later node
+of the same name: members that a class lost, elements that left, children that are gone. They report to the engine and
+decide nothing.
 """
 
 from __future__ import annotations

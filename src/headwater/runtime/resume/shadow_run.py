@@ -1,9 +1,9 @@
-"""Shadow runs: nodes that claim to be clean are run on what is stored, and what they would write is compared with it.
+"""Shadow runs: run nodes that count as clean on the stored data, and compare their writes with the stored results.
 
-The proof that a restart may leave them alone. Each is run by itself, on a picture of the spaces, so that what it reads
-is what is stored and not what others would make of it; what it writes is compared and dropped. Effects are not run:
-what they do is outside. Nodes that are not clean would run anyway, and are left to that. Where something that a run
-looks at is put together by nodes that would run first, nothing can be said, and that is counted.
+This proves that a restart may skip these nodes. Each node is run by itself, on a picture of the spaces, so that it
+reads stored values and not new results of other nodes; its writes are compared and dropped. Effects are not run,
+because they act outside. Nodes that are not clean would run anyway and are skipped. If a run reads an object that other
+nodes would have to make first, the node is counted as undecided.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Who makes what a node read: a node that comes back without a run is told of changes only by those who make them.
+"""Registration of the nodes that write the inputs of a node.
 
-Handles, and the nodes behind them, are made when an author's code first uses them, and a node that does not run uses
-none. Makers are found by the names of documents, in any space that this runtime has. Runs nothing.
+A resumed node is notified of changes only if the writers of its inputs are registered. Handles, and the nodes behind
+them, are created when author code first uses them, and a node that does not run uses none. So writers are found by the
+names of documents, in any space of this runtime. Runs nothing.
 """
 
 from __future__ import annotations

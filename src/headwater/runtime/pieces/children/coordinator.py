@@ -259,7 +259,7 @@ class ChildSet:
         with suppress(UpstreamFailedError):
             self._order.exists()
 
-    # ---- coming back -------------------------------------------------------------------------------
+    # ---- restoring rows ----------------------------------------------------------------------------
 
     def _listed(self) -> tuple[str, ...]:
         """Return the keys of the rows, each with the type of the key as its first character."""

@@ -83,7 +83,7 @@ class FoldCheckpoint:
             self._is_known = True
         return self._code
 
-    # ---- going on ----------------------------------------------------------------------------------
+    # ---- continuing from the stored state ----------------------------------------------------------
 
     def basis(self, source: Input[Any]) -> Basis | None:
         """Inside a run: return the state to continue from, if there is one. Stop the attempt until it is loaded."""
@@ -137,7 +137,7 @@ class FoldCheckpoint:
             assert run is not None
             run.tracker.absent(run, document)
 
-    # ---- leaving word ------------------------------------------------------------------------------
+    # ---- writing the note --------------------------------------------------------------------------
 
     def say(self, value: Any) -> None:
         """Inside the run that makes a value: write the note for it, unless value and note are already stored."""
