@@ -1,7 +1,7 @@
-"""Ways in: `open` a directory, `connect` to a server, `run` a program.
+"""Entry points: `open` a directory, `connect` to a server, `run` a program.
 
-Each answers something that can be awaited or entered; leaving waits for what is to be done. Nothing here decides
-anything.
+`open` and `connect` return an `Opening`, which can be awaited or entered; leaving it waits until the runtime's work is
+done. This module makes no decisions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 class Opening(Generic[T_co]):
-    """Something that is being opened: await it and close it yourself, or enter it."""
+    """A runtime that is being opened: await it and close the runtime yourself, or enter it with `async with`."""
 
     __slots__ = ("_made", "_make")
 
@@ -60,12 +60,12 @@ class Opening(Generic[T_co]):
 _SERVED: dict[str, Backend] = {}
 """Directories that this process serves to others: a program that opens one gets a runtime over the same spaces."""
 _TAKING_PART: WeakSet[Runtime] = WeakSet()
-"""The runtimes that programs opened over these."""
+"""The runtimes that programs opened over served directories."""
 
 
 @contextmanager
 def served(path: str | PathLike[str], attachment: Backend) -> Iterator[None]:
-    """While this process serves a directory, opening it means taking part in what is served."""
+    """Serve a directory from this process: until the context ends, `open` of it gives runtimes over the same spaces."""
     name = realpath(path)
     _SERVED[name] = attachment
     try:
@@ -75,7 +75,7 @@ def served(path: str | PathLike[str], attachment: Backend) -> Iterator[None]:
 
 
 def open(path: str | PathLike[str], /, *, policy: Policy | None = None) -> Opening[Runtime]:
-    """A runtime over a directory of this machine: one file per space, made with its first write."""
+    """Open a runtime over a directory of this machine: one file per space, made with its first write."""
     return Opening(lambda: _opened(path, policy))
 
 
@@ -88,20 +88,23 @@ def _opened(path: str | PathLike[str], policy: Policy | None) -> Runtime:
 
 
 def taking_part() -> tuple[Runtime, ...]:
-    """The runtimes that programs of this process opened over what it serves, and did not close yet."""
+    """Return the runtimes that programs of this process opened over directories it serves, and did not close yet."""
     return tuple(each for each in _TAKING_PART if not each.core.is_closed)
 
 
 def takes_part(runtime: Runtime) -> None:
-    """One more of them, that whoever serves opened itself."""
+    """Add a runtime that the server opened itself to the runtimes of `taking_part`."""
     _TAKING_PART.add(runtime)
 
 
 def connect(
     url: str, /, *, token: str, policy: Policy | None = None, outbox: str | PathLike[str] | None = None
 ) -> Opening[Runtime]:
-    """A runtime over the spaces of a server. What is sent in it is kept in the file `outbox`, if one is named, until it
-    has its end: a program that ends before sends it again the next time, and it is handled once."""
+    """Open a runtime over the spaces of a server.
+
+    Events sent in it are kept in the file `outbox`, if one is named, until they have an outcome: a program that ends
+    before sends them again the next time, and each event is handled once.
+    """
     if not isinstance(url, str) or not url.startswith(("ws://", "wss://", "http://", "https://")):
         raise AuthoringError(f"connect({url!r}): write the address of a server, like wss://example.org")
     address = "ws" + url.removeprefix("http") if url.startswith("http") else url
@@ -109,7 +112,7 @@ def connect(
 
 
 def run(main: Callable[[], Coroutine[Any, Any, R]], /) -> R:
-    """Run a program to its end, also where a loop is running already, as in a notebook."""
+    """Run a program to its end, also if an event loop is running already, as in a notebook."""
     said: object = main
     if inspect.iscoroutine(said):
         said.close()
@@ -134,7 +137,7 @@ async def _program(main: Callable[[], Coroutine[Any, Any, R]]) -> R:
 
 
 def _apart(main: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    """In a thread of its own. Whoever interrupts the caller interrupts the program, which ends in order."""
+    """Run a program in a thread of its own. An interrupt of the caller cancels the program, which ends in order."""
     result: list[R] = []
     failed: list[BaseException] = []
     begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
@@ -146,7 +149,7 @@ def _apart(main: Callable[[], Coroutine[Any, Any, R]]) -> R:
     def apart() -> None:
         try:
             result.append(asyncio.run(program()))
-        except BaseException as error:  # Whoever called gets it.
+        except BaseException as error:  # Raised to the caller.
             failed.append(error)
 
     thread = threading.Thread(target=apart, name="headwater.run")
@@ -158,7 +161,7 @@ def _apart(main: Callable[[], Coroutine[Any, Any, R]]) -> R:
             thread.join(0.01)
         for loop, task in begun:
             if task is not None and thread.is_alive():
-                with suppress(RuntimeError):  # It came to its end by itself.
+                with suppress(RuntimeError):  # The program ended by itself.
                     loop.call_soon_threadsafe(task.cancel)
         thread.join()
         raise

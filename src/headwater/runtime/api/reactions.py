@@ -1,6 +1,6 @@
-"""`rt.reactions`: waiting until records are delivered, looking at reactions, and operating them.
+"""`rt.reactions`: wait until records are delivered, inspect reactions, and operate them.
 
-Every question goes to the engine of a space, over the runtime's session. It decides nothing.
+Every question goes to the engine of a space, over the runtime's session. This module makes no decisions.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MOST: Final = 1_000
-"""Attempts, or targets, in one answer."""
+"""Maximum number of attempts, or targets, in one answer."""
 FIRST_US: Final = 2_000
 LONGEST_US: Final = 250_000
-"""How long until it is asked again whether all is delivered, by whomever: twice as long each time."""
+"""Delay before the next question whether all is delivered, by any worker: doubles from `FIRST_US` to this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedAlike:
-    """Attempts that failed in the same way: the kind of error, and where it was raised."""
+    """Attempts that failed in the same way: the kind of error, and the place where it was raised."""
 
     fingerprint: str
     error: str
-    message: str  # what the last one said
+    message: str  # of the last attempt
     attempts: int
     keys: tuple[str, ...]
 
@@ -64,10 +64,10 @@ class Reactions:
         self._runtime = runtime
 
     async def drained(self, *, through: int | None = None, space: str | None = None) -> None:
-        """Everything that was emitted up to a commit, or at all, is delivered, by whichever worker.
+        """Wait until every record emitted up to commit `through`, or every record, is delivered, by any worker.
 
-        But for what is blocked or parked, or of a reaction that is paused. A commit that is not there yet is waited
-        for, and so is a reaction that nobody serves: `list` says which (`unserved_us`).
+        Records that are blocked or parked, or of a paused reaction, are not waited for. A commit that does not exist
+        yet is waited for, and so is a reaction that no worker serves: `list` tells which (`unserved_us`).
         """
         for name in self._names(space):
             wait_us = FIRST_US
@@ -76,17 +76,17 @@ class Reactions:
                 wait_us = min(2 * wait_us, LONGEST_US)
 
     async def _is_drained(self, space: str, through: int | None) -> bool:
-        """What is new here counts as soon as it is known to the space."""
+        """Ask a space whether all is delivered. Reactions new here count as soon as the space knows them."""
         try:
             answer = await self._ask(space, QueryDrained(0, through), Drained)
         except LoadError as error:
             if is_refusal(error):
                 raise
-            return False  # The connection was lost: it is asked again.
+            return False  # The connection was lost: the question is asked again.
         return answer.is_drained and not self._runtime.pieces.reacting.is_looking(space)
 
     async def list(self, *, space: str | None = None) -> tuple[ReactionState, ...]:
-        """Every reaction of a space, and how far it is."""
+        """Return every reaction of a space, and its progress."""
         return (await self._ask(self._name(space), QueryReactions(0), ReactionStates)).reactions
 
     async def targets(
@@ -98,9 +98,9 @@ class Reactions:
         limit: int = 100,
         space: str | None = None,
     ) -> tuple[TargetState, ...]:
-        """The targets of a reaction by key: all, or those in a state, up to so many."""
+        """Return the targets of a reaction by key: all, or those in `state`, at most `limit`."""
         name, found = self._name(space), list[TargetState]()
-        while len(found) < limit:  # A page has those of a state that are among so many.
+        while len(found) < limit:  # A page has the targets in `state` among that many targets, perhaps few.
             question = QueryTargets(0, reaction, state, after, min(limit, MOST))
             page = await self._ask(name, question, Targets)
             found, after = [*found, *page.targets], page.next
@@ -118,17 +118,17 @@ class Reactions:
         limit: int = 100,
         space: str | None = None,
     ) -> Failures:
-        """Attempts that failed and are kept, and records that were passed over.
+        """Return failed attempts that are kept, and records that were passed over.
 
-        More of them are asked for with `after` and `place`, the `next` and the `place` of the answer before.
+        For the next page pass `after` and `place`: the `next` and the `place` of the answer before.
         """
         return await self._ask(self._name(space), QueryFailures(0, reaction, key, after, limit, place), Failures)
 
     async def groups(self, reaction: str, *, space: str | None = None) -> tuple[FailedAlike, ...]:
-        """What failed alike, by its fingerprint: the one with the most targets first."""
+        """Group failed attempts by their fingerprint. The group with the most targets comes first."""
         found: dict[str, FailedAlike] = {}
         after, place = None, None
-        while True:  # By keys and records, so that it ends.
+        while True:  # In the order of keys and records, so that it ends.
             failed = await self.failures(reaction, after=after, place=place, limit=MOST, space=space)
             alike: dict[str, list[Attempted]] = {}
             for each in failed.attempts:
@@ -140,7 +140,7 @@ class Reactions:
                 return tuple(sorted(found.values(), key=lambda group: -len(group.keys)))
 
     def on_attempt(self, fn: Callable[[Attempt], object], /) -> None:
-        """Hear of every attempt that this runtime makes, when it is over: whose it was, how long it took, its end."""
+        """Call `fn` with every attempt that this runtime makes, when it is over: its target, duration and result."""
         self._runtime.pieces.reacting.listen(lambda what: fn(what) if isinstance(what, Attempt) else None)
 
     def trace(self, tracer: Tracer, /) -> None:
@@ -149,7 +149,7 @@ class Reactions:
 
     @property
     def is_delivering(self) -> bool:
-        """Whether this runtime is claiming records, delivering them, or reporting how that ended."""
+        """True if this runtime is claiming records, delivering them, or reporting how that ended."""
         return self._runtime.pieces.reacting.is_busy
 
     def abandon(self) -> None:
@@ -160,26 +160,26 @@ class Reactions:
         self._runtime.pieces.reacting.kill()
 
     async def pause(self, reaction: str, *, space: str | None = None) -> int:
-        """Deliver nothing of it until it is resumed. What is emitted meanwhile waits."""
+        """Deliver nothing to the reaction until it is resumed. Records emitted meanwhile wait."""
         return await self._operate("pause", reaction, space)
 
     async def resume(self, reaction: str, *, space: str | None = None) -> int:
         return await self._operate("resume", reaction, space)
 
     async def retire(self, reaction: str, *, space: str | None = None) -> int:
-        """It hears of nothing any more. A program that declares it again goes on where it was."""
+        """Deliver nothing to the reaction any more. If a program declares it again, it continues where it was."""
         return await self._operate("retire", reaction, space)
 
     async def unblock(
         self, reaction: str, *, key: str | None = None, fingerprint: str | None = None, space: str | None = None
     ) -> int:
-        """Go on with targets that are blocked, at the record that blocked them. Answers how many."""
+        """Continue with blocked targets at the record that blocked them. Returns the number of targets."""
         return await self._operate("unblock", reaction, space, key, None, fingerprint)
 
     async def skip(
         self, reaction: str, key: str, *, record: tuple[int, int] | None = None, space: str | None = None
     ) -> int:
-        """Go on without the record that a target is at. It is kept, and can be replayed.
+        """Continue without the record that a target is at. The record is kept, and can be replayed.
 
         With `record`, only if the target is at that one: another operator may have skipped it before.
         """
@@ -198,7 +198,7 @@ class Reactions:
         return await self._operate("replay", reaction, space, key, record, fingerprint)
 
     async def reset(self, reaction: str, *, key: str | None = None, space: str | None = None) -> int:
-        """Deliver everything again from the beginning, to one target or to all."""
+        """Deliver every record again from the beginning, to one target or to all."""
         return await self._operate("reset", reaction, space, key)
 
     async def _operate(
@@ -211,7 +211,7 @@ class Reactions:
         fingerprint: str | None = None,
     ) -> int:
         name, count, matched, after, place = self._name(space), 0, 0, None, None
-        while True:  # Many are changed some at a time.
+        while True:  # Many targets are changed in several steps.
             wish = Operate(0, does, reaction, key, record, fingerprint, after, place)
             answer = await self._ask(name, wish, Operated)
             count, after, place = count + answer.count, answer.next, answer.place
@@ -242,7 +242,7 @@ class Reactions:
 
 
 def _joined(before: FailedAlike | None, fingerprint: str, attempts: list[Attempted]) -> FailedAlike:
-    """The attempts of a page that failed alike, with those of the pages before it."""
+    """Join the attempts of a page that failed alike with those of the pages before it."""
     keys = () if before is None else before.keys
     return FailedAlike(
         fingerprint=fingerprint,

@@ -1,7 +1,7 @@
 """A runtime on asyncio's loop: spaces, handles and nodes over an engine in this process, behind a server, or none.
 
-The shell around `Core`: it owns the loop's side of it, opens and closes, and lets coroutines wait. What is decided is
-decided below. A runtime belongs to the thread that made it; others reach it through `call`.
+`Runtime` is the shell around `Core`: it owns the event loop's side, opens and closes, and lets coroutines wait. It
+makes no decisions of its own. A runtime belongs to the thread that made it; other threads reach it through `call`.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 CLOSE_S: Final = 10.0
-"""How long closing waits for what is still to be done."""
+"""How long closing waits for work that is still to be done."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Runtime:
     """One runtime. Use it as an asynchronous context manager.
 
-    `source` is a directory, the address of a server (`ws://...`), an attachment that several runtimes share, or None
-    for a runtime whose spaces are nowhere but here.
+    `source` is a directory, the address of a server (`ws://...`), a `Backend` that several runtimes share, or None for
+    a runtime whose spaces are only in memory.
     """
 
     def __init__(
@@ -77,30 +77,34 @@ class Runtime:
         reacts: bool | None = None,
         pace: Pace | None = None,
     ) -> None:
-        """`reacts`: whether it delivers records to reactions; unless said, where it alone has a directory."""
+        """Open a runtime over `source`.
+
+        `reacts` says whether the runtime delivers records to reactions. By default it does if it has a directory for
+        itself.
+        """
         self._event_loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._loop = ByAsyncio(self._event_loop)
         self.core = Core(clock or RealClock(), self._loop, limits)
         self.core.open_space = self._open_space
-        self.policy = policy or Policy()  # how patient it is, and how much it takes on
+        self.policy = policy or Policy()  # how long it retries, and how much it accepts
         self.core.observing.window_us = round(self.policy.retry_window_ms * 1_000)
-        self.close_s = close_s  # how long closing waits for what is still to be done
+        self.close_s = close_s  # how long closing waits for work that is still to be done
         self._closed = False
-        self._ending: asyncio.Task[HeadwaterError | None] | None = None  # letting go, once that has begun
+        self._ending: asyncio.Task[HeadwaterError | None] | None = None  # releases everything, once begun
         self._channels: dict[str, EngineChannel] = {}
         self._calls = ThreadCalls(self._event_loop)
         self._owns = not (source is not None and not isinstance(source, (str, PathLike)))
         self.attachment = _attachment(source, token)
         self.tasks = Tasks(self.core)
-        self.observes = observe  # whether what nodes did is told, and asked for when they are here again
-        # Which of several runtimes it is, over restarts. One that has a directory for itself is the only one there.
+        self.observes = observe  # whether observations of nodes are sent, and requested when the nodes are opened again
+        # The identity of this runtime over restarts. A runtime that has a directory for itself is the only one there.
         is_alone = self._owns and isinstance(self.attachment, LocalDirectory)
         self.pieces = PieceRegistry(self, "" if identity is None and is_alone else identity)
         if (isinstance(self.attachment, LocalDirectory) and self._owns) if reacts is None else reacts:
             self.pieces.reacting.use(pace)
         self.reactions = Reactions(self)
-        # What was sent and has no end: in a file that is closed with this runtime, or wherever the caller keeps it.
+        # Sent events without an outcome: in a file that is closed with this runtime, or in an outbox of the caller.
         self._outbox = Outbox(fspath(outbox), self.policy.in_outbox) if isinstance(outbox, (str, PathLike)) else None
         self._loop.drive(self.core)
         kept = self._outbox if self._outbox is not None else outbox
@@ -118,13 +122,13 @@ class Runtime:
     # ---- spaces and cells --------------------------------------------------------------------------
 
     def space(self, name: str, /, *, user: str = "", session: str = "") -> Space:
-        """A space, for a user whom the application has authenticated. Connecting goes on by itself."""
+        """Return a space, for a user whom the application has authenticated. Connecting goes on in the background."""
         self.core.check_thread()
         local = self.core.space(name)
         return Space(self, local, user, self.pieces.windows.called(name, user, session))
 
     def acting(self, name: str, user: str, session: str) -> Space:
-        """A space, for the session of a run or of a page, which no application named."""
+        """Return a space for the session of a run or of a page, which no application named."""
         self.core.check_thread()
         return Space(self, self.core.space(name), user, session)
 
@@ -146,16 +150,16 @@ class Runtime:
         return local
 
     def class_of(self, space: str, id: str) -> type[Piece] | None:
-        """The class of a piece that is in use here, by its id, which begins the ids of its nodes."""
+        """Return the class of a piece that is in use here, by the piece's id, which begins the ids of its nodes."""
         home = self.pieces.known(space, id)
         return None if home is None else home.cls
 
     def channel(self, name: str) -> EngineChannel | None:
-        """Who speaks for a space, if somebody does."""
+        """Return the channel of a space to its engine, if it has one."""
         return self._channels.get(name)
 
     def cell(self, space: str, id: str, of: Any, /, *, scope: str = "space", default: Any = ABSENT) -> Cell[Any]:
-        """The handle of a document of a space: what is there, and its type."""
+        """Return the handle of a document of a space, typed as `of`."""
         return self.core.cell(space, id, of, scope=scope, default=default)
 
     # ---- nodes -------------------------------------------------------------------------------------
@@ -176,7 +180,7 @@ class Runtime:
         transient: tuple[type[Exception], ...] = (),
         parent: NodeHandle | None = None,
     ) -> NodeHandle:
-        """Enter a node: a computation with an output, an effect, or a materializer with an envelope."""
+        """Register a node: a computation with an output, an effect, or a materializer with an envelope."""
         return register(
             self.core,
             fn,
@@ -195,40 +199,44 @@ class Runtime:
     # ---- time --------------------------------------------------------------------------------------
 
     def past(self, when: datetime) -> bool:
-        """Whether a moment has come. Inside a run this wakes its reader when it does."""
+        """True if a moment has come. Inside a run, the reading node runs again when it comes."""
         self.core.check_thread()
         if when.tzinfo is None:
             raise AuthoringError(f"past({when.isoformat()}) has no time zone: write datetime(..., tzinfo=timezone.utc)")
         return self.core.time.past((when - EPOCH) // timedelta(microseconds=1))
 
     def now(self, *, every_ms: float) -> datetime:
-        """The time, rounded down to a step. Inside a run this wakes its reader at each step."""
+        """Return the time, rounded down to a step. Inside a run, the reading node runs again at each step."""
         self.core.check_thread()
         if not 0 < every_ms < inf:
             raise AuthoringError(f"now(every_ms={every_ms:g}): write how often it changes, more than 0")
         return EPOCH + timedelta(microseconds=self.core.time.now(max(1, round(every_ms * 1_000))))
 
     def wake(self) -> None:
-        """Have what has come due run now. A program that advances a `VirtualClock` itself calls this afterwards."""
+        """Run the work that has come due. A program that advances a `VirtualClock` itself calls this afterwards."""
         self.core.wake()
 
     # ---- waiting -----------------------------------------------------------------------------------
 
     async def idle(self) -> None:
-        """Nothing is runnable, running or parked on local work. What waits for the network is not waited for."""
+        """Wait until no work is runnable, running or parked on local work.
+
+        Work that waits for the network is not waited for.
+        """
         await self.core.observing.until(lambda: self.core.is_quiet() and self.pieces.is_quiet())
 
     async def durable(self) -> None:
-        """Every commit made so far has its verdict, those included that wait for their documents to arrive.
+        """Wait until every commit made so far has its verdict.
 
-        So has every event that was sent here, with what followed from it; and what children of removed keys kept is
+        This includes writes that wait for their documents to arrive. Every event that was sent here has its outcome
+        then, too, with the events and commits that followed from it, and the documents of children of removed keys are
         erased where their `each` says `forget=True`.
         """
         await self.core.observing.until(self.pieces.has_ended)
         await self.written()
 
     async def written(self) -> None:
-        """Every commit made so far has its verdict."""
+        """Wait until every commit made so far has its verdict."""
         core = self.core
         await core.observing.until(self._has_verdicts)
         for space in core.spaces():
@@ -236,7 +244,7 @@ class Runtime:
                 raise space.ended
 
     def _has_verdicts(self) -> bool:
-        """Nothing waits for a verdict that may still come."""
+        """True if no commit or write waits for a verdict that may still come."""
         spaces = self.core.spaces()
         return not self.core.writing.waits() and all(
             self._is_durable(space) or space.ended is not None for space in spaces
@@ -247,10 +255,11 @@ class Runtime:
         return space.channel.is_durable() and not space.deferred() and (channel is None or not channel.retries)
 
     async def settled(self, *, through: int | None = None, space: str | None = None) -> None:
-        """Everything that follows from a commit of a space, and from those before it, has run here.
+        """Wait until every node that follows from a commit of a space, and from the commits before it, has run here.
 
-        Without a number: from what is shown here now. Unlike `idle` it waits for documents that are on their way, and
-        for whoever a debounce, a throttle or a retry holds back; for what does not come to an end, as long as `idle`.
+        Without `through`: from the state shown here now. Unlike `idle` it waits for documents that are on their way,
+        and for nodes that a debounce, a throttle or a retry holds back. For nodes that do not come to an end it waits
+        only as long as `idle`.
         """
         if through is not None:
             names = [each.name for each in self.core.spaces()] if space is None else [space]
@@ -273,7 +282,10 @@ class Runtime:
     # ---- errors, threads ---------------------------------------------------------------------------
 
     def on_error(self, fn: Callable[[BaseException], object], /) -> Subscription:
-        """Hear every failure that nobody awaits. Its notes say whose it is and what made that run."""
+        """Call `fn` with every failure that no caller awaits.
+
+        The notes of the error name the node that failed and the causes of its run.
+        """
         return self.core.on_error(lambda failure: fn(failure.noted()))
 
     def on_failure(self, fn: Callable[[Failure], object], /) -> Subscription:
@@ -285,9 +297,9 @@ class Runtime:
     @overload
     def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Have a function called on the runtime's thread, and wait for what it returns. For other threads.
+        """Call a function on the runtime's thread, and wait for its result. For other threads.
 
-        What has to be awaited is awaited there: `rt.call(cart.add.send, line)` answers when that is durable.
+        An awaitable result is awaited there: `rt.call(cart.add.send, line)` returns when the event is durable.
         """
         check_function(fn)
         if threading.get_ident() == self._thread:
@@ -317,25 +329,28 @@ class Runtime:
         return self.core.scheduler.introspection
 
     def why(self, node: NodeHandle | str) -> Explanation:
-        """The chain of causes of a node's last run. Of one whose piece sleeps: that it does."""
+        """Return the chain of causes of a node's last run.
+
+        For a node of a piece that sleeps, the explanation says that the piece sleeps.
+        """
         if isinstance(node, NodeHandle):
             return self.introspection.why(node.node)
         asleep = None if self.introspection.has(node) else explained(self.pieces, node)
         return asleep or self.introspection.why(node)
 
     def intents(self) -> tuple[IntentRow, ...]:
-        """Every event that was sent here, from its sending to its end: what it waits for, and to whom it lost."""
+        """Return every event sent here, from `send` to its outcome: the reason it waits, and the writer it lost to."""
         self.core.check_thread()
         return self.pieces.handling.intents()
 
     def graph(self) -> GraphSnapshot:
-        """All nodes, and who reads whom."""
+        """Return all nodes, and which node reads which."""
         return self.introspection.snapshot()
 
     # ---- the end -----------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Wait for what is to be done here and on the way, for so long at most, and let go of everything."""
+        """Wait for work here and on the way to the engine, for at most `close_s`, and release everything."""
         undone: HeadwaterError | None = None
         if self._ending is None:
             try:
@@ -349,7 +364,8 @@ class Runtime:
                 undone = error
         for channel in self._channels.values():
             channel.tell_runs()
-        # Whoever stops waiting before this may call it again: nothing was let go. From here on it goes on by itself.
+        # A caller cancelled before this point may call `close` again: nothing was released. From here on closing
+        # continues by itself.
         if self._ending is None:
             self._closed = True
             self._calls.close(asyncio.current_task())
@@ -366,7 +382,7 @@ class Runtime:
         )
 
     def _left(self) -> str:
-        """What closing leaves behind."""
+        """Describe the work that closing leaves undone."""
         waiting = sum(len(space.replica.pending) + space.deferred() for space in self.core.spaces())
         left = [f"left {waiting} commits without a verdict"] if waiting else []
         events = [row.stream for row in self.intents() if row.ended_us is None]
@@ -379,18 +395,18 @@ class Runtime:
         return " and ".join(left) or "something was still to be written"
 
     async def _let_go(self, is_patient: bool) -> HeadwaterError | None:
-        """Answers with what was left undone, if something was."""
+        """Release everything. Returns an error that names work left undone, if there is some."""
         closed = SessionExpiredError("this runtime was closed while this was waited for: open another one, and look")
         try:
             await self.pieces.reacting.stop()
             await self.tasks.close()
             self.core.observing.end(closed)
             for node in tuple(self.core.scheduler.registry):
-                self.core.remove(node)  # What effects left behind is cleaned up.
+                self.core.remove(node)  # Runs the cleanup of effects.
             undone = self._undone() if is_patient and not await self._cleaned_up() else None
             for channel in self._channels.values():
                 await channel.close(closed)
-        finally:  # Whatever goes wrong, the directory is free for the next one.
+        finally:  # Even after an error the directory is free for the next runtime.
             self._loop.stop()
             self.core.close()
             if self._outbox is not None:
@@ -400,7 +416,7 @@ class Runtime:
         return undone
 
     async def _cleaned_up(self) -> bool:
-        """What was written by cleaning up has landed, too."""
+        """Wait until the writes of cleanups have landed, too. False: they did not in `close_s`."""
         landed: asyncio.Future[None] = self._event_loop.create_future()
         self.core.observing.when(
             lambda: landed.done() or self._has_verdicts(), lambda: None if landed.done() else landed.set_result(None)

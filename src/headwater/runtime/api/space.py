@@ -1,4 +1,4 @@
-"""A space as a program sees it: its cells, for one user, and transactions in it. Everything is the runtime's to do."""
+"""A space as a program sees it: cells, pieces and transactions, for one user and session. The runtime does the work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Scope = Literal["space", "user", "session"]
 
 
 class Space:
-    """One space of a runtime."""
+    """One space of a runtime, for one user and session."""
 
     __slots__ = ("_runtime", "local", "session", "user")
 
@@ -46,12 +46,12 @@ class Space:
 
     @property
     def seq(self) -> int:
-        """The last commit of the log that is known here, own ones included as soon as they are durable."""
+        """The seq of the last commit of the log known here, own commits included as soon as they are durable."""
         replica = self.local.replica
         return max([replica.confirmed.seq, *(layer.seq for layer in replica.pending.live())])
 
     def cell(self, id: str, of: Any, /, *, scope: Scope = "space", default: Any = ABSENT) -> Cell[Any]:
-        """The handle of a document: what is there, and its type."""
+        """Return the handle of a document, typed as `of`."""
         return self._runtime.core.cell(self.name, id, of, scope=self._scope(scope), default=default)
 
     def stream(self, id: str, of: Any, /) -> Stream[Any]:
@@ -75,7 +75,7 @@ class Space:
         return self._runtime.pieces
 
     def piece(self, what: type[PieceT], name: str, /) -> PieceT:
-        """A piece by its name. It starts nothing; `send`, `pull` and `watch` work on what it has."""
+        """Return a piece by its name. Nothing of it is started; `send`, `pull` and `watch` work on its members."""
         self._runtime.core.check_thread()
         return lifecycle.piece(self, what, name)
 
@@ -88,7 +88,7 @@ class Space:
         self, what: PieceT, name: str, /, *, setup: Callable[[PieceT], object] | None = ...
     ) -> Coroutine[Any, Any, PieceT]: ...
     def open(self, what: Any, name: str, /, *, setup: Callable[[Any], object] | None = None) -> Any:
-        """Make the piece if it is new, with `setup` in the same transaction, and run it here until it is stopped."""
+        """Create the piece if it is new, with `setup` in the same transaction, and run it here until it is stopped."""
         return lifecycle.open_piece(self, what, name, setup, new=False)
 
     @overload
@@ -100,28 +100,31 @@ class Space:
         self, what: PieceT, name: str | None = ..., /, *, setup: Callable[[PieceT], object] | None = ...
     ) -> Coroutine[Any, Any, PieceT]: ...
     def create(self, what: Any, name: str | None = None, /, *, setup: Callable[[Any], object] | None = None) -> Any:
-        """Make a piece that is not there yet, under a name of its own if none is given, and run it here."""
+        """Create a piece that does not exist yet, under a new name if none is given, and run it here."""
         named = self._runtime.core.clock.new_token(8) if name is None else name
         return lifecycle.open_piece(self, what, named, setup, new=True)
 
     def find(
         self, what: type[PieceT], /, *, after: str | None = None, limit: int = lifecycle.PAGE
     ) -> Coroutine[Any, Any, lifecycle.Page[PieceT]]:
-        """The pieces of a class, page by page."""
+        """Return the pieces of a class, page by page."""
         return lifecycle.find(self, what, after, limit)
 
     def stop(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
-        """Stop running a piece here. What it keeps stays."""
+        """Stop running a piece here. Its documents stay."""
         return lifecycle.stop(self, piece)
 
     def delete(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
-        """Stop a piece and delete what it keeps, for everybody."""
+        """Stop a piece and delete its documents, for all users."""
         return lifecycle.delete(self, piece)
 
     # ---- transactions ------------------------------------------------------------------------------
 
     async def transact(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a function in one transaction, again if what it read is stale; its result once the commit is durable."""
+        """Call a function in one transaction, again if its reads are stale.
+
+        Returns the function's result once the commit is durable.
+        """
         core = self._runtime.core
         core.check_thread()
 
@@ -138,7 +141,7 @@ class Space:
         return await self.land(lambda transaction: call_in(core.current, replica, transaction, core.visible, called))
 
     async def land(self, attempt: Callable[[Transaction], R], *, node: str = "", retries: int | None = None) -> R:
-        """The same for whoever calls it with the transaction itself."""
+        """Call `attempt` with a transaction, like `transact`, until its commit is durable."""
         channel = self._runtime.channel(self.name)
         if channel is None:
             made = await self._here(attempt, node)
@@ -148,7 +151,7 @@ class Space:
         return made
 
     async def _here(self, attempt: Callable[[Transaction], R], node: str) -> R:
-        """In a space that is nowhere but here nobody is faster, and what is committed stays."""
+        """Commit in a space without an engine, where no other writer can be faster and every commit stays."""
         core, replica = self._runtime.core, self.local.replica
         while True:
             transaction = replica.begin(node=node)

@@ -1,7 +1,7 @@
-"""Calls from other threads: a function that is called on the runtime's thread, while its caller waits for the result.
+"""Calls from other threads: the runtime's thread calls a function, while the calling thread waits for the result.
 
-What the function makes that is to be awaited is awaited on the runtime's loop, and ends with the runtime: a thread does
-not wait for what nobody does any more. Never called by the runtime itself.
+If the function returns an awaitable, the runtime's loop awaits it. It ends with the runtime, so that no thread waits
+for work that does not go on. Never called by the runtime itself.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Function = Callable[..., Any]
 
 
 def check_function(fn: object) -> None:
-    """A coroutine was made on the wrong thread already."""
+    """Refuse a coroutine: it was made on the wrong thread already."""
     if inspect.iscoroutine(fn):
         fn.close()
         raise AuthoringError("rt.call takes a function and its arguments: write rt.call(work, 1), not rt.call(work(1))")
 
 
 def called_here(fn: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """The same on the runtime's own thread, which cannot wait for itself."""
+    """Call a function on the runtime's own thread, which cannot wait for itself."""
     made = fn(*args, **kwargs)
     if inspect.iscoroutine(made):
         made.close()
@@ -41,11 +41,11 @@ class ThreadCalls:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._is_closed = False
-        # Touched on the runtime's thread only. A loop does not keep its tasks: this does.
+        # Used on the runtime's thread only. An event loop does not keep its tasks alive: this dict does.
         self._under_way: dict[asyncio.Task[Any], tuple[concurrent.futures.Future[Any], Function]] = {}
 
     def there(self, fn: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call it on the loop's thread, and wait."""
+        """Call a function on the loop's thread, and wait for its result."""
         result: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
         def call() -> None:
@@ -57,10 +57,11 @@ class ThreadCalls:
                 if not inspect.isawaitable(made):
                     result.set_result(made)
                     return
-                # Not around a coroutine: of a task that is cancelled before it begins, what it would await never is.
+                # A coroutine is not wrapped: in a task cancelled before it begins, the wrapped one would never be
+                # awaited.
                 work = made if inspect.iscoroutine(made) else _awaited(made)
                 task = self._loop.create_task(work, name="rt.call")
-            except BaseException as error:  # The thread that waits raises it.
+            except BaseException as error:  # Raised in the waiting thread.
                 result.set_exception(error)
             else:
                 self._under_way[task] = (result, fn)
@@ -73,7 +74,7 @@ class ThreadCalls:
         error = None if task.cancelled() else task.exception()
         result, _ = self._under_way.pop(task)
         if result.done():
-            return  # Its thread was told that the runtime is over.
+            return  # The thread was told that the runtime is closed.
         if task.cancelled():
             result.cancel()
         elif error is not None:
@@ -82,12 +83,12 @@ class ThreadCalls:
             result.set_result(task.result())
 
     def close(self, closing: asyncio.Task[Any] | None) -> None:
-        """The runtime is over: nothing that it was called for goes on, but for the call that closes it."""
+        """Cancel every call under way, except the call that closes the runtime."""
         self._is_closed = True
         for task, (result, fn) in tuple(self._under_way.items()):
             if task is not closing:
                 task.cancel()
-                # At once: what does not let itself be cancelled keeps nobody waiting.
+                # At once: a task that resists cancellation keeps no thread waiting.
                 result.set_exception(_closed(fn, "was closed during"))
 
 

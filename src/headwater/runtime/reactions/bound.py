@@ -1,8 +1,9 @@
-"""One reaction of a class, bound to a space: what is called for its records, and how its result lands.
+"""One reaction of a class, bound to a space: calls its function for records, and commits its result.
 
-A reaction's function is called outside any run, on the loop or, if it is a plain function, in a thread of its lane's
-own; what it returns goes to its handler in the transaction that acknowledges the record. That handler meets conflicts
-by itself: what was done outside is not done again for them. Never decides what is due, nor what a failure means.
+The function is called outside any run, on the event loop or, if it is a plain function, in a thread of its lane. Its
+result goes to the reaction's handler in the transaction that acknowledges the record. That handler retries conflicts by
+itself: the function, which acted outside, is not called again for them. `BoundReaction` never decides which records are
+due, nor the consequence of a failure.
 """
 
 from __future__ import annotations
@@ -43,16 +44,19 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.registry import PieceRegistry
 
 AGAIN: Final = Backoff.exponential(base_ms=100, max_ms=5_000, jitter=0.5)
-"""After a handler's conflicts, or while too many events wait for it."""
+"""Delay after conflicts of a handler, or while too many events wait for it."""
 
 
 def stored_name(cls: type[Piece]) -> str:
-    """What topics and reactions of a class are known by: the name that it had before, as its members are."""
+    """Return the stored name of a class for its topics and reactions.
+
+    A renamed class keeps its former name there, as its members do.
+    """
     return cls.__schema__.was or cls.__schema__.name
 
 
 def topic_name(cls: type[Piece], topic: TopicMember) -> str:
-    """What subscriptions call a topic: its class and the member."""
+    """Return the name of a topic in subscriptions: its class and the member."""
     return f"{stored_name(cls)}.{topic.stored}"
 
 
@@ -92,7 +96,7 @@ class BoundReaction:
         self._space = space
         self._cls = cls
         self._member = member
-        self._threads = threads  # of its lane; None: nothing is delivered here
+        self._threads = threads  # of its lane; None: this runtime delivers nothing
         self._is_async = inspect.iscoroutinefunction(member.fn)
         self._wants_delivery = len(member.parameters()) > 1
         assert isinstance(member.on, TopicMember)
@@ -129,7 +133,7 @@ class BoundReaction:
     # ---- doing it ----------------------------------------------------------------------------------
 
     async def run(self, batch: Batch) -> Any:
-        """Call the function of the author's, outside any run."""
+        """Call the author's function, outside any run."""
         member = self._member
         home = await self._home(batch.records[0].source)
         codec = home.outline.codec(member.on)
@@ -146,13 +150,17 @@ class BoundReaction:
             result = await asyncio.wrap_future(called)
         except asyncio.CancelledError as error:
             if called.cancel():
-                raise  # It was not begun, and is not.
+                raise  # The call has not begun, and will not.
             raise StillRunsError(called) from error
-        # A coroutine function under a decorator that knows nothing of coroutines.
+        # The result of a coroutine function whose decorator returns a plain function.
         return await result if inspect.isawaitable(result) else result
 
     def _delivery(self, batch: Batch) -> Delivery:
-        """Of a batch the id is that of these very records: another batch that begins alike is another one outside."""
+        """Return the delivery that is passed to the author's function.
+
+        The id of a batch depends on all its records: to systems outside, another batch that begins with the same record
+        is another delivery.
+        """
         ids = tuple(map(self._id, batch.records))
         first = batch.records[0]
         return Delivery(
@@ -163,13 +171,16 @@ class BoundReaction:
         )
 
     def _id(self, record: Granted) -> str:
-        """With the moment: another directory, or one that was restored, has other records at the same places."""
+        """Return the id of one record's delivery.
+
+        It includes the time of the emit: another directory, or a restored one, has other records at the same positions.
+        """
         return derive(
             "delivery", self._space.name, self.name, record.seq, record.ordinal, record.source, record.emitted_us
         )
 
     async def _home(self, id: str) -> PieceInstance:
-        """The piece that emitted a record; a child by whoever keeps it."""
+        """Return the piece that emitted a record; a child is found through the piece that keeps it."""
         known = self._pieces.known(self._space.name, id)
         if known is not None and not known.is_stopped:
             return known
@@ -185,9 +196,10 @@ class BoundReaction:
     # ---- landing -----------------------------------------------------------------------------------
 
     async def land(self, batch: Batch, result: Any) -> None:
-        """Have the handler named by `then` commit together with the position.
+        """Commit the handler named by `then` together with the position of the reaction.
 
-        Conflicts are not the reaction's: it was done, and goes on landing until it does, or the lease is lost.
+        Conflicts do not fail the reaction, which was already called: the handler is sent again until it lands or the
+        lease is lost.
         """
         home = await self._home(batch.records[0].source)
         failures = 0
@@ -207,7 +219,8 @@ class BoundReaction:
         member, last = self._member.then, batch.records[-1]
         assert isinstance(member, HandlerMember)
         stream = home.place(member)
-        # Of one claim: what is delivered anew, as after a reset, is handled anew. Only the lease makes it once.
+        # The id is of one claim: a record delivered again, as after a reset, is handled again. Only the lease makes it
+        # once.
         delivery = derive("delivery", self.name, last.seq, last.ordinal, batch.hold.token)
         return Event(
             id=event_id(delivery, stream, number, last.emitted_us),

@@ -1,10 +1,10 @@
-"""Reacting: the reactions of pieces, bound to a runtime that delivers to them.
+"""Reactions of pieces, bound to a runtime that delivers records to them.
 
-A class's reactions are declared to a space before a handler of it is called there first; where that is refused, no
-handler of the class is called. A commit that emits to a topic whose reactions the space may not know declares them
-itself, so that no record is missed. A runtime that reacts serves those that its space knows and whose classes are
-imported, and declares those that are new to a topic with records. What is due, and for whom, is said elsewhere; what is
-called for a record, too (`bound_reaction`).
+The reactions of a class are declared to a space before the first call of a handler of the class there; if a declaration
+is refused, no handler of the class is called. A commit that emits to a topic whose reactions the space may not know
+declares them itself, so that no record is missed. A runtime that reacts serves the reactions that its space knows and
+whose classes are imported, and declares new reactions to a topic that has records. The engine decides which records are
+due and for which target, `headwater.reactions.drain` claims them, and `bound.py` calls the function for a record.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ACCESS: Final = "access"
 TOPICS: Final = 500
-"""Topics that are asked about at once."""
+"""Maximum number of topics in one question."""
 
 
 class SpaceDesk:
@@ -74,25 +74,25 @@ class ServedReactions:
         self._pieces = pieces
         self._serving: dict[str, Serving] = {}
         self._declared: set[tuple[str, type[Piece]]] = set()  # by session: another one may be of an older state
-        self._known: set[tuple[str, str]] = set()  # reactions that were declared by commits, the same way
+        self._known: set[tuple[str, str]] = set()  # reactions that were declared by commits, by session, too
         self.is_on = False
         self._pace = Pace()
         self._hears: list[OnTrace] = []
         self._threads = Threads()
 
     def use(self, pace: Pace | None) -> None:
-        """Deliver in this runtime."""
+        """Deliver records in this runtime."""
         self.is_on = True
         self._pace = pace or self._pace
 
     def listen(self, hears: OnTrace) -> None:
-        """Hear of every attempt."""
+        """Call `hears` with the trace of every attempt."""
         self._hears.append(hears)
         for serving in self._serving.values():
             serving.drain.is_terse = False
 
     def attend(self, channel: EngineChannel, space: LocalSpace) -> None:
-        """A space is opened."""
+        """Serve a space that was opened."""
         if self.is_on and space.name not in self._serving:
             serving = Serving(self, self._pieces, space, channel, self._pace, self._heard)
             serving.drain.is_terse = not self._hears
@@ -103,10 +103,10 @@ class ServedReactions:
         return None if serving is None else serving.drain
 
     async def declare(self, home: PieceInstance) -> None:
-        """Before a handler of a class is called: its reactions hear of what it emits."""
+        """Declare the reactions of a class before one of its handlers is called, so that they get its records."""
         channel = self._pieces.runtime.channel(home.space.name)
         if channel is None:
-            return  # Nobody delivers what is kept nowhere but here.
+            return  # Records of a space without an engine are not delivered.
         session = channel.driver.session.key
         if (session, home.cls) in self._declared:
             return
@@ -115,10 +115,10 @@ class ServedReactions:
             reaction = self.bound(home.space, home.cls, member)
             try:
                 if not await self._is_heard(channel, reaction):
-                    return  # Whatever it emits without a connection says so itself.
+                    return  # A commit made without a connection carries the declarations itself (`emits`).
             except LoadError as error:
                 if error.code == ACCESS:
-                    return  # Whoever may not write the space cannot emit there either. The next handling asks again.
+                    return  # A user who may not write the space cannot emit there. The next handling asks again.
                 raise AuthoringError(
                     f"{home.outline.name}.{member.name} cannot be declared to {home.space.name}, so that no handler of "
                     f"its class is called there, lest a record is missed: {error}"
@@ -128,7 +128,7 @@ class ServedReactions:
         self._declared.add((session, home.cls))
 
     async def _is_heard(self, channel: EngineChannel, reaction: BoundReaction) -> bool:
-        """Declare one, however often the disk fails. False: there is no connection. LoadError: it is refused."""
+        """Declare a reaction, again while the disk fails. False: there is no connection. LoadError: it is refused."""
         failures = 0
         while channel.is_up():
             try:
@@ -143,9 +143,10 @@ class ServedReactions:
         return False
 
     def emits(self, home: PieceInstance, topic: str, transaction: Transaction) -> None:
-        """A commit emits to a piece's topic, by whoever. If the space may not know who hears of that, it says so.
+        """Add declarations to a commit that emits to a piece's topic, if the space may not know the topic's reactions.
 
-        C7: the record and that are on the disk together, or neither is.
+        Applies to every such commit, whichever code emits. C7: the record and the declarations are on the disk
+        together, or neither is.
         """
         channel = self._pieces.runtime.channel(home.space.name)
         if channel is None or ((session := channel.driver.session.key), home.cls) in self._declared:
@@ -157,7 +158,7 @@ class ServedReactions:
                     transaction.declared[reaction.name] = declaration(reaction)
 
     def declared(self, home: PieceInstance, commit: Commit) -> None:
-        """A commit has landed, with what it declares: what is emitted next need not say it again."""
+        """Remember the declarations of a commit that landed: later commits need not repeat them."""
         channel = self._pieces.runtime.channel(home.space.name)
         if channel is not None:
             self._known.update([(channel.driver.session.key, each.reaction) for each in commit.declared])
@@ -169,7 +170,7 @@ class ServedReactions:
         return BoundReaction(self._pieces, space, cls, member, threads)
 
     def is_looking(self, space: str) -> bool:
-        """Whether it is not known yet which reactions a space has, and which of those that are here are new to it."""
+        """True until it is known which reactions a space has, and which of the reactions here are new to it."""
         serving = self._serving.get(space)
         return serving is not None and serving.is_looking
 
@@ -177,7 +178,7 @@ class ServedReactions:
         for hears in self._hears:
             try:
                 hears(what)
-            except Exception as failed:  # Whoever listens keeps nothing from being acknowledged.
+            except Exception as failed:  # The failure of a listener keeps no record from being acknowledged.
                 self._pieces.core.report(what.reaction, failed)
         if isinstance(what, Unheard):
             why = f"what came of {what.reaction} for {what.key!r} was not taken in, and it is tried again: {what.error}"
@@ -192,17 +193,17 @@ class ServedReactions:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being delivered, claimed or told."""
+        """True if records are being delivered or claimed, or results reported."""
         return any(serving.drain.is_busy for serving in self._serving.values())
 
     def kill(self) -> None:
-        """End at once, as a process does that dies."""
+        """End at once, like a process that dies."""
         for serving in self._serving.values():
             serving.drain.kill()
         self._threads.close()
 
     async def stop(self) -> None:
-        """Let what runs come to its end for a while, and give the rest back."""
+        """Wait a while for running deliveries to end, and give the other records back."""
         await asyncio.gather(*[serving.stop() for serving in self._serving.values()])
         self._threads.close()
 
@@ -222,16 +223,16 @@ class Serving:
         hears: OnTrace,
     ) -> None:
         self._reacting = reacting
-        self._looks = 0  # that are under way
+        self._looks = 0  # calls of `_look` under way
         self._pieces = pieces
         self._space = space
         self._channel = channel
         self._desk = SpaceDesk(channel)
-        self._line = -1  # the connection on which it was told what there is,
-        self._number = -1  # and how many new reactions there were
+        self._line = -1  # the connection on which reactions were last looked up,
+        self._number = -1  # and the number of subscriptions then
         worker = f"{pieces.origin[:8]}"
-        # What a commit gives away costs an attempt. Whoever stands still or is cut off is given nothing: that is known
-        # of one that is in the engine's own process. All others claim.
+        # A record that a commit gives to a worker costs an attempt. A worker that stands still or is cut off is given
+        # none, which is known only of a worker in the engine's own process. All other workers claim.
         is_near = not isinstance(pieces.runtime.attachment, RemoteServer)
         self.drain = Drain(
             self._desk, (), clock=pieces.core.clock, worker=worker, pace=pace, on_trace=hears, leaves_open=is_near
@@ -242,9 +243,9 @@ class Serving:
         await self.drain.stop(is_heard=self._channel.is_up())
 
     def _heard(self, due: TargetsDue | LoadError) -> None:
-        """There may be something to claim; the first time on each connection, whatever there is."""
+        """Handle a notice that targets may be due. At the start of each connection one comes in any case."""
         if isinstance(due, LoadError):
-            return  # Whoever may not write the space delivers nothing of it.
+            return  # A user who may not write the space delivers nothing of it.
         if due.grants:
             self.drain.accept_given(due.grants, due.ago_us)
         line, number = self._channel.driver.reconnects, due.subscriptions
@@ -260,7 +261,7 @@ class Serving:
         return self._looks > 0
 
     async def _look(self) -> None:
-        """Until it is answered, on one connection: the next one is told again."""
+        """Look up the reactions of the space until it answers, on one connection: the next one has its own notice."""
         line, failures = self._line, 0
         random = self._pieces.core.clock.randomness(f"reactions of {self._space.name}")
         try:
@@ -279,7 +280,7 @@ class Serving:
         self.drain.notify()
 
     async def _is_declared(self, reaction: BoundReaction) -> bool:
-        """Have it be one of the space's. What is refused keeps no other from that."""
+        """Declare a reaction to the space. A refused reaction is reported, and prevents no other declaration."""
         try:
             await subscribe(self._desk, reaction)
         except HeadwaterError as error:
@@ -290,7 +291,7 @@ class Serving:
         return True
 
     async def _serve(self) -> None:
-        """Serve what the space knows and whose class is imported; declare what is new, where its topic has records."""
+        """Serve reactions that the space knows and whose class is imported; declare new ones to topics with records."""
         here = {reaction_name(cls, each): (cls, each) for cls in classes() for each in reactions_of(cls)}
         bound = {name: self._reacting.bound(self._space, cls, each) for name, (cls, each) in here.items()}
         topics = sorted({each.topic for each in bound.values()})
@@ -309,7 +310,7 @@ class Serving:
             elif state is None or state.state == "retired":
                 continue
             elif state.topic != reaction.topic:
-                # Its records are another type's. A handler that would emit to the other topic is refused.
+                # Its records are of another type. A handler that would emit to the other topic is refused.
                 why = f"{name} is for {state.topic} there, and for {reaction.topic} here: give it another name"
                 self._pieces.core.report(name, AuthoringError(why))
                 continue

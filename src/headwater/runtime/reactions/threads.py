@@ -1,7 +1,8 @@
-"""Threads for plain functions of reactions: each lane of a space has as many as slots, and nobody else's.
+"""Threads for plain functions of reactions: each lane of a space has its own, as many as it has slots.
 
-So a slow lane holds up no other, and nothing else in the process. They are begun when they are needed, and end with the
-process: a function that hangs does not keep it. Owns the threads; what is called in them cannot be stopped.
+So a slow lane delays no other lane, and nothing else in the process. Threads are started when they are needed and end
+with the process: a function that hangs does not keep the process alive. This module owns the threads; a function that
+runs in one cannot be stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 
 class LaneThreads(Executor):
-    """So many threads at most."""
+    """The threads of one lane, at most `most`."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
@@ -35,10 +36,10 @@ class LaneThreads(Executor):
                 raise RuntimeError("these threads were closed")
             self._waiting.put((future, lambda: fn(*args, **kwargs)))
             if self._idle:
-                self._idle -= 1  # One of them takes it.
+                self._idle -= 1  # An idle thread takes the call.
             elif self._begun < self._most:
                 self._begun += 1
-                # Daemons: a process that is told to end does not wait for what hangs.
+                # Daemons: a process that is told to end does not wait for a function that hangs.
                 threading.Thread(target=self._run, name=f"{self._name} {self._begun}", daemon=True).start()
         return future
 
@@ -48,7 +49,7 @@ class LaneThreads(Executor):
             if future.set_running_or_notify_cancel():
                 try:
                     result = call()
-                except BaseException as error:  # Whoever awaits it gets it.
+                except BaseException as error:  # Raised to the awaiting caller.
                     future.set_exception(error)
                 else:
                     future.set_result(result)
@@ -58,7 +59,7 @@ class LaneThreads(Executor):
                 self._idle += 1
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:
-        """Begin nothing more. What runs goes on, and is not waited for."""
+        """Start no more calls. Running calls go on, and are not waited for."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
@@ -71,7 +72,7 @@ class LaneThreads(Executor):
 
 
 class Threads:
-    """Those of all lanes of a runtime."""
+    """The threads of all lanes of a runtime."""
 
     __slots__ = ("_made",)
 
