@@ -15,8 +15,8 @@ again, and the handling after it. It reads nothing, so that it never loses a con
 `Waiting` holds the events that an outbox contains from an earlier process. Each is sent again as soon as it can be
 handled here. They were accepted when they were sent, and are not refused now, however many they are. An event waits
 while its class is not imported, or its piece is part of a piece that is not open here; it is examined again after a
-piece was opened, and from time to time. Waiting events are listed in the table of events and stay in the outbox until
-they are sent. Nothing in this module calls a handler.
+piece was opened, and from time to time. Waiting events are listed in the table of events and stay in the outbox,
+whatever happens. Nothing in this module calls a handler.
 """
 
 from __future__ import annotations
