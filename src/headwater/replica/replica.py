@@ -394,10 +394,14 @@ class Replica:
             stands_alone(layer)
         self.pending.push(layer)
         self.on_layer(layer)
-        if stays and layer.fate is _LOCAL:
-            self._end(self.pending.superseded(layer))
         places: Places = {each: [touch.path for touch in layer.touched[each.key]] for each in values}
-        self._show(Kind.COMMIT, places, made=values, source=layer.source, group=layer.group, local_seq=local_seq)
+        made: dict[Document, MaybeValue] | None = values
+        if stays and layer.fate is _LOCAL:
+            superseded = self.pending.superseded(layer)
+            self._end(superseded)
+            if superseded:
+                made = None  # The values have the order of keys of the superseded layers, under which it was applied.
+        self._show(Kind.COMMIT, places, made=made, source=layer.source, group=layer.group, local_seq=local_seq)
         self.report()
         return layer
 

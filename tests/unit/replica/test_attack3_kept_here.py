@@ -143,3 +143,24 @@ def test_what_was_derived_on_something_that_gave_way_is_shown_on() -> None:
     assert reader.shows(OWN) == {"z": 0, "falls": 1, "a": {"second": 1}, "b": 5}
     fall()
     assert reader.shows(OWN) == {"z": 0, "a": {"second": 1}, "b": 5}
+
+
+def test_superseding_local_layer_shows_the_order_of_keys_of_its_own_patches() -> None:
+    _, reader, _ = reader_and_owner()
+
+    def first(t: Transaction) -> None:
+        t.read(D)
+        t.write(D, add(("sum",), 1))
+        t.write(D, add(("by",), "one"))
+
+    def second(t: Transaction) -> None:
+        t.read(D)
+        t.write(D, replace(("by",), "two"))
+        t.write(D, replace(("sum",), 1))
+
+    reader.do(first, derived=True)
+    reader.do(second, derived=True)
+    assert len(reader.replica.pending.local()) == 1
+    shown = reader.shows(D)
+    assert isinstance(shown, dict)
+    assert list(shown.items()) == [("n", 1), ("k", 1), ("by", "two"), ("sum", 1)]
