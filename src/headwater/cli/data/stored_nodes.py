@@ -1,6 +1,6 @@
 """Stored observations of nodes, loaded page by page for a command that has the code of the application.
 
-Turns the answers of questions into the input of `runtime.binding.previewing`. Nothing is written.
+Turns the answers of questions into the input of `runtime.resume.preview`. Nothing is written.
 """
 
 from __future__ import annotations
