@@ -117,7 +117,7 @@ def test_what_was_not_answered_may_be_asked_again_and_what_was_refused_not() -> 
     assert is_refusal(AccessError("no"))
 
 
-def test_outcomes_that_nobody_hears_are_bounded() -> None:
+def test_unacknowledged_outcomes_are_bounded() -> None:
     limits = DrainLimits(outcomes_waiting=3)
 
     async def story(s: Story) -> None:

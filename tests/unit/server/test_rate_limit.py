@@ -8,7 +8,7 @@ from headwater.clock import VirtualClock
 from headwater.server.operation.limits import RateLimit
 
 
-def test_a_burst_passes_and_what_comes_after_it_waits_its_turn() -> None:
+def test_messages_after_a_burst_are_delayed() -> None:
     clock = VirtualClock()
     rate = RateLimit(100, 10, clock)
     assert [rate.admit() for _ in range(10)] == [0.0] * 10
@@ -26,7 +26,7 @@ def test_time_refills_it_up_to_the_burst_and_no_further() -> None:
     assert rate.admit() > 0
 
 
-def test_what_costs_more_than_a_message_is_counted_as_so_many() -> None:
+def test_charge_counts_as_several_messages() -> None:
     clock = VirtualClock()
     rate = RateLimit(100, 10, clock)
     assert rate.admit() == 0
