@@ -37,7 +37,7 @@ HOT: Final = (
     "replica/number_ranges.py",
     "replica/pending.py",
     "replica/replica.py",
-    "runtime/writing/plain_writes.py",
+    "runtime/core/plain_writes.py",
     "scheduler/commit_verdicts.py",
     "scheduler/freshness.py",
     "scheduler/gates.py",

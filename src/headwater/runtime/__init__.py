@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from headwater.runtime.channel.transport import Connection, Heard, Lost, Transport
     from headwater.runtime.channel.websocket import WebSocket
     from headwater.runtime.core.core import Core
-    from headwater.runtime.core.policy import Policy
+    from headwater.runtime.core.policy import Policy, RetryPolicy
     from headwater.runtime.events.outbox import Outbox
-    from headwater.runtime.writing.retry import RetryPolicy, Writer
+    from headwater.runtime.writing.retry import Writer
 
 __all__ = [
     "Attempt",
@@ -76,7 +76,7 @@ __getattr__ = load_on_use(
         "Core": "headwater.runtime.core.core",
         "Driver": "headwater.runtime.channel.driver",
         "Loopback": "headwater.runtime.channel.loopback",
-        "RetryPolicy": "headwater.runtime.writing.retry",
+        "RetryPolicy": "headwater.runtime.core.policy",
         "Writer": "headwater.runtime.writing.retry",
         "WebSocket": "headwater.runtime.channel.websocket",
         "Batch": "headwater.reactions.port",

@@ -34,7 +34,7 @@ from headwater.runtime.channel.driver import RECONNECT, Driver
 from headwater.runtime.channel.driver import TOGETHER as ACKS
 from headwater.runtime.channel.transport import Connection, Heard, Lost
 from headwater.runtime.channel.websocket import WebSocket, WebSocketLimits
-from headwater.runtime.writing.retry import RetryPolicy
+from headwater.runtime.core.policy import RetryPolicy
 from tests.unit.runtime.kit import doc, on_loopback, refused, run
 
 

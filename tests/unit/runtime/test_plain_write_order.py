@@ -9,7 +9,7 @@ import pytest
 from headwater.data.address import DocKey, Link
 from headwater.errors import LimitError, LoadError
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.writing import plain_writes as standing_module
+from headwater.runtime.core import plain_writes as standing_module
 from tests.unit.cells.handle_kit import Hand
 from tests.unit.runtime.kit import run
 from tests.unit.runtime.test_core_writing import Scripted

@@ -30,7 +30,6 @@ from headwater.runtime.api.reactions import Reactions
 from headwater.runtime.api.space import Space
 from headwater.runtime.api.threads import ThreadCalls, called_here, check_function
 from headwater.runtime.channel.backend import Backend, InMemory, LocalDirectory, RemoteServer
-from headwater.runtime.channel.channel import EngineChannel
 from headwater.runtime.core.core import Core
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.nodes import Kind, NodeHandle, register
@@ -41,6 +40,8 @@ from headwater.runtime.events.outbox import Outbox
 from headwater.runtime.events.table import IntentRow
 from headwater.runtime.pieces.registry import PieceRegistry
 from headwater.runtime.resume.lazy_resume import explained
+from headwater.runtime.writing.space_channel import SpaceChannel
+from headwater.runtime.writing.transactions import Transactions
 from headwater.scheduler.introspection.causes import Explanation
 from headwater.scheduler.introspection.introspection import Introspection
 from headwater.scheduler.introspection.snapshot import GraphSnapshot
@@ -92,7 +93,8 @@ class Runtime:
         self.close_s = close_s  # how long closing waits for work that is still to be done
         self._closed = False
         self._ending: asyncio.Task[HeadwaterError | None] | None = None  # releases everything, once begun
-        self._channels: dict[str, EngineChannel] = {}
+        self._channels: dict[str, SpaceChannel] = {}
+        self.transactions = Transactions(self.core, self._channels)
         self._calls = ThreadCalls(self._event_loop)
         self._owns = not (source is not None and not isinstance(source, (str, PathLike)))
         self.attachment = _attachment(source, token)
@@ -139,7 +141,7 @@ class Runtime:
         if transport is None:
             replica = Replica()
             return self.core.add_space(name, replica, Detached(replica))
-        channel = EngineChannel(self.core, name, transport, token=self.attachment.token, policy=self.policy.retry)
+        channel = SpaceChannel(self.core, name, transport, token=self.attachment.token, policy=self.policy.retry)
         local = self.core.add_space(name, channel.replica, channel)
         local.kept_unread = self.policy.unread_kept
         self._channels[name] = channel
@@ -154,7 +156,7 @@ class Runtime:
         home = self.pieces.known(space, id)
         return None if home is None else home.cls
 
-    def channel(self, name: str) -> EngineChannel | None:
+    def channel(self, name: str) -> SpaceChannel | None:
         """Return the channel of a space to its engine, if it has one."""
         return self._channels.get(name)
 
@@ -237,22 +239,7 @@ class Runtime:
 
     async def written(self) -> None:
         """Wait until every commit made so far has its verdict."""
-        core = self.core
-        await core.observing.until(self._has_verdicts)
-        for space in core.spaces():
-            if space.ended is not None and not self._is_durable(space):
-                raise space.ended
-
-    def _has_verdicts(self) -> bool:
-        """True if no commit or write waits for a verdict that may still come."""
-        spaces = self.core.spaces()
-        return not self.core.writing.waits() and all(
-            self._is_durable(space) or space.ended is not None for space in spaces
-        )
-
-    def _is_durable(self, space: LocalSpace) -> bool:
-        channel = self._channels.get(space.name)
-        return space.channel.is_durable() and not space.deferred() and (channel is None or not channel.retries)
+        await self.transactions.await_verdicts()
 
     async def settled(self, *, through: int | None = None, space: str | None = None) -> None:
         """Wait until every node that follows from a commit of a space, and from the commits before it, has run here.
@@ -419,7 +406,8 @@ class Runtime:
         """Wait until the writes of cleanups have landed, too. False: they did not in `close_s`."""
         landed: asyncio.Future[None] = self._event_loop.create_future()
         self.core.observing.when(
-            lambda: landed.done() or self._has_verdicts(), lambda: None if landed.done() else landed.set_result(None)
+            lambda: landed.done() or self.transactions.have_verdicts(),
+            lambda: None if landed.done() else landed.set_result(None),
         )
         self.core.request_tick()
         await asyncio.wait([landed], timeout=self.close_s)

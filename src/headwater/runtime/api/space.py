@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
@@ -14,7 +13,6 @@ from headwater.pieces.piece import Piece
 from headwater.replica.transaction import Transaction
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces import lifecycle
-from headwater.runtime.writing.tracker import Missing, call_in
 
 if TYPE_CHECKING:
     from headwater.runtime.api.runtime import Runtime
@@ -125,50 +123,8 @@ class Space:
 
         Returns the function's result once the commit is durable.
         """
-        core = self._runtime.core
-        core.check_thread()
-
-        def called() -> R:
-            result = fn(*args, **kwargs)
-            if inspect.iscoroutine(result):
-                result.close()
-                raise AuthoringError(
-                    f"transact({_name(fn)}) made a coroutine: a transaction never awaits. Do that before."
-                )
-            return result
-
-        replica = self.local.replica
-        return await self.land(lambda transaction: call_in(core.current, replica, transaction, core.visible, called))
+        return await self._runtime.transactions.transact(self.local, fn, *args, **kwargs)
 
     async def land(self, attempt: Callable[[Transaction], R], *, node: str = "", retries: int | None = None) -> R:
         """Call `attempt` with a transaction, like `transact`, until its commit is durable."""
-        channel = self._runtime.channel(self.name)
-        if channel is None:
-            made = await self._here(attempt, node)
-        else:
-            made = await channel.land(attempt, node=node, retries=retries)
-        self._runtime.core.request_tick()
-        return made
-
-    async def _here(self, attempt: Callable[[Transaction], R], node: str) -> R:
-        """Commit in a space without an engine, where no other writer can be faster and every commit stays."""
-        core, replica = self._runtime.core, self.local.replica
-        while True:
-            transaction = replica.begin(node=node)
-            try:
-                made = attempt(transaction)
-            except Missing as missing:
-                replica.drop(transaction)
-                await core.loaded(missing.document)
-                continue
-            except BaseException:
-                replica.drop(transaction)
-                raise
-            core.writing.commit(replica, transaction)
-            core.request_tick()
-            await self._runtime.written()
-            return made
-
-
-def _name(fn: Callable[..., object]) -> str:
-    return getattr(fn, "__name__", type(fn).__name__)
+        return await self._runtime.transactions.land(self.local, attempt, node=node, retries=retries)

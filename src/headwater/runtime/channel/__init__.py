@@ -2,9 +2,8 @@
 
 Start with `transport.py` (the port) and `driver.py` (connects a session, moves its messages, reconnects it).
 `loopback.py` and `websocket.py` are the transports, `handshake.py` is the engine's end before the hub takes over,
-`backend.py` says where the spaces of a runtime are, `channel.py` joins a session, its driver and its writer for one
-space, `sessions.py` names the user sessions that a runtime acts for.
+`backend.py` says where the spaces of a runtime are, `channel.py` joins a session and its driver for one space,
+`sessions.py` names the user sessions that a runtime acts for.
 
-Imported by `writing`, `pieces`, `events`, `resume`, `reactions`, `api` and servers. Imports `core` and `writing`, and
-`api` for types only.
+Imported by `writing`, `pieces`, `events`, `resume`, `reactions`, `api` and servers. Imports `core`.
 """

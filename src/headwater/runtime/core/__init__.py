@@ -4,7 +4,9 @@ Start with `core.py`, which composes the package. `local_space.py` is one space 
 `nodes.py` registers nodes that are no members of pieces, `observers.py` has pulls, sinks and watches,
 `time_documents.py` turns time into documents, `tick_drivers.py` calls the core soon after it requests a tick,
 `waiting.py` has the tasks and timed waits of a runtime, `error_channel.py` reports failures that no caller awaits.
-`policy.py` has every bound that an application can set.
+`tracker.py` records the reads and writes of one transaction, `plain_writes.py` makes each write of an application a
+transaction of its own and keeps the writes to one document in order. `policy.py` has every bound that an application
+can set.
 
-Imported by every other package of the runtime. Imports `writing`, and no other package of it.
+Imported by every other package of the runtime. Imports none of them.
 """

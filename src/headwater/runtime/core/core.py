@@ -35,9 +35,9 @@ from headwater.replica.replica import Replica
 from headwater.runtime.core.error_channel import ErrorChannel
 from headwater.runtime.core.local_space import Channel, LocalSpace
 from headwater.runtime.core.observers import Observers
+from headwater.runtime.core.plain_writes import PlainWrites
 from headwater.runtime.core.time_documents import TimeDocuments
-from headwater.runtime.writing.plain_writes import PlainWrites
-from headwater.runtime.writing.tracker import TransactionTracker, check_computed
+from headwater.runtime.core.tracker import TransactionTracker, check_computed
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.graph.edges import writers_above, writers_of
 from headwater.scheduler.limits import SchedulerLimits

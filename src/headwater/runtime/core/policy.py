@@ -6,17 +6,16 @@ event or a write vanish: with a window of zero the first conflict is a reported 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import isnan
 from typing import Final
 
-from headwater.backoff import LONGEST_MS, Backoff
+from headwater.backoff import LONGEST_MS, Backoff, check_backoff
 from headwater.data.text import shown
 from headwater.errors import AuthoringError
 from headwater.runtime.core.local_space import KEPT_UNREAD
-from headwater.runtime.writing.retry import RetryPolicy
 
-__all__ = ["Policy"]
+__all__ = ["Policy", "RetryPolicy"]
 
 DAY_MS: Final = 86_400_000
 _RANGES: Final[dict[str, tuple[float, float]]] = {
@@ -54,6 +53,23 @@ _COUNTS: Final = frozenset(
         "unread_kept",
     }
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How long a write is retried. The first delays are nearly nothing: a conflict usually clears at once."""
+
+    backoff: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=25 / 32, max_ms=1_000, jitter=1.0))
+    window_ms: float = 30_000
+    news_us: int = 5_000  # longest wait of a retry for the next commit of other writers
+    spread: float = 4.0  # round trips over which writers that lost together retry, not all at once,
+    spread_us: int = 50_000  # and at most this long
+    turn_ms: int = 100  # longest wait for a turn that the engine promised
+    pending: int = 256  # commits of this session without a verdict; a further one waits
+    at_once: int = 32  # conflicts after which even a write with a turn waits for the delay, so that it ends
+
+    def __post_init__(self) -> None:
+        check_backoff("RetryPolicy: backoff", self.backoff)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ from headwater.protocol.commit import LeaseHeld
 from headwater.protocol.reactions import lease_name
 from headwater.protocol.verdict import PreconditionFailed, Rejection, RuleRefused
 from headwater.replica.document import NOT_HERE
+from headwater.runtime.core.tracker import UNDECIDED, Missing, call_in
 from headwater.runtime.events import deleted_target, event_rows, periodic, receipts
 from headwater.runtime.events.conflict_advice import advice, noted
 from headwater.runtime.events.deleted_target import Away
@@ -46,7 +47,6 @@ from headwater.runtime.events.lineage import Origin
 from headwater.runtime.events.receipts import HandledBefore
 from headwater.runtime.pieces.context import EventContext
 from headwater.runtime.writing.attempt import Outcome, Stage, classify
-from headwater.runtime.writing.tracker import UNDECIDED, Missing, call_in
 from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from headwater.data.reader_trie import Spot
 from headwater.errors import NotSettlingError
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import is_written, outside_arrays
-from headwater.runtime.writing.tracker import UNDECIDED, Missing, TransactionTracker, may_fall
+from headwater.runtime.core.tracker import UNDECIDED, Missing, TransactionTracker, may_fall
 from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec

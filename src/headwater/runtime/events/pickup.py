@@ -36,9 +36,9 @@ from headwater.runtime.events.table import STATES, End, IntentRow
 from headwater.runtime.writing.attempt import Stage
 
 if TYPE_CHECKING:
-    from headwater.runtime.channel.channel import EngineChannel
     from headwater.runtime.events.event import Event
     from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.writing.space_channel import SpaceChannel
 
 
 class Principals:
@@ -46,7 +46,7 @@ class Principals:
 
     __slots__ = ("_channel", "_is_everybody", "_line", "_own", "_pieces", "_rights", "_space")
 
-    def __init__(self, pieces: PieceRegistry, space: str, channel: EngineChannel) -> None:
+    def __init__(self, pieces: PieceRegistry, space: str, channel: SpaceChannel) -> None:
         self._pieces = pieces
         self._space = space
         self._channel = channel
@@ -173,7 +173,7 @@ class Takeover:
         self._spaces: dict[str, Attending] = {}
         self._kept: dict[Event, Callable[[], None]] = {}  # due later, of spaces that are nowhere but here
 
-    def attend(self, channel: EngineChannel) -> None:
+    def attend(self, channel: SpaceChannel) -> None:
         """A space is opened: hear of what is stored in it."""
         space = channel.driver.session.space
         # fault events.not_taken_over: if False:
@@ -275,7 +275,7 @@ class Attending:
         "parked",
     )
 
-    def __init__(self, pieces: PieceRegistry, space: str, channel: EngineChannel) -> None:
+    def __init__(self, pieces: PieceRegistry, space: str, channel: SpaceChannel) -> None:
         self._pieces = pieces
         self._space = space
         self._channel = channel

@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import AccessError, LoadError
+from headwater.runtime.core.tracker import UNDECIDED
 from headwater.runtime.pieces.lifecycle import Due, erase
-from headwater.runtime.writing.tracker import UNDECIDED
 
 if TYPE_CHECKING:
     from headwater.data.value import Value

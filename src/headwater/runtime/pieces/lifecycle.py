@@ -17,10 +17,10 @@ from headwater.pieces.declarations import GivenMember
 from headwater.pieces.piece import Piece
 from headwater.protocol.messages import Query
 from headwater.replica.document import NOT_HERE, NotLoaded
+from headwater.runtime.core.tracker import Missing
 from headwater.runtime.pieces.handles import cells_of
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import RECORD, NotArrivedError, class_named
-from headwater.runtime.writing.tracker import Missing
 
 if TYPE_CHECKING:
     from headwater.replica.document import Document

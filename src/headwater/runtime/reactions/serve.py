@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from headwater.pieces.piece import Piece
     from headwater.protocol.commit import Commit
     from headwater.replica.transaction import Transaction
-    from headwater.runtime.channel.channel import EngineChannel
     from headwater.runtime.core.local_space import LocalSpace
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.writing.space_channel import SpaceChannel
 
 
 ACCESS: Final = "access"
@@ -44,7 +44,7 @@ class SpaceDesk:
 
     __slots__ = ("_channel",)
 
-    def __init__(self, channel: EngineChannel) -> None:
+    def __init__(self, channel: SpaceChannel) -> None:
         self._channel = channel
 
     async def ask(self, question: Delivers) -> Delivering:
@@ -91,7 +91,7 @@ class ServedReactions:
         for serving in self._serving.values():
             serving.drain.is_terse = False
 
-    def attend(self, channel: EngineChannel, space: LocalSpace) -> None:
+    def attend(self, channel: SpaceChannel, space: LocalSpace) -> None:
         """Serve a space that was opened."""
         if self.is_on and space.name not in self._serving:
             serving = Serving(self, self._pieces, space, channel, self._pace, self._heard)
@@ -127,7 +127,7 @@ class ServedReactions:
                 serving.drain.serve(reaction)
         self._declared.add((session, home.cls))
 
-    async def _is_heard(self, channel: EngineChannel, reaction: BoundReaction) -> bool:
+    async def _is_heard(self, channel: SpaceChannel, reaction: BoundReaction) -> bool:
         """Declare a reaction, again while the disk fails. False: there is no connection. LoadError: it is refused."""
         failures = 0
         while channel.is_up():
@@ -218,7 +218,7 @@ class Serving:
         reacting: ServedReactions,
         pieces: PieceRegistry,
         space: LocalSpace,
-        channel: EngineChannel,
+        channel: SpaceChannel,
         pace: Pace,
         hears: OnTrace,
     ) -> None:

@@ -35,11 +35,11 @@ from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.persistence import Held
 
 if TYPE_CHECKING:
-    from headwater.runtime.channel.channel import EngineChannel
     from headwater.runtime.core.local_space import LocalSpace
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.resume.lookup import Phase
+    from headwater.runtime.writing.space_channel import SpaceChannel
 
 
 MOST_PAGES: Final = 1_000
@@ -60,7 +60,7 @@ class Mirroring:
         self._to_tell: dict[
             PieceInstance, None
         ] = {}  # pieces that read other documents elsewhere than their mirrors say
-        self._under_way: list[EngineChannel] = []  # of those that are telling it, each once
+        self._under_way: list[SpaceChannel] = []  # of those that are telling it, each once
 
     def is_done(self) -> bool:
         """No mirror is due, unless the network holds it up."""
@@ -77,7 +77,7 @@ class Mirroring:
         self._under_way.append(channel)
         self._pieces.runtime.tasks.begin(self._tell(root, channel), f"mirrors of {root!r}")
 
-    async def _tell(self, root: PieceInstance, channel: EngineChannel) -> None:
+    async def _tell(self, root: PieceInstance, channel: SpaceChannel) -> None:
         try:
             runtime = self._pieces.runtime
             await runtime.tasks.until(self._is_due, round(runtime.policy.answer_ms * 1_000))
@@ -97,12 +97,12 @@ class Mirroring:
             and all(channel.is_durable() or not channel.is_up() for channel in self.channels())
         )
 
-    def channels(self) -> list[EngineChannel]:
+    def channels(self) -> list[SpaceChannel]:
         """Those of all spaces that are open here."""
         found = [self._pieces.runtime.channel(space.name) for space in self._pieces.core.spaces()]
         return [channel for channel in found if channel is not None]
 
-    async def say(self, root: PieceInstance, channel: EngineChannel, spaces: Iterable[str]) -> set[str]:
+    async def say(self, root: PieceInstance, channel: SpaceChannel, spaces: Iterable[str]) -> set[str]:
         """Say in these spaces what the nodes of a piece read there. Answers where that is noted."""
         found = await self._read_elsewhere(root.id, channel)
         if found is None:
@@ -123,7 +123,7 @@ class Mirroring:
         return {name for name, is_noted in zip(names, answers, strict=True) if is_noted}
 
     async def _read_elsewhere(
-        self, piece: str, channel: EngineChannel
+        self, piece: str, channel: SpaceChannel
     ) -> tuple[dict[tuple[str, str], Docs], int] | None:
         """What the nodes of a piece read, by space and branch, and as of which seq that is all. None: not known."""
         docs: dict[tuple[str, str], Docs] = {}
@@ -142,7 +142,7 @@ class Mirroring:
         return None
 
 
-async def up(pieces: PieceRegistry, name: str) -> EngineChannel | None:
+async def up(pieces: PieceRegistry, name: str) -> SpaceChannel | None:
     """Who speaks for a space, once there is a connection. None: there is none in time."""
     try:
         space = pieces.core.space(name)
@@ -156,7 +156,7 @@ async def up(pieces: PieceRegistry, name: str) -> EngineChannel | None:
     return channel if channel.is_up() else None
 
 
-async def answered(pieces: PieceRegistry, channel: EngineChannel, question: Looks) -> object:
+async def answered(pieces: PieceRegistry, channel: SpaceChannel, question: Looks) -> object:
     """What a space says, once what it speaks of is here. None: it does not say it, or not in time."""
     told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
@@ -255,7 +255,7 @@ class Elsewhere:
 
     # ---- coming back ---------------------------------------------------------------------------------
 
-    async def ask(self, root: PieceInstance, channel: EngineChannel, observed: Iterable[Observed]) -> Known:
+    async def ask(self, root: PieceInstance, channel: SpaceChannel, observed: Iterable[Observed]) -> Known:
         """Whether what nodes of a piece read elsewhere would be admitted there now. The mirrors are seen to first."""
         known = Known()
         reads: dict[str, dict[ForeignRead, None]] = {}

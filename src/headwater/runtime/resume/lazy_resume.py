@@ -74,12 +74,12 @@ from headwater.scheduler.introspection.causes import ASLEEP, Explanation
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 
 if TYPE_CHECKING:
-    from headwater.runtime.channel.channel import EngineChannel
     from headwater.runtime.core.local_space import LocalSpace
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.resume.lookup import Phase
     from headwater.runtime.resume.resume import Resuming
+    from headwater.runtime.writing.space_channel import SpaceChannel
 
 
 MOST_AHEAD: Final = 400
@@ -254,7 +254,7 @@ class Followed:
     """One space: which of its pieces sleep here, and how far the log was looked through for them."""
 
     local: LocalSpace
-    channel: EngineChannel
+    channel: SpaceChannel
     through: int = 0
     newest: int = 0  # a commit that wrote what nodes read
     wholes: dict[str, WholePiece] | None = None  # those that were not opened here yet

@@ -24,9 +24,9 @@ from headwater.runtime.resume.foreign_reads import Known
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
-    from headwater.runtime.channel.channel import EngineChannel
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.resume.resume import Resuming
+    from headwater.runtime.writing.space_channel import SpaceChannel
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +66,7 @@ def key_of(node: NodeKey) -> Key:
     return (node.member, node.child, node.scope, node.principal)
 
 
-async def answered(channel: EngineChannel, question: Looks) -> Seen | None:
+async def answered(channel: SpaceChannel, question: Looks) -> Seen | None:
     """One answer. None: it cannot be had."""
     told: asyncio.Future[Seen | LoadError] = asyncio.get_running_loop().create_future()
     channel.driver.session.queries.look(question, lambda answer: None if told.done() else told.set_result(answer))
@@ -97,7 +97,7 @@ class Asking:
         """The phase of a piece all of which was clean at a seq: it is over, and nothing was asked for."""
         return Phase(self._resuming.waits_for(root), generation=root.generation, is_over=True, as_of=as_of)
 
-    def ask_for(self, root: PieceInstance, phase: Phase, channel: EngineChannel, entered: Entered) -> None:
+    def ask_for(self, root: PieceInstance, phase: Phase, channel: SpaceChannel, entered: Entered) -> None:
         """It waits until it is known what it last did. What is registered at the same time is asked for together."""
         batch = phase.batch
         if batch is None:
@@ -151,7 +151,7 @@ class Asking:
         if readers and channel is not None:
             phase.elsewhere.add(await self._resuming.elsewhere.ask(root, channel, readers))
 
-    async def answered(self, channel: EngineChannel, question: Looks) -> Seen | None:
+    async def answered(self, channel: SpaceChannel, question: Looks) -> Seen | None:
         """One answer, once the replica has reached what it speaks of. None: it cannot be had, or not in time."""
         try:
             runtime = self._resuming.pieces.runtime

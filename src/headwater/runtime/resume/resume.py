@@ -44,13 +44,13 @@ from headwater.scheduler.node import Node, Remembered
 from headwater.scheduler.persistence import Account, standing_on
 
 if TYPE_CHECKING:
-    from headwater.runtime.channel.channel import EngineChannel
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.writing.space_channel import SpaceChannel
     from headwater.scheduler.registry import NodeSpec
 
 
-def members(root: PieceInstance, phase: Phase, channel: EngineChannel) -> None:
+def members(root: PieceInstance, phase: Phase, channel: SpaceChannel) -> None:
     """What is known of members that its class, or those of its children, have no more is to be forgotten."""
     for key, (observed, _) in [*phase.table.items()]:
         stored = key[0].removesuffix(row_of("")).partition("/")[0]
@@ -93,7 +93,7 @@ def dropped(home: PieceInstance, child: str) -> None:
         _gone(channel, home, NodeKey(root.id, root.generation, "", child))
 
 
-def _gone(channel: EngineChannel, home: PieceInstance, node: NodeKey) -> None:
+def _gone(channel: SpaceChannel, home: PieceInstance, node: NodeKey) -> None:
     channel.driver.session.runs.gone(encode_part(About(node)), home.space.replica.confirmed.seq)
 
 
@@ -139,7 +139,7 @@ class Resuming:
         self._near: list[
             PieceInstance | None
         ] = []  # pieces of which nothing is open, while it is looked who makes what they have
-        self.under_way: dict[Phase | Batch, EngineChannel] = {}
+        self.under_way: dict[Phase | Batch, SpaceChannel] = {}
         self.asking = Asking(self)
         self.sleeping = Sleeping(self)
         self.elsewhere = Elsewhere(pieces)
@@ -231,7 +231,7 @@ class Resuming:
             self._is_bringing = False
             self._bring_back()
 
-    def begin(self, root: PieceInstance, channel: EngineChannel) -> Phase:
+    def begin(self, root: PieceInstance, channel: SpaceChannel) -> Phase:
         phase = Phase(self.waits_for(root))
         if root.is_new or self._pieces.runtime.tasks.is_closed:
             phase.is_over = True  # Nothing of it ever ran.
@@ -246,7 +246,7 @@ class Resuming:
 
     # ---- the phase ---------------------------------------------------------------------------------
 
-    async def _through(self, root: PieceInstance, phase: Phase, channel: EngineChannel) -> None:
+    async def _through(self, root: PieceInstance, phase: Phase, channel: SpaceChannel) -> None:
         core = self._pieces.core
         try:
             if not root.space.replica.confirmed.seq:  # Nothing was ever here: it is waited for, as everything is.
@@ -268,7 +268,7 @@ class Resuming:
         core.scheduler.let_on(phase.document)
         core.request_tick()
 
-    async def _ask(self, root: PieceInstance, phase: Phase, channel: EngineChannel) -> None:
+    async def _ask(self, root: PieceInstance, phase: Phase, channel: SpaceChannel) -> None:
         """Everything that is known of its nodes, page by page. If not all of it can be had, nothing is known."""
         after = None
         for _ in range(MOST_PAGES):

@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TypeVar
 
-from headwater.backoff import Backoff, check_backoff
 from headwater.clock import Clock, RealClock
 from headwater.errors import CommitConvergenceError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
@@ -29,6 +27,7 @@ from headwater.replica.confirmed import NotHere
 from headwater.replica.pending import Layer
 from headwater.replica.transaction import Transaction
 from headwater.runtime.channel.driver import Driver
+from headwater.runtime.core.policy import RetryPolicy
 from headwater.runtime.writing.attempt import Outcome, Stage, WriteAttempt, classify
 
 __all__ = ["Pace"]
@@ -73,23 +72,6 @@ class Pace:
 
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """How long a write is retried. The first delays are nearly nothing: a conflict usually clears at once."""
-
-    backoff: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=25 / 32, max_ms=1_000, jitter=1.0))
-    window_ms: float = 30_000
-    news_us: int = 5_000  # longest wait of a retry for the next commit of other writers
-    spread: float = 4.0  # round trips over which writers that lost together retry, not all at once,
-    spread_us: int = 50_000  # and at most this long
-    turn_ms: int = 100  # longest wait for a turn that the engine promised
-    pending: int = 256  # commits of this session without a verdict; a further one waits
-    at_once: int = 32  # conflicts after which even a write with a turn waits for the delay, so that it ends
-
-    def __post_init__(self) -> None:
-        check_backoff("RetryPolicy: backoff", self.backoff)
 
 
 class Writer:

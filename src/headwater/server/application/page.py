@@ -51,7 +51,7 @@ from headwater.protocol.pages import (
 )
 from headwater.replica.document import Document
 from headwater.replica.transaction import Transaction
-from headwater.runtime.writing.tracker import call_in
+from headwater.runtime.core.tracker import call_in
 from headwater.server.application.application import Application
 from headwater.server.application.member_json import (
     RIGHT_FOR,

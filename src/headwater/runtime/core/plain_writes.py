@@ -27,7 +27,7 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer, Settled
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
-from headwater.runtime.writing.tracker import Elsewhere, Missing, TransactionTracker, call_in, falling, refuse_computed
+from headwater.runtime.core.tracker import Elsewhere, Missing, TransactionTracker, call_in, falling, refuse_computed
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 
 if TYPE_CHECKING:

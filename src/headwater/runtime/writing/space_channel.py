@@ -1,0 +1,126 @@
+"""`SpaceChannel`: the channel of a space that has an engine, with its writer.
+
+Transactions of the writer are sent at once. The writer retries those that were rejected for a stale view, and fetches
+the documents that they read. Plain writes that met a conflict are retried here as well (`LocalSpace.retry`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from headwater.errors import HeadwaterError, LimitError
+from headwater.replica.document import Document
+from headwater.replica.transaction import Transaction
+from headwater.runtime.channel.channel import EngineChannel
+from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.core.policy import RetryPolicy
+from headwater.runtime.core.tracker import Missing, call_in
+from headwater.runtime.writing.attempt import WriteAttempt
+from headwater.runtime.writing.retry import Writer
+
+if TYPE_CHECKING:
+    from headwater.runtime.channel.transport import Transport
+    from headwater.runtime.core.core import Core
+
+T = TypeVar("T")
+MAX_RETRIES = 1_000
+"""Maximum number of writes outside any run that are retried at the same time."""
+
+
+class _Elsewhere(Exception):
+    """A document of another space is missing, which this space's writer cannot fetch."""
+
+    def __init__(self, missing: Missing) -> None:
+        self.missing = missing
+
+
+class SpaceChannel(EngineChannel):
+    """The channel of one space of a runtime to its engine, and the transactions that are sent over it."""
+
+    __slots__ = ("_retries", "writer")
+
+    def __init__(
+        self, core: Core, name: str, transport: Transport, *, token: str = "", policy: RetryPolicy | None = None
+    ) -> None:
+        super().__init__(core, name, transport, token=token)
+        self.writer = Writer(self.driver, policy=policy, clock=core.clock)
+        self._retries: set[asyncio.Task[object]] = set()
+
+    def start(self, space: LocalSpace) -> None:
+        """Connect, and be the channel of this space from now on."""
+        space.retry = self._retry
+        super().start(space)
+
+    async def close(self, why: HeadwaterError) -> None:
+        """End the retries and the connection. Callers that wait for an answer get `why`."""
+        self._closing = True
+        for task in tuple(self._retries):
+            task.cancel()
+            await asyncio.wait([task])
+        await super().close(why)
+
+    async def transact(self, fn: Callable[[], T]) -> T:
+        """Call a function in a transaction until its commit lands, by the one policy of retrying."""
+        core, replica = self._core, self.replica
+        return await self.land(lambda transaction: call_in(core.current, replica, transaction, core.visible, fn))
+
+    async def land(
+        self,
+        attempt: Callable[[Transaction], T],
+        *,
+        node: str = "",
+        retries: int | None = None,
+        effort: WriteAttempt | None = None,
+    ) -> T:
+        """Call `attempt` with a transaction until its commit lands. Missing documents of any space are fetched."""
+        core, replica, local = self._core, self.replica, self._local
+        assert local is not None
+        loaded: dict[Document, None] = {}
+
+        def attempted(transaction: Transaction) -> T:
+            try:
+                made = attempt(transaction)
+                if transaction.waits:
+                    core.check_decidable(transaction.waits)
+                return made
+            except Missing as missing:
+                if missing.document.home is replica:
+                    loaded[missing.document] = None
+                    raise
+                raise _Elsewhere(missing) from None
+
+        try:
+            while True:
+                try:
+                    return await self.writer.transact(attempted, node=node, retries=retries, effort=effort)
+                except _Elsewhere as elsewhere:
+                    await core.loaded(elsewhere.missing.document)
+        finally:
+            for document in loaded:
+                local.let_be(document)
+
+    def _retry(self, attempt: Callable[[Transaction], object], over: Callable[[], object]) -> None:
+        """Retry a write outside any run that met a conflict until it lands, or report that it failed."""
+        if len(self._retries) >= MAX_RETRIES:
+            error = LimitError(f"{MAX_RETRIES} writes are tried again at once: await them, or write less often")
+            self._core.report("a write outside any run", error)
+            over()
+            return
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self.land(attempt))
+        self._retries.add(task)
+        task.add_done_callback(lambda task: self._retried(task, over))
+
+    def _retried(self, task: asyncio.Task[object], over: Callable[[], object]) -> None:
+        self._retries.discard(task)
+        over()
+        if not task.cancelled():
+            error = task.exception()
+            if isinstance(error, Exception):
+                self._core.report("a write outside any run", error)
+
+    @property
+    def retries(self) -> int:
+        """Return the number of writes that are being retried."""
+        return len(self._retries)

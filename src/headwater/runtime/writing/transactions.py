@@ -1,0 +1,111 @@
+"""`Transactions`: transactions of one runtime outside any run, in spaces with an engine and in spaces without one.
+
+With an engine, the channel of the space retries a transaction until it lands. Without one, no other writer can be
+faster and every commit stays, so that only missing documents make an attempt start again.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from headwater.errors import AuthoringError
+from headwater.replica.transaction import Transaction
+from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.core.tracker import Missing, call_in
+from headwater.runtime.writing.space_channel import SpaceChannel
+
+if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Transactions:
+    """Runs the transactions of one runtime, and waits for verdicts."""
+
+    __slots__ = ("_channels", "_core")
+
+    def __init__(self, core: Core, channels: Mapping[str, SpaceChannel]) -> None:
+        self._core = core
+        self._channels = channels  # by space; a space without an engine has none
+
+    async def transact(self, space: LocalSpace, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a function in one transaction of a space, again if its reads are stale.
+
+        Returns the function's result once the commit is durable.
+        """
+        core = self._core
+        core.check_thread()
+
+        def called() -> R:
+            result = fn(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                result.close()
+                raise AuthoringError(
+                    f"transact({_name(fn)}) made a coroutine: a transaction never awaits. Do that before."
+                )
+            return result
+
+        replica = space.replica
+        return await self.land(
+            space, lambda transaction: call_in(core.current, replica, transaction, core.visible, called)
+        )
+
+    async def land(
+        self, space: LocalSpace, attempt: Callable[[Transaction], R], *, node: str = "", retries: int | None = None
+    ) -> R:
+        """Call `attempt` with a transaction of a space, like `transact`, until its commit is durable."""
+        channel = self._channels.get(space.name)
+        if channel is None:
+            made = await self._land_here(space, attempt, node)
+        else:
+            made = await channel.land(attempt, node=node, retries=retries)
+        self._core.request_tick()
+        return made
+
+    async def _land_here(self, space: LocalSpace, attempt: Callable[[Transaction], R], node: str) -> R:
+        """Commit in a space without an engine."""
+        core, replica = self._core, space.replica
+        while True:
+            transaction = replica.begin(node=node)
+            try:
+                made = attempt(transaction)
+            except Missing as missing:
+                replica.drop(transaction)
+                await core.loaded(missing.document)
+                continue
+            except BaseException:
+                replica.drop(transaction)
+                raise
+            core.writing.commit(replica, transaction)
+            core.request_tick()
+            await self.await_verdicts()
+            return made
+
+    # ---- verdicts ----------------------------------------------------------------------------------
+
+    async def await_verdicts(self) -> None:
+        """Wait until every commit made so far has its verdict. Raise the error of an ended space that owes one."""
+        core = self._core
+        await core.observing.until(self.have_verdicts)
+        for space in core.spaces():
+            if space.ended is not None and not self._is_durable(space):
+                raise space.ended
+
+    def have_verdicts(self) -> bool:
+        """Return whether no commit or write waits for a verdict that may still come."""
+        core = self._core
+        return not core.writing.waits() and all(
+            self._is_durable(space) or space.ended is not None for space in core.spaces()
+        )
+
+    def _is_durable(self, space: LocalSpace) -> bool:
+        channel = self._channels.get(space.name)
+        return space.channel.is_durable() and not space.deferred() and (channel is None or not channel.retries)
+
+
+def _name(fn: Callable[..., object]) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)
