@@ -178,8 +178,8 @@ def clean(figures: Figures, folder: Path, nodes: int, pieces: int) -> None:
             sheets[0].cells.key("k0").set(int(time.monotonic() * 1_000))
             await rt.settled()
             took = began.until_now()
-            if rt.pieces.resuming.counts["asleep"] < pieces:
-                raise RuntimeError(f"these slept: {rt.pieces.resuming.counts}")
+            if rt.resume_counts["asleep"] < pieces:
+                raise RuntimeError(f"these slept: {rt.resume_counts}")
             await rt.durable()
         return took
 

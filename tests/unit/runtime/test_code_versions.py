@@ -55,7 +55,7 @@ def test_what_is_derived_says_which_code_did_it_before_and_after_that_changed(tm
             assert (await sheet.count.pull(), await sheet.total.pull()) == (2, 3)
             await sheet.doubled.pull()
             fn.__code__ = triple.__code__
-            renew(rt, frozenset({("said.Sheet", "count")}))
+            renew(rt.pieces, frozenset({("said.Sheet", "count")}))
             assert await sheet.count.pull() == 6
 
     try:

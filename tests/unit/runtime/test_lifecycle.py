@@ -9,7 +9,7 @@ import pytest
 
 from headwater import AuthoringError, Cell, Input, Piece, cell, computed, each, given
 from headwater.protocol.messages import Answer, Query
-from headwater.runtime.pieces.lifecycle import listing
+from headwater.runtime.pieces.lifecycle import SpaceUser, listing
 from headwater.runtime.pieces.records import class_named
 from tests.scenario.pieces_kit import at, run
 
@@ -67,7 +67,9 @@ def test_finding_pieces_does_not_go_over_what_is_in_them(tmp_path: Path, monkeyp
             monkeypatch.setattr(type(channel.driver), "query", lambda _, message: counting(message))
             found = (await space.find(Full)).items
             assert sorted(piece.ctx.name for piece in found) == sorted(names)
-            assert sorted(name for name, _, _ in await listing(space)) == sorted(names)
+            assert sorted(name for name, _, _ in await listing(SpaceUser(rt.pieces, space.local, "", ""))) == sorted(
+                names
+            )
             assert asked <= 2 * len(names)  # 1,500 documents are in the first one alone.
 
     run(work, too_long_s=60)
@@ -80,16 +82,18 @@ def test_a_piece_whose_class_is_not_imported_says_what_to_import(tmp_path: Path)
             class Gone(Piece, name="lost.shop.Gone"):
                 n: Cell[int] = cell(default=0)
 
-            space = site.runtime().space("s")
+            rt = site.runtime()
+            space = rt.space("s")
             await space.open(Gone, "g")
             await space.open(Cart, "a")
-            assert sorted(await listing(space)) == [
+            assert sorted(await listing(SpaceUser(rt.pieces, space.local, "", ""))) == [
                 ("a", Cart.__schema__.name, True),
                 ("g", "lost.shop.Gone", True),
             ]
             Gone.__schema__.name = "lost.elsewhere"  # Nothing has the old name any more.
-            space = site.runtime().space("s")
-            assert ("g", "lost.shop.Gone", False) in await listing(space)
+            rt = site.runtime()
+            space = rt.space("s")
+            assert ("g", "lost.shop.Gone", False) in await listing(SpaceUser(rt.pieces, space.local, "", ""))
             with pytest.raises(AuthoringError, match=r"not imported: import lost\.shop first"):
                 class_named("lost.shop.Gone")
 

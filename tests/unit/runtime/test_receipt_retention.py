@@ -70,7 +70,7 @@ def test_scopes_that_are_tracked_are_bounded(tmp_path: Path) -> None:
             for n in range(10):
                 await rt.space("s", user=f"u{n}", session="x").piece(Note, "n").keep.options(id="k").send("x")
                 await rt.space("s", user="ann", session=f"w{n}").piece(Note, "n").write.options(id="k").send("x")
-            counted, narrow = rt.pieces.handling.retention.tracked
+            counted, narrow = rt.events.retention.tracked
             assert counted == [("s", "user:u9"), ("s", "space"), ("s", "session:window w9")]
             assert narrow == [("s", "session:window w8"), ("s", "user:u9"), ("s", "session:window w9")]
 
@@ -85,11 +85,11 @@ def test_narrow_scopes_are_forgotten_with_their_receipts(tmp_path: Path) -> None
             Runtime(data, clock=clock, policy=Policy(retention_ms=DAY_US / 1_000)) as rt,
         ):
             await rt.space("s", user="ann", session="w").piece(Note, "n").write.options(id="k").send("x")
-            assert rt.pieces.handling.retention.tracked[1] == [("s", "session:window w")]
+            assert rt.events.retention.tracked[1] == [("s", "session:window w")]
             clock.advance(2 * DAY_US)
             await rt.space("s", user="ann", session="other").piece(Note, "n").plain.send("x")
             await rt.core.observing.until(lambda: not len(rt.tasks))
-            assert rt.pieces.handling.retention.tracked[1] == []
+            assert rt.events.retention.tracked[1] == []
 
     run(work)
 

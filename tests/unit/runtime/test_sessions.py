@@ -44,21 +44,17 @@ class Front(Piece, name="windowed.Front"):
         return self.there.get()
 
 
-class FakeRuntime:
-    """A runtime whose spaces are connected under keys that are known."""
+class FakeChannel:
+    """A channel whose session has a known key."""
 
-    class _Channel:
-        def __init__(self, key: str) -> None:
-            self.driver = self
-            self.session = self
-            self.key = key
-
-    def channel(self, space: str) -> _Channel:
-        return self._Channel(f"key of {space}")
+    def __init__(self, key: str) -> None:
+        self.driver = self
+        self.session = self
+        self.key = key
 
 
 def windows() -> UserSessions:
-    return UserSessions(FakeRuntime(), "origin")  # type: ignore[arg-type]
+    return UserSessions(lambda space: FakeChannel(f"key of {space}"), "origin")  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize("session", ["", "a1"])
@@ -69,7 +65,7 @@ def test_the_space_of_a_run_is_the_same_window(tmp_path: Path, user: str, sessio
             space = rt.space("s", user=user, session=session)
             pad, other = await space.open(Pad, "pad"), await space.open(Pad, "beside")
             told = await pad.keep_both.send("tea")
-            assert told == (session or rt.pieces.windows.own("s"))
+            assert told == (session or rt.sessions.own("s"))
             assert (await other.draft.pull(), await pad.both.pull()) == ("tea", "tea and tea")
             again = rt.space("s", user=user, session=told)  # A program that was told of its window has it.
             assert await again.piece(Pad, "pad").draft.pull() == "tea"

@@ -10,6 +10,7 @@ from headwater.data.address import DocKey
 from headwater.data.value import MaybeValue
 from headwater.engine import Directory
 from headwater.protocol.command_messages import CommandQuestion
+from headwater.runtime.api.dry_run import open_dry
 from headwater.runtime.resume.shadow_run import shadowed
 from headwater.server.commands.nodes_json import current_form, nodes_form
 from tests.scenario.pieces_kit import run
@@ -32,7 +33,12 @@ def test_progress_is_told_for_each_node(tmp_path: Path) -> None:
             def read(space: str, doc: DocKey) -> MaybeValue:
                 return directory.space(space).read(doc).value
 
-            await shadowed(load_stored_nodes(asked, [SPACE]), read, lambda done, total: told.append((done, total)))
+            await shadowed(
+                load_stored_nodes(asked, [SPACE]),
+                read,
+                lambda done, total: told.append((done, total)),
+                open_dry=open_dry,
+            )
         assert told == [(done, ALL) for done in range(ALL + 1)]
 
     run(story)

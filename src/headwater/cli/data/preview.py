@@ -80,6 +80,7 @@ def preview(
     # Help is quick: these are loaded when the command runs.
     from headwater.cli.data.stored_nodes import choose_spaces, load_stored_nodes, make_asker  # noqa: PLC0415
     from headwater.cli.loading import load_application  # noqa: PLC0415
+    from headwater.runtime.api.dry_run import open_dry  # noqa: PLC0415
     from headwater.runtime.resume.preview import preview as previewed  # noqa: PLC0415
 
     if not url and not data.is_dir():
@@ -95,7 +96,7 @@ def preview(
     shown = choose_spaces(asked, space)
     known = load_stored_nodes(asked, shown, branch, with_read=True)  # Nodes of other spaces decide about their readers.
     with contextlib.redirect_stdout(sys.stderr):
-        found = asyncio.run(previewed(known, shown))
+        found = asyncio.run(previewed(known, shown, open_dry=open_dry))
     totals = found.totals()
     if json:
         listed: list[Any] = [each.as_json() for each in found.nodes if everything or each.fate != "clean"]

@@ -265,6 +265,7 @@ class _Copies:
 
 def _run_shadow(copies: _Copies, spaces: Sequence[str], *, quiet: bool) -> ShadowReport:
     from headwater.cli.data.stored_nodes import load_stored_nodes  # noqa: PLC0415 (help is quick)
+    from headwater.runtime.api.dry_run import open_dry  # noqa: PLC0415
     from headwater.runtime.resume.shadow_run import shadowed  # noqa: PLC0415
     from headwater.server.commands.nodes_json import current_form, nodes_form  # noqa: PLC0415
 
@@ -282,12 +283,17 @@ def _run_shadow(copies: _Copies, spaces: Sequence[str], *, quiet: bool) -> Shado
         shown = console(stderr=True)
         with contextlib.redirect_stdout(sys.stderr):
             if quiet or not shown.is_terminal:
-                return asyncio.run(shadowed(known, read))
+                return asyncio.run(shadowed(known, read, open_dry=open_dry))
             columns = (TextColumn("running"), BarColumn(), MofNCompleteColumn(), TextColumn("nodes"))
             with Progress(*columns, console=shown, transient=True) as bar:
                 task = bar.add_task("running", total=None)
                 return asyncio.run(
-                    shadowed(known, read, lambda done, total: bar.update(task, completed=done, total=total))
+                    shadowed(
+                        known,
+                        read,
+                        lambda done, total: bar.update(task, completed=done, total=total),
+                        open_dry=open_dry,
+                    )
                 )
 
 

@@ -377,7 +377,7 @@ class Reload:
         named = sorted(f"{cls.rpartition('.')[2]}.{member}" for cls, member in members)
         print_note(f"taken in: {', '.join(named)}" if named else "taken in: nothing that a piece does changed")
         for runtime in runtimes:
-            renew(runtime, members)
+            renew(runtime.pieces, members)
 
     def _fingerprints(self) -> dict[tuple[str, str], str | None]:
         modules = [module for module, _ in self._versions.values()]

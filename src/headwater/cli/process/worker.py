@@ -93,7 +93,7 @@ async def _deliver(url: str, token: str, spaces: tuple[str, ...], pace: object, 
 
     runtime = Runtime(address, token=token, reacts=True, pace=pace)
     runtime.on_error(lambda error: print_note(f"error: {type(error).__name__}: {error}"))
-    runtime.pieces.reacting.listen(on_trace)
+    runtime.served.listen(on_trace)
     refused: list[HeadwaterError] = []
 
     async def check_access(space: str) -> None:

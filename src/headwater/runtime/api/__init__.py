@@ -1,8 +1,9 @@
 """The application's interface: a runtime, its spaces, and functions that open them.
 
 Start with `entry_points.py` (`headwater.open`, `connect`, `run`), then `runtime.py` (a runtime on an event loop) and
-`space.py` (cells, pieces and transactions of one space). `threads.py` takes calls from other threads, `reactions.py` is
-`rt.reactions`.
+`space.py` (cells, pieces and transactions of one space). `composition.py` makes the parts of a runtime and connects
+them. `threads.py` takes calls from other threads, `reactions.py` is `rt.reactions`, `dry_run.py` opens runtimes for
+previews and shadow runs.
 
-Imported by servers, commands and tests, and by the dry runs of `resume`. Imports every other package of the runtime.
+Imported by servers, commands and tests. Imports every other package of the runtime.
 """

@@ -83,7 +83,7 @@ class Reactions:
             if is_refusal(error):
                 raise
             return False  # The connection was lost: the question is asked again.
-        return answer.is_drained and not self._runtime.pieces.reacting.is_looking(space)
+        return answer.is_drained and not self._runtime.served.is_looking(space)
 
     async def list(self, *, space: str | None = None) -> tuple[ReactionState, ...]:
         """Return every reaction of a space, and its progress."""
@@ -141,23 +141,23 @@ class Reactions:
 
     def on_attempt(self, fn: Callable[[Attempt], object], /) -> None:
         """Call `fn` with every attempt that this runtime makes, when it is over: its target, duration and result."""
-        self._runtime.pieces.reacting.listen(lambda what: fn(what) if isinstance(what, Attempt) else None)
+        self._runtime.served.listen(lambda what: fn(what) if isinstance(what, Attempt) else None)
 
     def trace(self, tracer: Tracer, /) -> None:
         """Make a span of every attempt of this runtime, for a tracer like those of `opentelemetry.trace.get_tracer`."""
-        self._runtime.pieces.reacting.listen(record_spans(tracer))
+        self._runtime.served.listen(record_spans(tracer))
 
     @property
     def is_delivering(self) -> bool:
         """True if this runtime is claiming records, delivering them, or reporting how that ended."""
-        return self._runtime.pieces.reacting.is_busy
+        return self._runtime.served.is_busy
 
     def abandon(self) -> None:
         """Stop delivering at once and for good, and report nothing of it, as if the process had died.
 
         Another worker delivers the records again. The rest of the runtime goes on.
         """
-        self._runtime.pieces.reacting.kill()
+        self._runtime.served.kill()
 
     async def pause(self, reaction: str, *, space: str | None = None) -> int:
         """Deliver nothing to the reaction until it is resumed. Records emitted meanwhile wait."""

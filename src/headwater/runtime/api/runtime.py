@@ -10,8 +10,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
-from datetime import UTC, datetime, timedelta
-from math import inf
+from datetime import datetime
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar, overload
@@ -24,8 +23,7 @@ from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError
 from headwater.pieces.piece import Piece
 from headwater.reactions.drain import Pace
-from headwater.replica.detached import Detached
-from headwater.replica.replica import Replica
+from headwater.runtime.api.composition import RuntimeParts
 from headwater.runtime.api.reactions import Reactions
 from headwater.runtime.api.space import Space
 from headwater.runtime.api.threads import ThreadCalls, called_here, check_function
@@ -35,13 +33,10 @@ from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.nodes import Kind, NodeHandle, register
 from headwater.runtime.core.policy import Policy
 from headwater.runtime.core.tick_drivers import ByAsyncio
-from headwater.runtime.core.waiting import Tasks
 from headwater.runtime.events.outbox import Outbox
 from headwater.runtime.events.table import IntentRow
-from headwater.runtime.pieces.registry import PieceRegistry
 from headwater.runtime.resume.lazy_resume import explained
 from headwater.runtime.writing.space_channel import SpaceChannel
-from headwater.runtime.writing.transactions import Transactions
 from headwater.scheduler.introspection.causes import Explanation
 from headwater.scheduler.introspection.introspection import Introspection
 from headwater.scheduler.introspection.snapshot import GraphSnapshot
@@ -53,7 +48,6 @@ R = TypeVar("R")
 
 CLOSE_S: Final = 10.0
 """How long closing waits for work that is still to be done."""
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Runtime:
@@ -93,25 +87,35 @@ class Runtime:
         self.close_s = close_s  # how long closing waits for work that is still to be done
         self._closed = False
         self._ending: asyncio.Task[HeadwaterError | None] | None = None  # releases everything, once begun
-        self._channels: dict[str, SpaceChannel] = {}
-        self.transactions = Transactions(self.core, self._channels)
         self._calls = ThreadCalls(self._event_loop)
         self._owns = not (source is not None and not isinstance(source, (str, PathLike)))
         self.attachment = _attachment(source, token)
-        self.tasks = Tasks(self.core)
-        self.observes = observe  # whether observations of nodes are sent, and requested when the nodes are opened again
         # The identity of this runtime over restarts. A runtime that has a directory for itself is the only one there.
         is_alone = self._owns and isinstance(self.attachment, LocalDirectory)
-        self.pieces = PieceRegistry(self, "" if identity is None and is_alone else identity)
-        if (isinstance(self.attachment, LocalDirectory) and self._owns) if reacts is None else reacts:
-            self.pieces.reacting.use(pace)
+        self._parts = RuntimeParts(
+            self.core,
+            self.attachment,
+            self.policy,
+            identity="" if identity is None and is_alone else identity,
+            observes=observe,
+            make_space=self.acting,
+        )
+        self.tasks = self._parts.tasks
+        self.sessions = self._parts.sessions
+        self.transactions = self._parts.transactions
+        self.pieces = self._parts.pieces
+        self.events = self._parts.events
+        self.resume = self._parts.resume
+        self.served = self._parts.served
+        if is_alone if reacts is None else reacts:
+            self.served.use(pace)
         self.reactions = Reactions(self)
         # Sent events without an outcome: in a file that is closed with this runtime, or in an outbox of the caller.
         self._outbox = Outbox(fspath(outbox), self.policy.in_outbox) if isinstance(outbox, (str, PathLike)) else None
         self._loop.drive(self.core)
         kept = self._outbox if self._outbox is not None else outbox
         if isinstance(kept, Outbox):
-            self.pieces.handling.storing.use(kept)
+            self.events.storing.use(kept)
 
     async def __aenter__(self) -> Runtime:
         return self
@@ -127,7 +131,7 @@ class Runtime:
         """Return a space, for a user whom the application has authenticated. Connecting goes on in the background."""
         self.core.check_thread()
         local = self.core.space(name)
-        return Space(self, local, user, self.pieces.windows.called(name, user, session))
+        return Space(self, local, user, self.sessions.called(name, user, session))
 
     def acting(self, name: str, user: str, session: str) -> Space:
         """Return a space for the session of a run or of a page, which no application named."""
@@ -137,19 +141,7 @@ class Runtime:
     def _open_space(self, name: str) -> LocalSpace:
         if self._closed:
             raise AuthoringError("this runtime is closed: open another one")
-        transport = self.attachment.transport(name)
-        if transport is None:
-            replica = Replica()
-            return self.core.add_space(name, replica, Detached(replica))
-        channel = SpaceChannel(self.core, name, transport, token=self.attachment.token, policy=self.policy.retry)
-        local = self.core.add_space(name, channel.replica, channel)
-        local.kept_unread = self.policy.unread_kept
-        self._channels[name] = channel
-        channel.driver.session.runs.is_on = self.observes
-        channel.start(local)
-        self.pieces.handling.takeover.attend(channel)
-        self.pieces.reacting.attend(channel, local)
-        return local
+        return self._parts.open_space(name)
 
     def class_of(self, space: str, id: str) -> type[Piece] | None:
         """Return the class of a piece that is in use here, by the piece's id, which begins the ids of its nodes."""
@@ -158,7 +150,7 @@ class Runtime:
 
     def channel(self, name: str) -> SpaceChannel | None:
         """Return the channel of a space to its engine, if it has one."""
-        return self._channels.get(name)
+        return self._parts.channels.get(name)
 
     def cell(self, space: str, id: str, of: Any, /, *, scope: str = "space", default: Any = ABSENT) -> Cell[Any]:
         """Return the handle of a document of a space, typed as `of`."""
@@ -202,17 +194,11 @@ class Runtime:
 
     def past(self, when: datetime) -> bool:
         """True if a moment has come. Inside a run, the reading node runs again when it comes."""
-        self.core.check_thread()
-        if when.tzinfo is None:
-            raise AuthoringError(f"past({when.isoformat()}) has no time zone: write datetime(..., tzinfo=timezone.utc)")
-        return self.core.time.past((when - EPOCH) // timedelta(microseconds=1))
+        return self.core.has_passed(when)
 
     def now(self, *, every_ms: float) -> datetime:
         """Return the time, rounded down to a step. Inside a run, the reading node runs again at each step."""
-        self.core.check_thread()
-        if not 0 < every_ms < inf:
-            raise AuthoringError(f"now(every_ms={every_ms:g}): write how often it changes, more than 0")
-        return EPOCH + timedelta(microseconds=self.core.time.now(max(1, round(every_ms * 1_000))))
+        return self.core.current_time(every_ms)
 
     def wake(self) -> None:
         """Run the work that has come due. A program that advances a `VirtualClock` itself calls this afterwards."""
@@ -234,7 +220,7 @@ class Runtime:
         then, too, with the events and commits that followed from it, and the documents of children of removed keys are
         erased where their `each` says `forget=True`.
         """
-        await self.core.observing.until(self.pieces.has_ended)
+        await self.core.observing.until(self._parts.has_ended)
         await self.written()
 
     async def written(self) -> None:
@@ -254,10 +240,10 @@ class Runtime:
                 raise AuthoringError(
                     f"settled(through={through}): this runtime has {len(names)} spaces; write which one, with space="
                 )
-            channel = self._channels.get(names[0])
+            channel = self._parts.channels.get(names[0])
             if channel is not None:
                 await channel.reached(through)
-        await self.core.observing.until(lambda: self.core.is_settled() and self.pieces.resuming.is_quiet())
+        await self.core.observing.until(lambda: self.core.is_settled() and self.resume.is_quiet())
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition()` is true. It is called again after each change that this runtime shows.
@@ -309,7 +295,7 @@ class Runtime:
     @property
     def resume_counts(self) -> Counter[str]:
         """How many nodes were resumed without a run ("clean"), and how many were not, by reason."""
-        return self.pieces.resuming.counts
+        return self.resume.counts
 
     @property
     def introspection(self) -> Introspection:
@@ -328,7 +314,7 @@ class Runtime:
     def intents(self) -> tuple[IntentRow, ...]:
         """Return every event sent here, from `send` to its outcome: the reason it waits, and the writer it lost to."""
         self.core.check_thread()
-        return self.pieces.handling.intents()
+        return self.events.intents()
 
     def graph(self) -> GraphSnapshot:
         """Return all nodes, and which node reads which."""
@@ -344,12 +330,12 @@ class Runtime:
                 async with asyncio.timeout(self.close_s):
                     await self.idle()
                     await self.durable()
-                    await self.pieces.leaving()
+                    await self._parts.report_clean_pieces()
             except TimeoutError:
                 undone = self._undone()
             except HeadwaterError as error:
                 undone = error
-        for channel in self._channels.values():
+        for channel in self._parts.channels.values():
             channel.tell_runs()
         # A caller cancelled before this point may call `close` again: nothing was released. From here on closing
         # continues by itself.
@@ -385,13 +371,13 @@ class Runtime:
         """Release everything. Returns an error that names work left undone, if there is some."""
         closed = SessionExpiredError("this runtime was closed while this was waited for: open another one, and look")
         try:
-            await self.pieces.reacting.stop()
+            await self.served.stop()
             await self.tasks.close()
             self.core.observing.end(closed)
             for node in tuple(self.core.scheduler.registry):
                 self.core.remove(node)  # Runs the cleanup of effects.
             undone = self._undone() if is_patient and not await self._cleaned_up() else None
-            for channel in self._channels.values():
+            for channel in self._parts.channels.values():
                 await channel.close(closed)
         finally:  # Even after an error the directory is free for the next runtime.
             self._loop.stop()

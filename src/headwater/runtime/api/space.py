@@ -16,7 +16,6 @@ from headwater.runtime.pieces import lifecycle
 
 if TYPE_CHECKING:
     from headwater.runtime.api.runtime import Runtime
-    from headwater.runtime.pieces.registry import PieceRegistry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,10 +26,11 @@ Scope = Literal["space", "user", "session"]
 class Space:
     """One space of a runtime, for one user and session."""
 
-    __slots__ = ("_runtime", "local", "session", "user")
+    __slots__ = ("_runtime", "_used", "local", "session", "user")
 
     def __init__(self, runtime: Runtime, local: LocalSpace, user: str, session: str) -> None:
         self._runtime = runtime
+        self._used = lifecycle.SpaceUser(runtime.pieces, local, user, session)
         self.local = local
         self.user = user
         self.session = session
@@ -68,14 +68,10 @@ class Space:
 
     # ---- pieces ------------------------------------------------------------------------------------
 
-    @property
-    def pieces(self) -> PieceRegistry:
-        return self._runtime.pieces
-
     def piece(self, what: type[PieceT], name: str, /) -> PieceT:
         """Return a piece by its name. Nothing of it is started; `send`, `pull` and `watch` work on its members."""
         self._runtime.core.check_thread()
-        return lifecycle.piece(self, what, name)
+        return lifecycle.piece(self._used, what, name)
 
     @overload
     def open(
@@ -87,7 +83,7 @@ class Space:
     ) -> Coroutine[Any, Any, PieceT]: ...
     def open(self, what: Any, name: str, /, *, setup: Callable[[Any], object] | None = None) -> Any:
         """Create the piece if it is new, with `setup` in the same transaction, and run it here until it is stopped."""
-        return lifecycle.open_piece(self, what, name, setup, new=False)
+        return lifecycle.open_piece(self._used, what, name, setup, new=False)
 
     @overload
     def create(
@@ -100,21 +96,21 @@ class Space:
     def create(self, what: Any, name: str | None = None, /, *, setup: Callable[[Any], object] | None = None) -> Any:
         """Create a piece that does not exist yet, under a new name if none is given, and run it here."""
         named = self._runtime.core.clock.new_token(8) if name is None else name
-        return lifecycle.open_piece(self, what, named, setup, new=True)
+        return lifecycle.open_piece(self._used, what, named, setup, new=True)
 
     def find(
         self, what: type[PieceT], /, *, after: str | None = None, limit: int = lifecycle.PAGE
     ) -> Coroutine[Any, Any, lifecycle.Page[PieceT]]:
         """Return the pieces of a class, page by page."""
-        return lifecycle.find(self, what, after, limit)
+        return lifecycle.find(self._used, what, after, limit)
 
     def stop(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
         """Stop running a piece here. Its documents stay."""
-        return lifecycle.stop(self, piece)
+        return lifecycle.stop(self._used, piece)
 
     def delete(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
         """Stop a piece and delete its documents, for all users."""
-        return lifecycle.delete(self, piece)
+        return lifecycle.delete(self._used, piece)
 
     # ---- transactions ------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ session in another space (`UserSessions.there`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headwater.data.ids import derive
@@ -16,7 +17,7 @@ from headwater.engine.log.sessions import BESIDE, RESERVED, WINDOWS
 from headwater.errors import AuthoringError
 
 if TYPE_CHECKING:
-    from headwater.runtime.api.runtime import Runtime
+    from headwater.runtime.channel.channel import EngineChannel
 
 
 def named(session: str) -> str:
@@ -42,16 +43,16 @@ def beside(own: str, user: str) -> str:
 class UserSessions:
     """Maps each space and user of one runtime to a session."""
 
-    __slots__ = ("_origin", "_runtime", "_users")
+    __slots__ = ("_channel", "_origin", "_users")
 
-    def __init__(self, runtime: Runtime, origin: str) -> None:
-        self._runtime = runtime
+    def __init__(self, channel: Callable[[str], EngineChannel | None], origin: str) -> None:
+        self._channel = channel  # returns the channel of a space by its name; None: the space has no engine
         self._origin = origin
         self._users: dict[str, str] = {}  # the user of the runtime's own session, by space
 
     def own(self, space: str) -> str:
         """Return the runtime's own session in a space."""
-        channel = self._runtime.channel(space)
+        channel = self._channel(space)
         return self._origin if channel is None else channel.driver.session.key
 
     def of(self, space: str, user: str) -> str:

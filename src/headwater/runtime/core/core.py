@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 from weakref import ref
 
@@ -204,6 +205,18 @@ class Core:
     def _document(self, space: str, id: str, scope: str) -> Document:
         self.check_thread()
         return self.space(space).document(check_id(id), check_scope(scope))
+
+    # ---- time --------------------------------------------------------------------------------------
+
+    def has_passed(self, when: datetime) -> bool:
+        """Return whether a moment has come. Inside a run, the reading node runs again when it comes."""
+        self.check_thread()
+        return self.time.has_passed(when)
+
+    def current_time(self, every_ms: float) -> datetime:
+        """Return the time, rounded down to a step. Inside a run, the reading node runs again at each step."""
+        self.check_thread()
+        return self.time.round_down(every_ms)
 
     # ---- nodes -------------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ difference of both clocks is checked every `CHECK_US`: the wall clock may be set
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Final
 
 from headwater.cells.open_run import Current, Run
@@ -24,6 +26,7 @@ from headwater.replica.document import Document
 from headwater.replica.replica import Replica
 from headwater.scheduler.node import Node
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 CHECK_US: Final = 30_000_000
 """Interval of the checks whether the wall clock was set, as long as an alarm is set."""
 JUMP_US: Final = 10_000
@@ -59,6 +62,18 @@ class TimeDocuments:
         self._looked: dict[Document, int] = {}  # steps, with the number of the run that read them last
         self._apart_us = 0  # wall clock minus monotonic clock, at the time the alarms were set
         self._checking: Callable[[], None] | None = None  # cancels the next check of that difference
+
+    def has_passed(self, when: datetime) -> bool:
+        """Return whether a moment with a time zone has come. The reading node runs again when it comes."""
+        if when.tzinfo is None:
+            raise AuthoringError(f"past({when.isoformat()}) has no time zone: write datetime(..., tzinfo=timezone.utc)")
+        return self.past((when - EPOCH) // timedelta(microseconds=1))
+
+    def round_down(self, every_ms: float) -> datetime:
+        """Return the time, rounded down to a step. The reading node runs again at each step."""
+        if not 0 < every_ms < inf:
+            raise AuthoringError(f"now(every_ms={every_ms:g}): write how often it changes, more than 0")
+        return EPOCH + timedelta(microseconds=self.now(max(1, round(every_ms * 1_000))))
 
     def past(self, when_us: int) -> bool:
         """True if a moment has come. Invalidates the reading node when it comes."""

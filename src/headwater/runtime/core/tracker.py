@@ -6,7 +6,7 @@ document that is not here ends the attempt (`Missing`); the caller loads the doc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar, cast
 
 from headwater.cells.open_run import Current, Run
@@ -122,6 +122,16 @@ class TransactionTracker:
         layers = falling(document)
         if layers:
             self._transaction.stand_behind(document.key, layers)
+
+
+class DemandingTracker(TransactionTracker):
+    """The tracker of a transaction that reads only fresh values, and may wait until stale ones were computed."""
+
+    __slots__ = ()
+
+    def need(self, run: Run, documents: Sequence[Document]) -> None:
+        """Have the stale writers of several documents, which are about to be read, run together."""
+        raise NotImplementedError
 
 
 def falling(document: Document) -> list[Layer]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from headwater.cells.handle import Input
 from headwater.data.trace import EventAttempted, EventRejected
 from headwater.data.value import ABSENT, Value
-from headwater.engine.admission.access import ACCESS, Right, right_in
+from headwater.engine.admission.access import ACCESS, right_in
 from headwater.errors import (
     AccessError,
     EventExpiredError,
@@ -42,10 +42,11 @@ from headwater.runtime.core.tracker import UNDECIDED, Missing, call_in
 from headwater.runtime.events import deleted_target, event_rows, periodic, receipts
 from headwater.runtime.events.conflict_advice import advice, noted
 from headwater.runtime.events.deleted_target import Away
-from headwater.runtime.events.freshness import Handled, Stale, freshen, is_fresh
+from headwater.runtime.events.freshness import HandlerTracker, Stale, freshen, is_fresh
 from headwater.runtime.events.lineage import Origin
 from headwater.runtime.events.receipts import HandledBefore
 from headwater.runtime.pieces.context import EventContext
+from headwater.runtime.pieces.links import RIGHT_FOR
 from headwater.runtime.writing.attempt import Outcome, Stage, classify
 from headwater.scheduler.node import CLEAN, Node
 
@@ -54,16 +55,12 @@ if TYPE_CHECKING:
     from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
     from headwater.runtime.events.event import Event
-    from headwater.runtime.events.events import Handling
+    from headwater.runtime.events.events import Events
     from headwater.runtime.events.lane import Lane
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
 __all__ = ["Course", "HandledBefore", "land", "parked", "prefetch"]
-
-
-RIGHT_FOR: Final = {"reader": Right.READ, "writer": Right.WRITE, "owner": Right.OWN}
-"""What `allow=` of a handler asks for."""
 
 
 async def check_right(pieces: PieceRegistry, event: Event) -> None:
@@ -94,10 +91,10 @@ SHOWN: Final = 3
 class Course:
     """One event on its way."""
 
-    __slots__ = ("_event", "_handling", "_lane", "_precondition")
+    __slots__ = ("_event", "_events", "_lane", "_precondition")
 
-    def __init__(self, handling: Handling, lane: Lane, event: Event) -> None:
-        self._handling = handling
+    def __init__(self, events: Events, lane: Lane, event: Event) -> None:
+        self._events = events
         self._lane = lane
         self._event = event
         self._precondition = ""  # of the last attempt, which is false for good
@@ -107,11 +104,11 @@ class Course:
         await self._lane.turn(event)
         while True:
             if keeping is not None and not keeping.is_made:
-                await self._handling.storing.made(event)
+                await self._events.storing.made(event)
             elif self._is_behind():
-                await self._handling.until_made(lambda: not self._is_behind())
+                await self._events.until_made(lambda: not self._is_behind())
             elif self._follows_writes():
-                await self._handling.pieces.core.observing.until(lambda: not self._follows_writes())
+                await self._events.pieces.core.observing.until(lambda: not self._follows_writes())
             else:
                 return
             await self._lane.turn(event)
@@ -126,7 +123,7 @@ class Course:
         event = self._event
         if not event.follows or event.home.space.ended is not None:
             return False
-        return any(each.stamp < event.stamp and self._handling.is_waiting(each) for each in event.follows)
+        return any(each.stamp < event.stamp and self._events.is_waiting(each) for each in event.follows)
 
     def _follows_writes(self) -> bool:
         """Whether a rejected event wrote a document that this runtime had written before, and is to write again."""
@@ -134,42 +131,43 @@ class Course:
         event = self._event
         if event.seen is None or event.effort.last is None or event.home.space.ended is not None:
             return False
-        writing = self._handling.pieces.core.writing
+        writing = self._events.pieces.core.writing
         writing.catch_up()
         return writing.is_held(event.home.space.replica, event.seen.written)
 
     def made(self, transaction: Transaction) -> None:
-        event, handling = self._event, self._handling
-        trace = handling.trace
+        event, events = self._event, self._events
+        trace = events.trace
         if trace is not None:
             trace.emit(EventAttempted(event.stream, event.id, event.attempts, event.effort.backoff_us / 1_000))
         assert event.attempt is not None
         if event.effort.stage is Stage.SENT and event.seen is not None:
             self._lane.written[transaction.local_seq] = event.seen.written
             self._lane.made[transaction.local_seq] = event
-        handling.lineage.made(event.attempt, transaction)
-        if handling.behind:
-            handling.pieces.core.request_tick()  # An event of another space may wait for this one.
+        events.lineage.made(event.attempt, transaction)
+        if events.behind:
+            events.pieces.core.request_tick()  # An event of another space may wait for this one.
 
     def settled(self, layer: Layer, rejection: Rejection | None) -> None:
-        event, lineage, attempt = self._event, self._handling.lineage, self._event.attempt
+        event, lineage, attempt = self._event, self._events.lineage, self._event.attempt
         assert attempt is not None
         self._lane.written.pop(layer.local_seq, None)
         self._lane.made.pop(layer.local_seq, None)
         if rejection is None:
-            # fault+ receipts.written_after_verdict: space = self._handling.pieces.runtime.space("s")
-            # fault+ receipts.written_after_verdict: note = space.cell("receipt", str)
-            # fault+ receipts.written_after_verdict: self._handling.pieces.core.afterwards(lambda: note.set(event.id))
+            # fault+ receipts.written_after_verdict: core = self._events.pieces.core
+            # fault+ receipts.written_after_verdict: note = core.cell("s", "receipt", str)
+            # fault+ receipts.written_after_verdict: core.afterwards(lambda: note.set(event.id))
             lineage.confirmed(attempt)
-            if layer.commit.declared:
-                self._handling.pieces.reacting.declared(event.home, layer.commit)
+            on_declared = self._events.on_declared
+            if layer.commit.declared and on_declared is not None:
+                on_declared(event.home, layer.commit)
             return
         lineage.failed(attempt)
         outcome = classify(rejection, layer.local_seq)
         if isinstance(rejection, PreconditionFailed):
             self._precondition = rejection.precondition
         event.is_barred = isinstance(rejection, RuleRefused) and rejection.rule == ACCESS_RULE
-        trace = self._handling.trace
+        trace = self._events.trace
         if trace is not None:
             is_tried_again = outcome in (Outcome.STALE, Outcome.UNSENT) and not event.is_dropped
             trace.emit(EventRejected(event.stream, event.id, event.attempts, outcome.value, is_tried_again))
@@ -182,15 +180,15 @@ class Course:
         """What a failed attempt means. Raises HandledBefore if the event was handled, by whomever."""
         if isinstance(error, PreconditionFailedError):
             if self._precondition == ORIGIN_COMMITTED:
-                await self._handling.storing.accepted(self._event)  # Raises why it could not be stored, if it was that.
+                await self._events.storing.accepted(self._event)  # Raises why it could not be stored, if it was that.
                 self._event.is_dropped = True
             elif self._precondition == ENTITY_ABSENT:
-                await receipts.answered(self._handling.pieces, self._event)
+                await receipts.answered(self._events.pieces, self._event)
 
 
 async def land(pieces: PieceRegistry, event: Event, attempt: Callable[[Transaction], Value]) -> Value:
     """Have an attempt made until it is durable, wherever its space is kept."""
-    channel = pieces.runtime.channel(event.home.space.name)
+    channel = pieces.channel(event.home.space.name)
     if channel is not None:
         made = await channel.land(attempt, node=event.stream, effort=event.effort)
     else:
@@ -219,15 +217,15 @@ async def _land_here(pieces: PieceRegistry, event: Event, attempt: Callable[[Tra
         core.writing.commit(replica, transaction, effort.settled)
         effort.made(transaction)
         core.request_tick()
-        await pieces.runtime.written()
+        await pieces.transactions.await_verdicts()
         return made
 
 
-async def prefetch(pieces: PieceRegistry, event: Event, facet: ScopedView, held: list[Node]) -> None:
+async def prefetch(events: Events, event: Event, facet: ScopedView, held: list[Node]) -> None:
     """Have what a handler says it reads arrive and run together, before it is called for the first time."""
     reads: list[Any] = [facet.handle(each) for each in event.member.reads]
     documents = [each.document for each in reads if isinstance(each, Input)]
-    core = pieces.core
+    core = events.pieces.core
     for document in documents:
         if document.value is NOT_HERE and not document.writers:
             core.load(document)
@@ -236,12 +234,12 @@ async def prefetch(pieces: PieceRegistry, event: Event, facet: ScopedView, held:
             await core.loaded(document)
     stale = [each for each in documents if each.writers and not is_fresh(each, core)]
     if stale:
-        await parked(pieces, event, stale, held)
+        await parked(events, event, stale, held)
 
 
-async def parked(pieces: PieceRegistry, event: Event, stale: Sequence[Document], held: list[Node]) -> None:
+async def parked(events: Events, event: Event, stale: Sequence[Document], held: list[Node]) -> None:
     """Hold the event until what it reads is fresh. The table says what has to run before, and when that may."""
-    core, effort = pieces.core, event.effort
+    core, effort = events.pieces.core, event.effort
     gates, graph = core.scheduler.gates, core.scheduler.graph
     writers = {each: None for document in stale for each in document.writers if isinstance(each, Node)}
     behind = {each: None for writer in writers for each in (writer, *graph.above(writer)) if each.status != CLEAN}
@@ -252,7 +250,7 @@ async def parked(pieces: PieceRegistry, event: Event, stale: Sequence[Document],
     effort.next_us = min((times[node] for node in gated), default=0)
     event.waits = ", ".join(node.id for node in (gated or list(behind))[:SHOWN])
     try:
-        await freshen(pieces, event.stream, stale, held, pieces.handling.window_us)
+        await freshen(events.pieces, event.stream, stale, held, events.window_us)
     finally:
         effort.next_us, event.waits = 0, ""
 
@@ -268,12 +266,12 @@ class Defect(Exception):
 class Attempting:
     """Handles the events of one space."""
 
-    __slots__ = ("_handling", "_lane", "_pieces")
+    __slots__ = ("_events", "_lane", "_pieces")
 
-    def __init__(self, handling: Handling, lane: Lane) -> None:
-        self._handling = handling
+    def __init__(self, events: Events, lane: Lane) -> None:
+        self._events = events
         self._lane = lane
-        self._pieces = handling.pieces
+        self._pieces = events.pieces
 
     async def run(self, event: Event) -> Any:
         """Have an event handled until it is durable, and answer what the handler returned."""
@@ -286,7 +284,7 @@ class Attempting:
 
         Away: there is no connection, and it has not been handled.
         """
-        channels = [self._pieces.runtime.channel(space) for space in (event.home.space.name, event.stored_in)]
+        channels = [self._pieces.channel(space) for space in (event.home.space.name, event.stored_in)]
         here = channels[0]
         assert here is not None
 
@@ -318,27 +316,28 @@ class Attempting:
         signature = home.outline.signature(event.member)
         event.effort.stage = Stage.LOADING
         await pieces.records.check(home)
-        await pieces.resuming.sleeping.roused(home)
+        await pieces.nodes.start_effects(home)
         try:
             await check_right(pieces, event)
         except AccessError:
             event.is_forbidden = home.space.ended is None  # Otherwise it is this runtime that may not.
             raise
-        await pieces.reacting.declare(home)
-        if event.is_taken or (event.is_known and pieces.runtime.channel(home.space.name) is None):
+        if self._events.before_handling is not None:
+            await self._events.before_handling(home)
+        if event.is_taken or (event.is_known and pieces.channel(home.space.name) is None):
             await receipts.check(pieces, event)
         facet = home.facet("session", event.user, event.session)
         arguments = signature.decode(event.payload)
         held: list[Node] = []
         try:
-            await prefetch(pieces, event, facet, held)
+            await prefetch(self._events, event, facet, held)
             raw = await self._land(event, facet, arguments, held)
         finally:
             if event.attempt is not None:
-                self._handling.lineage.failed(event.attempt)  # Unless it landed: then this is nothing.
+                self._events.lineage.failed(event.attempt)  # Unless it landed: then this is nothing.
             for node in held:
                 pieces.core.remove(node)
-            pieces.ahead.let_be(event.brought)
+            pieces.prefetch.let_be(event.brought)
             event.brought.clear()
         home.is_made = True
         return signature.result.decode(raw)
@@ -348,7 +347,7 @@ class Attempting:
 
         One that was kept all the time, in a store or in an outbox, is tried: if it was handled, admission says so.
         """
-        kept_ms = self._handling.policy.retention_ms
+        kept_ms = self._events.policy.retention_ms
         oldest_us = self._pieces.core.clock.now_us() - round(kept_ms * 1_000)
         if event.is_known and not (event.is_stored or event.is_taken) and 0 < event.minted_us < oldest_us:
             raise EventExpiredError(
@@ -358,7 +357,7 @@ class Attempting:
 
     async def _land(self, event: Event, facet: ScopedView, arguments: dict[str, Any], held: list[Node]) -> Value:
         pieces = self._pieces
-        course = event.effort.course = Course(self._handling, self._lane, event)
+        course = event.effort.course = Course(self._events, self._lane, event)
 
         def attempt(transaction: Transaction) -> Value:
             return self._called(event, facet, arguments, transaction)
@@ -367,15 +366,15 @@ class Attempting:
             try:
                 return await land(pieces, event, attempt)
             except Stale as stale:
-                await parked(pieces, event, stale.documents, held)
+                await parked(self._events, event, stale.documents, held)
             except Refused:
                 if not await self._was_wrong(event):
-                    self._handling.decided(event)  # Whatever its receipt says.
+                    self._events.decided(event)  # Whatever its receipt says.
                     await receipts.check(pieces, event)
                     raise
             except Defect as defect:
                 if not await self._was_wrong(event):
-                    self._handling.decided(event)
+                    self._events.decided(event)
                     await receipts.check(pieces, event)
                     raise HandlerFailed(
                         f"{event.stream} failed: {type(defect.error).__name__}: {defect.error}"
@@ -417,10 +416,10 @@ class Attempting:
 
     def _called(self, event: Event, facet: ScopedView, arguments: dict[str, Any], transaction: Transaction) -> Value:
         core, replica = self._pieces.core, event.home.space.replica
-        tracker = Handled(self._pieces, event, replica, transaction, self._lane.written)
+        tracker = HandlerTracker(self._events, event, replica, transaction, self._lane.written)
 
         def attempt() -> Value:
-            return self._handling._attempt(event, facet, arguments)
+            return self._events._attempt(event, facet, arguments)
 
         self._begin_attempt(event)
         try:
@@ -428,11 +427,11 @@ class Attempting:
         except BaseException:
             tracker.check()
             event.stood_on = tracker.undecided()
-            event.follows = self._handling.makers_of(tracker.elsewhere, tracker.undecided_elsewhere())
+            event.follows = self._events.makers_of(tracker.elsewhere, tracker.undecided_elsewhere())
             raise
         tracker.check()  # Whoever caught the signal has gone on with what was not there: nothing of that is kept.
         event.seen = noted(transaction)
-        event.follows = self._handling.makers_of(tracker.elsewhere, transaction.waits)
+        event.follows = self._events.makers_of(tracker.elsewhere, transaction.waits)
         self._lane.leave(event)
         if self._lane.front is None and core.observing.is_awaited():
             core.request_tick()  # `idle` may hold now, and without a connection nothing else would look.
@@ -441,7 +440,7 @@ class Attempting:
     def _begin_attempt(self, event: Event) -> None:
         """What the last attempt left behind was never there."""
         if event.attempt is not None:
-            self._handling.lineage.failed(event.attempt)
+            self._events.lineage.failed(event.attempt)
         if event.effort.last is not None:
             event.advice = advice(event)
         event.attempt = Origin(event.id, event.home.space.name, event.user, event.session)
@@ -458,34 +457,34 @@ async def _stopped(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-def call(handling: Handling, event: Event, facet: ScopedView, arguments: dict[str, Any]) -> Value:
+def call(events: Events, event: Event, facet: ScopedView, arguments: dict[str, Any]) -> Value:
     """One call of the handler, in the transaction that is open."""
-    core = handling.pieces.core
+    core = events.pieces.core
     home = event.home
     deleted_target.check(event)
     if event.period is not None and periodic.is_over(core, event):
         return None
     facet = facet.kept_now()
-    handling.current = (event, EventContext(facet, event))
+    events.current = (event, EventContext(facet, event, event.launched))
     try:
         home.pieces.records.keep(home)
         made = event.member.fn(facet.piece, **arguments)
         result = facet.home.outline.signature(event.member).result.encode(made)
-        _sign(handling, event, result)
+        _sign(events, event, result)
         return result
     except Refused:
-        _note_kept(handling, event)
+        _note_kept(events, event)
         raise
     except (Exception, asyncio.CancelledError, GeneratorExit) as error:
-        _note_kept(handling, event)
+        _note_kept(events, event)
         raise Defect(error) from error  # Whatever else an author's function raises is a defect, and cancels nobody.
     finally:
-        handling.current = None
+        events.current = None
 
 
-def _sign(handling: Handling, event: Event, result: Value) -> None:
+def _sign(events: Events, event: Event, result: Value) -> None:
     """Inside the handler's transaction: its receipt, what it sends, and what is over with it."""
-    run = handling.pieces.core.current.run
+    run = events.pieces.core.current.run
     assert run is not None
     transaction, attempt = run.transaction, event.attempt
     assert transaction is not None
@@ -498,23 +497,23 @@ def _sign(handling: Handling, event: Event, result: Value) -> None:
         hold, delivered = event.delivers
         transaction.preconditions.append(LeaseHeld(lease_name(hold.reaction, hold.key), hold.token))
         transaction.delivered.append(delivered)
-    _note_kept(handling, event)
-    receipts.leave(handling.pieces, transaction, event, result)
-    event_rows.store(handling.pieces, transaction, attempt)
+    _note_kept(events, event)
+    receipts.leave(events.pieces, transaction, event, result)
+    event_rows.store(events.pieces, transaction, attempt)
 
 
-def _note_kept(handling: Handling, event: Event) -> None:
+def _note_kept(events: Events, event: Event) -> None:
     """Inside the handler's transaction: whose alone it is what it returned or said, by all that it read and wrote.
 
     What is computed from something narrow is narrow itself, so that what was read directly says it. What was read of
     another space is the sender's, unless everybody may read that one: who may read this one may not read that.
     """
     # fault+ receipts.answer_for_everybody: return
-    core, here = handling.pieces.core, event.home.space.replica
+    core, here = events.pieces.core, event.home.space.replica
     run = core.current.run
     assert run is not None
-    tracker = cast(Handled, run.tracker)
+    tracker = cast(HandlerTracker, run.tracker)
     kept = receipts.narrowest(document.key.scope for document in (*tracker._read, *tracker.wrote))
     others = {each.home: each for each in tracker._read if each.home is not here and core.name_of(each.home)}
-    event.is_of_elsewhere = kept != "user" and not all(map(handling.pieces.following.is_for_all, others.values()))
+    event.is_of_elsewhere = kept != "user" and not all(map(events.pieces.link_access.is_for_all, others.values()))
     event.kept = ("user" if event.user else "session") if event.is_of_elsewhere else kept

@@ -74,7 +74,7 @@ async def is_gone(pieces: PieceRegistry, stream: str) -> bool:
     space, _, rest = stream.partition("/")
     id = rest.rpartition(":")[0]
     root = id.partition(SEPARATOR)[0]
-    channel = pieces.runtime.channel(space) if is_space_name(space) else None
+    channel = pieces.channel(space) if is_space_name(space) else None
     try:
         record = check_id(document_id(root, RECORD))
     except InvalidValueError:

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
     from headwater.runtime.core.core import Core
     from headwater.runtime.events.event import Event
+    from headwater.runtime.events.events import Events
     from headwater.runtime.events.outbox import Outbox
-    from headwater.runtime.pieces.registry import PieceRegistry
 
 
 PATIENCE_US: Final = (1_000_000, 60_000_000)
@@ -60,10 +60,11 @@ PATIENCE_US: Final = (1_000_000, 60_000_000)
 class Waiting:
     """What was sent the last time and cannot be handled here yet."""
 
-    __slots__ = ("_cancel", "_is_looking", "_left", "_patience_us", "_pieces")
+    __slots__ = ("_cancel", "_events", "_is_looking", "_left", "_patience_us", "_pieces")
 
-    def __init__(self, pieces: PieceRegistry) -> None:
-        self._pieces = pieces
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._pieces = events.pieces
         self._left: dict[str, tuple[str, SentEvent, str]] = {}  # by row, in the order of their sending: space, row, why
         self._cancel: Callable[[], None] | None = None
         self._patience_us = PATIENCE_US[0]
@@ -107,16 +108,16 @@ class Waiting:
     def _started(self, row: SentEvent) -> str | None:
         """Have one handled. Answers why it cannot be, yet."""
         pieces = self._pieces
-        if pieces.handling.find(event_rows.id_of(row.id, row.payload)) is not None:
+        if self._events.find(event_rows.id_of(row.id, row.payload)) is not None:
             return "it was sent again meanwhile, and has no end yet"
         try:
             event = event_rows.read(pieces, row.id, row.stream, row.payload, row.due_us, "")
         except Unavailable as error:
             return str(error)
         if event.is_own:  # The window that it was sent from ended with its process: this one is in its place.
-            event.session = pieces.windows.of(event.home.space.name, event.user)
+            event.session = pieces.sessions.of(event.home.space.name, event.user)
         event.is_late = bool(event.due_us)
-        pieces.handling.resume(event)
+        self._events.resume(event)
         return None
 
     def rows(self) -> tuple[IntentRow, ...]:
@@ -198,11 +199,11 @@ class Storing:
 
     __slots__ = ("_pieces", "_under_way", "outbox", "waiting")
 
-    def __init__(self, pieces: PieceRegistry) -> None:
-        self._pieces = pieces
+    def __init__(self, events: Events) -> None:
+        self._pieces = events.pieces
         self._under_way: dict[Event, asyncio.Task[None]] = {}
         self.outbox: Outbox | None = None
-        self.waiting = Waiting(pieces)  # what an outbox holds and cannot be handled here yet
+        self.waiting = Waiting(events)  # what an outbox holds and cannot be handled here yet
 
     def accept(self, event: Event, *, is_later: bool = False) -> None:
         """Begin to store it, if it is to be stored; what is due later always is. StorageError: the outbox cannot."""
@@ -213,7 +214,7 @@ class Storing:
         # What an outbox keeps is as durable as it can be before it is handled; what is due later is not handled here.
         if event.is_durable and (self.outbox is None or is_later):
             event.keeping = keeping = Keeping(self._pieces.core, event)
-            task = self._pieces.runtime.tasks.spawn(self._store(event, keeping), f"storing {event.stream}")
+            task = self._pieces.tasks.spawn(self._store(event, keeping), f"storing {event.stream}")
             self._under_way[event] = task
             task.add_done_callback(lambda _: self._stored(event))
 
@@ -271,7 +272,7 @@ class Storing:
 
     async def commit(self, space: str, write: Any, effort: WriteAttempt | None = None) -> None:
         """A commit of its own, which reads nothing."""
-        channel = self._pieces.runtime.channel(space)
+        channel = self._pieces.channel(space)
         assert channel is not None
 
         def attempt(transaction: Transaction) -> None:

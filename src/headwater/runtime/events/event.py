@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from headwater.data.value import Value
 from headwater.errors import AuthoringError
 from headwater.pieces.handles import Intent, Options
-from headwater.runtime.pieces.context import EPOCH
+from headwater.runtime.core.time_documents import EPOCH
+from headwater.runtime.pieces.context import EventHeader
 from headwater.runtime.writing.attempt import Stage, WriteAttempt
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.events.conflict_advice import Seen
     from headwater.runtime.events.durable import Keeping
-    from headwater.runtime.events.events import Handling
+    from headwater.runtime.events.events import Events
     from headwater.runtime.events.lineage import Origin
     from headwater.runtime.events.table import End
     from headwater.runtime.pieces.instance import PieceInstance
@@ -35,18 +36,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Event:
+class Event(EventHeader):
     """One event, however often it is handled."""
 
-    id: str
-    home: PieceInstance
     member: HandlerMember
     stream: str  # what messages and traces call its handler
     payload: Value
-    user: str
-    session: str
     is_own: bool = False  # nobody named the session: it is the sending runtime's own, and another one after a restart
-    minted_us: int
     effort: WriteAttempt
     stamp: int = 0  # its place among all that was sent here; 0: it was not yet
     due_us: int = 0  # when it is to be handled, if not at once
@@ -126,10 +122,10 @@ class Event:
 class Sender:
     """Sends to the handlers of one piece, for one user and session."""
 
-    __slots__ = ("_facet", "_handling")
+    __slots__ = ("_events", "_facet")
 
-    def __init__(self, handling: Handling, facet: ScopedView) -> None:
-        self._handling = handling
+    def __init__(self, events: Events, facet: ScopedView) -> None:
+        self._events = events
         self._facet = facet
 
     def send(self, member: HandlerMember, payload: Value, options: Options) -> Coroutine[Any, Any, Any]:
@@ -137,14 +133,14 @@ class Sender:
         if core.current.run is not None:
             raise AuthoringError(f"send() of {member!r} inside a run, which never awaits: write post()")
         core.check_thread()
-        return self._handling.sent(self._handling.event(self._facet, member, payload, options))
+        return self._events.sent(self._events.event(self._facet, member, payload, options))
 
     def post(self, member: HandlerMember, payload: Value, options: Options) -> Intent:
         return self._posted(member, payload, options, 0)
 
     def post_at(self, member: HandlerMember, when: datetime | timedelta, payload: Value, options: Options) -> Intent:
         if isinstance(when, timedelta):
-            current = self._handling.current
+            current = self._events.current
             # In a handler, when its own event was sent: a retry says the same moment.
             now_us = self.core.clock.now_us() if current is None else current[0].minted_us
             due_us = now_us + when // timedelta(microseconds=1)
@@ -155,16 +151,16 @@ class Sender:
         return self._posted(member, payload, options, max(1, due_us))
 
     def _posted(self, member: HandlerMember, payload: Value, options: Options, due_us: int) -> Intent:
-        handling, core = self._handling, self._facet.home.pieces.core
+        events, core = self._events, self._facet.home.pieces.core
         core.check_thread()
-        if core.current.run is not None and handling.current is None:
+        if core.current.run is not None and events.current is None:
             raise AuthoringError(f"post() of {member!r}: this run is repeated. Post it in a handler.")
-        event = handling.event(self._facet, member, payload, options, due_us)
-        if handling.current is not None:
-            handling.follow_up(event)
+        event = events.event(self._facet, member, payload, options, due_us)
+        if events.current is not None:
+            events.follow_up(event)
         else:
-            event = handling.start(event)
-        return Intent(event.id, lambda: handling.withdraw(event))
+            event = events.start(event)
+        return Intent(event.id, lambda: events.withdraw(event))
 
     @property
     def core(self) -> Core:
@@ -175,7 +171,7 @@ class Sender:
 
     def seen_by(self, facet: ScopedView) -> Sender:
         """The same piece, for the user and the session of another view."""
-        return Sender(self._handling, facet.seen_in(self._facet.home, "session"))
+        return Sender(self._events, facet.seen_in(self._facet.home, "session"))
 
     def same(self, other: object) -> bool:
         """Whether it sends to the same piece for the same user and session."""

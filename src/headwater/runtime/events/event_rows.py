@@ -55,7 +55,7 @@ def row(event: Event) -> SentEvent:
 def store(pieces: PieceRegistry, transaction: Transaction, attempt: Origin) -> None:
     """Inside a handler's transaction: what it posted is stored with it, wherever it is to be handled."""
     # fault events.followups_not_stored: if True:
-    if pieces.runtime.channel(attempt.space) is None:
+    if pieces.channel(attempt.space) is None:
         return  # It is kept nowhere but here.
     for event in attempt.posted:
         if not event.is_withdrawn:

@@ -1,4 +1,4 @@
-"""`Handling`: all events of one runtime, from sending to outcome. Composes the parts of this folder.
+"""`Events`: all events of one runtime, from sending to outcome. Composes the parts of this folder.
 
 The events of a space are handled in send order; an event that waits delays the events behind it. Every event gets an
 outcome, which is reported to all callers that await the event, and to the error channel if no caller does or if the
@@ -14,30 +14,37 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from headwater.data.address import doc_text
 from headwater.data.trace import EventDecided, EventEnded, EventQueued, HandlerCalled
 from headwater.data.value import Value
 from headwater.errors import AuthoringError, BacklogFullError
-from headwater.runtime.events import attempt, ids, receipts
+from headwater.pieces.declarations import TopicMember
+from headwater.protocol.commit import TopicRecord
+from headwater.runtime.events import attempt, ids, periodic, receipts
 from headwater.runtime.events.durable import Storing
+from headwater.runtime.events.event import Sender
 from headwater.runtime.events.lane import Lane
 from headwater.runtime.events.lineage import Lineage, Origin, Status
 from headwater.runtime.events.pickup import Takeover
 from headwater.runtime.events.receipts import HandledBefore, Retention
 from headwater.runtime.events.table import End, IntentRow, Table, end_of, tell, terminal_of
+from headwater.runtime.pieces.instance import PieceInstance
+from headwater.runtime.pieces.records import topic_name
 from headwater.runtime.writing.attempt import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from headwater.cells.runtime_port import Stream, Topic
     from headwater.data.trace import Trace
     from headwater.pieces.declarations import HandlerMember
     from headwater.pieces.handles import Options
+    from headwater.protocol.commit import Commit
     from headwater.replica.document import Document
     from headwater.replica.pending import Layer
+    from headwater.replica.transaction import Transaction
     from headwater.runtime.events.event import Event
     from headwater.runtime.pieces.context import EventContext
-    from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
@@ -67,7 +74,7 @@ def _before(attempt: Origin, event: Event) -> Event | None:
     return next(same, None)
 
 
-class Handling:
+class Events:
     """Everything that is sent in one runtime."""
 
     __slots__ = (
@@ -76,9 +83,12 @@ class Handling:
         "_live",
         "_stamps",
         "_table",
+        "before_handling",
         "behind",
         "current",
         "lineage",
+        "on_declared",
+        "on_emitted",
         "pieces",
         "policy",
         "retention",
@@ -88,7 +98,12 @@ class Handling:
 
     def __init__(self, pieces: PieceRegistry) -> None:
         self.pieces = pieces
-        self.policy = pieces.runtime.policy
+        self.policy = pieces.policy
+        # Called with the target before an event is handled, with each record of a declared topic that a handler emits,
+        # and with each landed commit that declares reactions. The composition of a runtime sets them.
+        self.before_handling: Callable[[PieceInstance], Awaitable[None]] | None = None
+        self.on_emitted: Callable[[PieceInstance, str, Transaction], None] | None = None
+        self.on_declared: Callable[[PieceInstance, Commit], None] | None = None
         self._lanes: dict[str, Lane] = {}
         self._live: dict[str, Event] = {}  # by id, in the order of their sending: those without an end
         self._stamps = 0
@@ -97,9 +112,23 @@ class Handling:
         self._guard: asyncio.Task[None] | None = None  # ends with the runtime, and with it whatever still waits
         self.current: tuple[Event, EventContext] | None = None  # whose handler is being called
         self.lineage = Lineage(start=self._follow, drop=self._drop, keep=self._keep, stop=pieces.unlaunch)
-        self.storing = Storing(pieces)
-        self.takeover = Takeover(pieces)
+        self.storing = Storing(self)
+        self.takeover = Takeover(self)
         self.retention = Retention(pieces, self.policy)
+
+    # ---- the port of pieces ------------------------------------------------------------------------
+
+    def make_sender(self, facet: ScopedView) -> Sender:
+        """Return the object that sends events to the handlers of one piece, for the user and session of a view."""
+        return Sender(self, facet)
+
+    def start_periods(self, home: PieceInstance) -> list[asyncio.Task[None]]:
+        """Start sending the events of the periodic handlers of an open piece."""
+        return periodic.begin(self, home)
+
+    def retry_parked(self, space: str) -> None:
+        """Retry stored events of a space that could not be handled here, because a piece of it was opened."""
+        self.takeover.opened(space)
 
     # ---- sending -----------------------------------------------------------------------------------
 
@@ -107,7 +136,7 @@ class Handling:
         self, facet: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int = 0
     ) -> Event:
         """An event, with an id of its own or the caller's."""
-        return ids.event(self.pieces, facet, member, payload, options, due_us)
+        return ids.event(self, facet, member, payload, options, due_us)
 
     def next_stamp(self) -> int:
         """A number for something that is sent: it rises."""
@@ -188,7 +217,7 @@ class Handling:
         event.stamp = self.next_stamp()
         self._live[event.id] = event
         if self._guard is None:
-            self._guard = self.pieces.runtime.tasks.keep(_for_ever(), "events that wait for their turn")
+            self._guard = self.pieces.tasks.keep(_for_ever(), "events that wait for their turn")
             self._guard.add_done_callback(self._closed)
 
     def _before(self, lane: Lane, event: Event) -> Event | None:
@@ -228,7 +257,7 @@ class Handling:
 
     def _put_off(self, event: Event) -> Event:
         """It is due later: once it is stored, that is all that is to be done now."""
-        if self.pieces.runtime.channel(event.home.space.name) is None:
+        if self.pieces.channel(event.home.space.name) is None:
             self.takeover.later(event)
             return event
         self._begin(event, is_later=True)
@@ -254,7 +283,7 @@ class Handling:
                 await self.storing.ended(event, end)
             self._end(event, end)
 
-        event.task = self.pieces.runtime.tasks.spawn(store(), event.stream)
+        event.task = self.pieces.tasks.spawn(store(), event.stream)
         event.task.add_done_callback(lambda _: self._over(event))
         return event
 
@@ -274,7 +303,7 @@ class Handling:
         self.takeover.withdrawn(event)
         if is_put_off:
             event.end = End.WITHDRAWN
-            self.pieces.runtime.tasks.begin(self.storing.ended(event, End.WITHDRAWN), f"withdrawing {event.stream}")
+            self.pieces.tasks.begin(self.storing.ended(event, End.WITHDRAWN), f"withdrawing {event.stream}")
         elif event.stamp and not event.is_stored and event.keeping is None:
             if event.task is None:
                 self._end(event, End.WITHDRAWN)
@@ -286,9 +315,9 @@ class Handling:
 
     def _dispatch(self, event: Event) -> None:
         """It is in front for the first time. In a runtime that closes nothing begins: `_closed` ends it."""
-        if self.pieces.runtime.tasks.is_closed:
+        if self.pieces.tasks.is_closed:
             return
-        event.task = self.pieces.runtime.tasks.spawn(self._through(event), event.stream)
+        event.task = self.pieces.tasks.spawn(self._through(event), event.stream)
         event.task.add_done_callback(lambda _: self._over(event))
 
     def _over(self, event: Event) -> None:
@@ -422,8 +451,7 @@ class Handling:
         """Events that have no end yet."""
         return len(self._live)
 
-    @property
-    def local(self) -> bool:
+    def has_local_work(self) -> bool:
         """Whether one waits for its turn, or for something to run here. What waits for others does not count."""
         return any(self._is_local(lane) for lane in self._lanes.values())
 
@@ -431,7 +459,7 @@ class Handling:
         front = lane.front
         if front is None or front.is_away:
             return False
-        channel = self.pieces.runtime.channel(lane.space)
+        channel = self.pieces.channel(lane.space)
         return front.effort.stage is not Stage.LOADING or channel is None or channel.is_up()
 
     def intents(self) -> tuple[IntentRow, ...]:
@@ -454,7 +482,24 @@ class Handling:
         run = self.pieces.core.current.run
         if self.current is None or run is None or run.transaction is None:
             raise AuthoringError(f"{topic!r}: records are emitted in a handler, with the commit that causes them")
-        self.pieces.emit(topic, record, self.current[0], run.transaction)
+        event = self.current[0]
+        if topic.document.home is not event.home.space.replica:
+            raise AuthoringError(
+                f"{topic!r} is not of {event.home.space.name}, where this is handled: a record is part of the commit. "
+                "Post to a handler there, and emit in that one."
+            )
+        # The ordering key is given by the topic's declaration, or is the id of the piece.
+        owner = topic.owner if isinstance(topic.owner, PieceInstance) else event.home
+        declared = owner.outline.get(topic.document.key.id.rpartition(":")[2]) if owner is topic.owner else None
+        name, key = doc_text(topic.document.key), owner.id
+        if isinstance(declared, TopicMember):
+            name = topic_name(owner.cls, declared)
+            key = owner.id if declared.key is None else declared.key(owner.outline.codec(declared).decode(record))
+            if type(key) is not str:
+                raise AuthoringError(f"{declared!r}: its key= answered {key!r}: answer a text")
+            if self.on_emitted is not None:
+                self.on_emitted(owner, name, run.transaction)
+        run.transaction.records.append(TopicRecord(name, key, record, owner.id))
 
 
 async def _for_ever() -> None:

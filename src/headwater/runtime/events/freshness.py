@@ -17,7 +17,7 @@ from headwater.data.reader_trie import Spot
 from headwater.errors import NotSettlingError
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import is_written, outside_arrays
-from headwater.runtime.core.tracker import UNDECIDED, Missing, TransactionTracker, may_fall
+from headwater.runtime.core.tracker import UNDECIDED, DemandingTracker, Missing, may_fall
 from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
     from headwater.runtime.core.core import Core
     from headwater.runtime.events.event import Event
+    from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.registry import PieceRegistry
 
 
@@ -48,22 +49,23 @@ class Stopped(BaseException):
     """The attempt is over: its tracker knows why. Never leaves this package."""
 
 
-class Handled(TransactionTracker):
+class HandlerTracker(DemandingTracker):
     """The tracker of a handler's attempt: it reads nothing but what is fresh."""
 
-    __slots__ = ("_core", "_event", "_pieces", "_read", "_why", "_written")
+    __slots__ = ("_core", "_event", "_events", "_pieces", "_read", "_why", "_written")
 
     def __init__(
         self,
-        pieces: PieceRegistry,
+        events: Events,
         event: Event,
         home: Replica,
         transaction: Transaction,
         written: Mapping[int, Written],
     ) -> None:
-        super().__init__(home, transaction, pieces.core.visible)
-        self._core = pieces.core
-        self._pieces = pieces
+        super().__init__(home, transaction, events.pieces.core.visible)
+        self._core = events.pieces.core
+        self._events = events
+        self._pieces = events.pieces
         self._event = event
         self._written = written  # where the events on their way wrote, by the number of their commit
         self._read: dict[Document, None] = {}
@@ -104,18 +106,18 @@ class Handled(TransactionTracker):
         """
         if not is_computed(document) or self._why is not None:
             return False
-        scheduler, handling = self._core.scheduler, self._pieces.handling
+        scheduler, events = self._core.scheduler, self._events
         writer = cast(Node, document.writers[0])
         settle, marks = scheduler.settle, scheduler.marks.count
         targets = [writer] if writer.status != CLEAN else invalid_above(writer, marks, -1)
         if not targets or not settle.may_wait_for(None, targets[-1]):
             return False
         target = targets[-1]
-        current, handling.current = handling.current, None  # What runs there is no part of the handler.
+        current, events.current = events.current, None  # What runs there is no part of the handler.
         try:
             return settle.run_between(run, target, self._event.calls) and target.loading is None
         finally:
-            handling.current = current
+            events.current = current
 
     def _stands_on_sources(self, document: Document) -> bool:
         """C1: what is computed is a read of everything that it was computed from, down to the cells.
@@ -197,7 +199,7 @@ class Handled(TransactionTracker):
 
     def _stop(self, why: BaseException) -> NoReturn:
         for document in _not_here(why):
-            self._pieces.ahead.missed_by_handler(document, self._event.brought)
+            self._pieces.prefetch.missed_by_handler(document, self._event.brought)
         self._why = why
         raise Stopped
 

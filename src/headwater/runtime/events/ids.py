@@ -20,21 +20,21 @@ from headwater.runtime.writing.attempt import WriteAttempt
 if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
     from headwater.pieces.handles import Options
+    from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
 
 def event(
-    pieces: PieceRegistry, facet: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int
+    events: Events, facet: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int
 ) -> Event:
     """An event, with an id of its own or the caller's."""
-    home, current = facet.home, pieces.handling.current
+    pieces, home, current = events.pieces, facet.home, events.current
     stream = home.place(member)
     minted_us = pieces.core.clock.now_us()
     user, session = facet.user, facet.session
-    is_own = pieces.windows.is_own(home.space.name, user, session)
-    is_kept = pieces.runtime.channel(home.space.name) is not None
+    is_own = pieces.sessions.is_own(home.space.name, user, session)
+    is_kept = pieces.channel(home.space.name) is not None
     if options.durable and not is_kept:
         raise AuthoringError(f"options(durable=True) of {member!r}: {home.space.name} is kept nowhere but here")
     if current is not None:
@@ -43,13 +43,13 @@ def event(
         assert attempt is not None
         # A follow-up is sent for whoever sent the first.
         user, is_own = parent.user, parent.is_own
-        session = pieces.windows.there(parent.home.space.name, home.space.name, user, parent.session)
+        session = pieces.sessions.there(parent.home.space.name, home.space.name, user, parent.session)
         cause = f"{parent.id} {pieces.origin} {parent.calls}"
         # fault lineage.followups_keep_ids: id = event_id(parent.id, stream, attempt.minted, 0)
         id = event_id(cause, stream, attempt.minted, minted_us)
         attempt.minted += 1
     else:
-        id = event_id(pieces.origin, stream, pieces.handling.next_stamp(), minted_us)
+        id = event_id(pieces.origin, stream, events.next_stamp(), minted_us)
     given = "" if options.id is None else given_id(user, "" if is_own else called(session), options.id, stream)
     return Event(
         id=given or id,

@@ -21,20 +21,21 @@ from headwater.runtime.events.ids import periodic
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.events.event import Event
+    from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.instance import PieceInstance
 
 SKEW_US: Final = 60_000_000
 """How far clocks may be apart. A period that was handled before its time by more than this does not count."""
 
 
-def begin(home: PieceInstance) -> list[asyncio.Task[None]]:
+def begin(events: Events, home: PieceInstance) -> list[asyncio.Task[None]]:
     """Send what is due again and again, as long as the piece is open here."""
-    tasks = home.pieces.runtime.tasks
+    tasks = home.pieces.tasks
     due = [each for each in home.outline.of(HandlerMember) if each.every_ms is not None]
-    return [tasks.keep(_send(home, each), f"periods of {home.place(each)}") for each in due]
+    return [tasks.keep(_send(events, home, each), f"periods of {home.place(each)}") for each in due]
 
 
-async def _send(home: PieceInstance, member: HandlerMember) -> None:
+async def _send(events: Events, home: PieceInstance, member: HandlerMember) -> None:
     """One event per period. One that fails is told on the error channel, and the next one is sent all the same."""
     assert member.every_ms is not None
     pieces, every_us = home.pieces, member.every_ms * 1_000
@@ -48,10 +49,10 @@ async def _send(home: PieceInstance, member: HandlerMember) -> None:
         if period != sent and (last is None or last.end is not None):
             sent = period
             try:
-                last = pieces.handling.start(periodic(home, member, period))
+                last = events.start(periodic(home, member, period))
             except BacklogFullError as error:  # The next period comes in any case.
                 pieces.core.report(home.place(member), error)
-        await pieces.runtime.tasks.elapsed((period + 1) * every_us - now_us)
+        await pieces.tasks.elapsed((period + 1) * every_us - now_us)
 
 
 def _is_ahead(core: Core, event: Event, period: int) -> bool:

@@ -26,7 +26,8 @@ from headwater.data.ids import derive
 from headwater.data.value import ABSENT, MAX_INT
 from headwater.engine.admission.access import ACCESS, Right, right_in
 from headwater.errors import AccessError, BacklogFullError, HeadwaterError, InvalidValueError, LoadError
-from headwater.protocol.messages import Events, Query, StoredEvent
+from headwater.protocol.messages import Events as EventPage
+from headwater.protocol.messages import Query, StoredEvent
 from headwater.runtime.channel.sessions import beside
 from headwater.runtime.events import event_rows
 from headwater.runtime.events.deleted_target import Gone, is_gone
@@ -37,6 +38,7 @@ from headwater.runtime.writing.attempt import Stage
 
 if TYPE_CHECKING:
     from headwater.runtime.events.event import Event
+    from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.writing.space_channel import SpaceChannel
 
@@ -91,7 +93,7 @@ class Principals:
         space = row.stream.partition("/")[0]
         if self._is_believed(row) or space == self._space or (space, row.principal) in self._rights:
             return
-        channel = self._pieces.runtime.channel(space) if is_space_name(space) else None
+        channel = self._pieces.channel(space) if is_space_name(space) else None
         if channel is None:
             return
         self._rights[space, row.principal] = None
@@ -165,10 +167,11 @@ SPREAD_US: Final = 50_000
 class Takeover:
     """What one runtime takes up."""
 
-    __slots__ = ("_kept", "_pieces", "_random", "_spaces")
+    __slots__ = ("_events", "_kept", "_pieces", "_random", "_spaces")
 
-    def __init__(self, pieces: PieceRegistry) -> None:
-        self._pieces = pieces
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._pieces = pieces = events.pieces
         self._random = pieces.core.clock.randomness(f"taking up {pieces.origin}")
         self._spaces: dict[str, Attending] = {}
         self._kept: dict[Event, Callable[[], None]] = {}  # due later, of spaces that are nowhere but here
@@ -178,7 +181,7 @@ class Takeover:
         space = channel.driver.session.space
         # fault events.not_taken_over: if False:
         if space not in self._spaces:
-            self._spaces[space] = Attending(self._pieces, space, channel)
+            self._spaces[space] = Attending(self._events, space, channel)
 
     def later(self, event: Event) -> None:
         """It is due later."""
@@ -188,7 +191,7 @@ class Takeover:
             attending.look_at(event.due_us)
             return
         core = self._pieces.core
-        limit = self._pieces.handling.policy.in_hand
+        limit = self._events.policy.in_hand
         if len(self._kept) >= limit:
             raise BacklogFullError(
                 f"{limit} events are due later in spaces that are kept nowhere but here: wait for some"
@@ -198,7 +201,7 @@ class Takeover:
             self._kept.pop(event, None)
             if not (event.is_withdrawn or event.is_dropped):
                 event.minted_us, event.is_late = event.due_us, True
-                self._pieces.handling.start(event)
+                self._events.start(event)
 
         wait_us = event.due_us - core.clock.now_us()
         self._kept[event] = core.scheduler.gates.alarm(core.clock.monotonic_us() + wait_us, due)
@@ -207,12 +210,12 @@ class Takeover:
         """Something stored was left there: it is looked at when it was left alone for a while."""
         attending = self._spaces.get(space)
         if attending is not None:
-            grace_us = round(self._pieces.handling.policy.grace_ms * 1_000)
+            grace_us = round(self._events.policy.grace_ms * 1_000)
             attending.look_at(self._pieces.core.clock.now_us() + grace_us)
 
     def opened(self, space: str) -> None:
         """A piece runs here from now on: its events, and those of its children, can be handled."""
-        self._pieces.handling.storing.waiting.opened()
+        self._events.storing.waiting.opened()
         attending = self._spaces.get(space)
         if attending is not None:
             attending.opened()
@@ -261,6 +264,7 @@ class Attending:
         "_at_us",
         "_cancel",
         "_channel",
+        "_events",
         "_failed",
         "_in_hand",
         "_is_looking",
@@ -275,8 +279,9 @@ class Attending:
         "parked",
     )
 
-    def __init__(self, pieces: PieceRegistry, space: str, channel: SpaceChannel) -> None:
-        self._pieces = pieces
+    def __init__(self, events: Events, space: str, channel: SpaceChannel) -> None:
+        self._events = events
+        self._pieces = events.pieces
         self._space = space
         self._channel = channel
         self._at_us = MAX_INT  # when it is looked next, by the wall clock
@@ -287,7 +292,7 @@ class Attending:
         self._room_at = 0  # when so few of them are in hand, there is room again
         self._line = -1  # the connection on which it was told what there is
         self._patience_us = PARKED_US[0]
-        self._principals = Principals(pieces, space, channel)
+        self._principals = Principals(events.pieces, space, channel)
         self._in_hand: set[str] = set()  # rows that were taken up and have no end
         self._failed: dict[str, Event] = {}  # those that had one here that did not remove their row
         self.parked: dict[str, tuple[StoredEvent, str]] = {}
@@ -295,7 +300,7 @@ class Attending:
 
     @property
     def _grace_us(self) -> int:
-        return round(self._pieces.handling.policy.grace_ms * 1_000)
+        return round(self._events.policy.grace_ms * 1_000)
 
     @property
     def next_look_us(self) -> int | None:
@@ -349,7 +354,7 @@ class Attending:
             self.look_at(self._pieces.core.clock.now_us() + AGAIN_US)
         elif self._channel.is_up():  # Otherwise the next connection asks for it.
             self._is_looking = True
-            self._pieces.runtime.tasks.begin(self._read(), f"stored events of {self._space}")
+            self._pieces.tasks.begin(self._read(), f"stored events of {self._space}")
 
     async def _read(self) -> None:
         """Read them, and take up what may be, as long as there is room for more."""
@@ -375,7 +380,7 @@ class Attending:
                     break
                 after = page.next
             if page.next_due_us is not None:
-                next_us = min(next_us, page.next_due_us + self._pieces.handling.takeover.spread_us())
+                next_us = min(next_us, page.next_due_us + self._events.takeover.spread_us())
         except HeadwaterError as error:
             # The connection is gone, or it may not be asked: the next one is told again what there is. Whatever else
             # kept the engine from answering may pass.
@@ -396,13 +401,13 @@ class Attending:
             self.look_at(next_us)
         if self.parked and not self._is_refusing:
             self._is_refusing = True
-            self._pieces.runtime.tasks.begin(self._refuse_gone(), f"events of {self._space} whose pieces are gone")
+            self._pieces.tasks.begin(self._refuse_gone(), f"events of {self._space} whose pieces are gone")
 
-    async def _page(self, due_by_us: int, after: EventPlace) -> Events:
+    async def _page(self, due_by_us: int, after: EventPlace) -> EventPage:
         driver = self._channel.driver
         reply = driver.expected()
 
-        def answered(answer: Events | LoadError) -> None:
+        def answered(answer: EventPage | LoadError) -> None:
             if not reply.done():
                 if isinstance(answer, LoadError):
                     reply.set_exception(answer)
@@ -411,12 +416,12 @@ class Attending:
 
         driver.session.queries.ask_events(answered, due_by_us=due_by_us, after=after, limit=PAGE)
         driver.flush()
-        page: Events = await reply
+        page: EventPage = await reply
         return page
 
     def _take(self, row: StoredEvent, now_us: int) -> int | None:
         """Take one up, if it may be. Answers when it may be looked at again; None: there is no room for it."""
-        handling = self._pieces.handling
+        events = self._events
         tried = self._failed.get(row.id)
         if tried is not None and tried.end is End.HANDLED_BEFORE:
             self._remove(row)
@@ -427,7 +432,7 @@ class Attending:
             return MAX_INT
         # Somebody has in hand what was to be handled at once. What was due later was handed to nobody.
         free_us = row.due_us if row.due_us > row.stored_us else row.stored_us + self._grace_us
-        known = handling.find(self._principals.id_of(row))
+        known = events.find(self._principals.id_of(row))
         if known is not None:
             return MAX_INT if known.row_id == row.id else now_us + self._grace_us
         if free_us > now_us:
@@ -448,7 +453,7 @@ class Attending:
             event.is_late = True
             self._principals.believe(event, row)
             self._in_hand.add(row.id)
-            handling.start(event)
+            events.start(event)
         except Unavailable as error:
             self._park(row, str(error))
         except BacklogFullError:
@@ -460,14 +465,14 @@ class Attending:
         """Whoever stored it has no right at all there. Nothing of it is left, and it is told."""
         error = AccessError(f"{row.principal!r} stored an event for {row.stream}, and has no right there")
         self._pieces.core.report(row.stream, error)
-        storing = self._pieces.handling.storing
-        self._pieces.runtime.tasks.begin(storing.remove_row(row.id, self._space), f"removing {row.stream}")
+        storing = self._events.storing
+        self._pieces.tasks.begin(storing.remove_row(row.id, self._space), f"removing {row.stream}")
 
     def _remove(self, row: StoredEvent) -> None:
         """It was handled before, and is there all the same: it was stored once more afterwards."""
         del self._failed[row.id]
-        storing = self._pieces.handling.storing
-        self._pieces.runtime.tasks.begin(storing.remove_row(row.id, self._space), f"removing {row.stream}")
+        storing = self._events.storing
+        self._pieces.tasks.begin(storing.remove_row(row.id, self._space), f"removing {row.stream}")
 
     async def _refuse_gone(self) -> None:
         """What waits for a piece that was deleted, or for a child whose key left, waits for nothing."""
@@ -492,10 +497,10 @@ class Attending:
     async def _refuse(self, row: StoredEvent) -> None:
         """It has its end, and is not taken up any more."""
         pieces, refused = self._pieces, Gone(row.stream)
-        await pieces.handling.storing.refuse_row(row, self._space, refused)
+        await self._events.storing.refuse_row(row, self._space, refused)
         self.parked.pop(row.id, None)
         pieces.core.report(row.stream, refused)
-        pieces.handling.note(
+        self._events.note(
             IntentRow(
                 id=event_rows.id_of(row.id, row.payload),
                 stream=row.stream,

@@ -116,7 +116,7 @@ def leave_refusal(pieces: PieceRegistry, transaction: Transaction, id: str, refu
 
 
 def _write(pieces: PieceRegistry, transaction: Transaction, event: Event, receipt: Receipt) -> None:
-    is_kept = pieces.runtime.channel(event.home.space.name) is not None
+    is_kept = pieces.channel(event.home.space.name) is not None
     if not is_kept and not event.is_known:
         return  # The space is nowhere but here: nobody can have the same event, unless its sender gave it an id.
     whole: Any = codec_for(Receipt).encode(receipt)
@@ -212,7 +212,7 @@ async def _kept(pieces: PieceRegistry, event: Event, kept: str) -> Receipt:
 async def _stored(pieces: PieceRegistry, event: Event, scope: str) -> MaybeValue:
     """The receipt as it is stored now. What is watched here may not show yet what a commit was refused for."""
     doc = place(event.id, scope)
-    channel = pieces.runtime.channel(event.home.space.name)
+    channel = pieces.channel(event.home.space.name)
     if channel is None:
         document = event.home.space.document(doc.id, doc.scope)
         await pieces.core.loaded(document)
@@ -309,12 +309,12 @@ class Retention:
         return found
 
     def _may_begin(self, swept: Swept) -> bool:
-        channel = self._pieces.runtime.channel(swept[0])
+        channel = self._pieces.channel(swept[0])
         return swept not in self._sweeping and channel is not None and channel.is_up()
 
     def _begin(self, swept: Swept) -> None:
         self._sweeping.add(swept)
-        self._pieces.runtime.tasks.begin(self._sweep(swept), f"receipts of {swept[0]}")
+        self._pieces.tasks.begin(self._sweep(swept), f"receipts of {swept[0]}")
 
     async def _sweep(self, swept: Swept) -> None:
         is_narrow, is_left = swept[1] != SPACE_SCOPE, True
@@ -386,7 +386,7 @@ class Retention:
 
     async def _page(self, swept: Swept, after: str, is_wanted: Callable[[State], bool]) -> Answer:
         """A page of receipts. Nearly always the first is not wanted, and so none of them is: then that one alone."""
-        channel = self._pieces.runtime.channel(swept[0])
+        channel = self._pieces.channel(swept[0])
         assert channel is not None
         first = await channel.driver.query(Query(0, swept[1], after=after, limit=1))
         if first.documents and not is_wanted(first.documents[0]):
@@ -413,7 +413,7 @@ class Retention:
                     run.tracker.write(run, document, Patch("remove", ()))
 
         try:
-            await pieces.runtime.space(space).transact(delete)
+            await pieces.transactions.transact(local, delete)
         finally:
             for document in documents:
                 local.let_be(document)

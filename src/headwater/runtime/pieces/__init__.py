@@ -8,5 +8,8 @@ member, `lifecycle.py` opens, finds, stops and deletes pieces, `records.py` is t
 `code_versions.py` replaces classes in a running program, `idle.py` releases pieces that no code uses, `erasures.py`
 deletes documents of removed children.
 
-Imported by `events`, `resume`, `reactions` and `api`.
+`ports.py` has the two ports through which pieces reach events (`EventSender`) and resume (`NodeSource`);
+`resume_state.py` is the state of resuming that an instance carries.
+
+Imported by `events`, `resume`, `reactions` and `api`. Imports `writing`, `channel` and `core`.
 """

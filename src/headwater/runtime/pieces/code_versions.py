@@ -38,7 +38,6 @@ from headwater.runtime.pieces.identity import KEYS
 
 if TYPE_CHECKING:
     from headwater.cells.handle import Input
-    from headwater.runtime.api.runtime import Runtime
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
 
@@ -204,27 +203,27 @@ def changed(before: Fingerprints, after: Fingerprints) -> frozenset[tuple[str, s
     return frozenset(at for at, digest in after.items() if digest is None or before.get(at) != digest)
 
 
-def renew(runtime: Runtime, members: frozenset[tuple[str, str]]) -> None:
-    """Invalidate the nodes of these members in every piece of the runtime. They run again when they are demanded."""
-    runtime.pieces.generations.patched()
-    runtime.pieces.resuming.patched()
-    for home in runtime.pieces.homes():
+def renew(pieces: PieceRegistry, members: frozenset[tuple[str, str]]) -> None:
+    """Invalidate the nodes of these members in every piece of a runtime. They run again when they are demanded."""
+    pieces.code_versions.patched()
+    pieces.nodes.drop_fingerprints()
+    for home in pieces.homes():
         for member in home.outline:
             at = (home.outline.name, member.stored)
             if at in members:
-                _renew(runtime, home, member)
+                _renew(pieces, home, member)
             if (at[0], KEYS + at[1]) in members:
-                _renew_keys(runtime, home, member)
-    runtime.core.request_tick()
+                _renew_keys(pieces, home, member)
+    pieces.core.request_tick()
 
 
-def _renew(runtime: Runtime, home: PieceInstance, member: Declaration) -> None:
+def _renew(pieces: PieceRegistry, home: PieceInstance, member: Declaration) -> None:
     coordinator = home.coordinators.get(member)
     if coordinator is not None:
         for row in coordinator.rows.values():
             if row.node is not None:
                 row.node.fingerprint = home.digest(member)
-                runtime.core.scheduler.outdate(row.node)
+                pieces.core.scheduler.outdate(row.node)
         return
     if isinstance(member, ResourceMember):
         for handle in home.handles_of(member):
@@ -236,15 +235,15 @@ def _renew(runtime: Runtime, home: PieceInstance, member: Declaration) -> None:
             if isinstance(folding, Folding):
                 folding.forget()  # The accumulated value comes from the replaced function.
             node.fingerprint = home.digest(member)
-            runtime.core.scheduler.outdate(node)
+            pieces.core.scheduler.outdate(node)
 
 
-def _renew_keys(runtime: Runtime, home: PieceInstance, member: Declaration) -> None:
+def _renew_keys(pieces: PieceRegistry, home: PieceInstance, member: Declaration) -> None:
     coordinator = home.coordinators.get(member)
     if coordinator is not None:
         coordinator.node.fingerprint = home.digest(member, keys=True)
-        runtime.core.scheduler.outdate(coordinator.node)
+        pieces.core.scheduler.outdate(coordinator.node)
     for node in home.nodes:
         if node.id == f"{home.space.name}/{home.id}:{member.stored}/elements":
             node.fingerprint = home.digest(member, keys=True)
-            runtime.core.scheduler.outdate(node)
+            pieces.core.scheduler.outdate(node)

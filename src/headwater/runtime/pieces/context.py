@@ -7,8 +7,9 @@ do so instead.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from headwater.clock import Random, seeded
 from headwater.data.address import Link
@@ -17,13 +18,24 @@ from headwater.errors import AuthoringError
 from headwater.pieces.names import piece_id
 from headwater.pieces.piece import Piece
 from headwater.runtime.channel.sessions import called
+from headwater.runtime.core.time_documents import EPOCH
 
 if TYPE_CHECKING:
-    from headwater.runtime.events.event import Event
+    from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.view import ScopedView
 
 PieceT = TypeVar("PieceT", bound=Piece)
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class EventHeader:
+    """The part of an event that is visible in the context of its handler: id, target, sender and time."""
+
+    id: str
+    home: PieceInstance
+    user: str
+    session: str
+    minted_us: int
 
 
 def as_datetime(us: int) -> datetime:
@@ -42,7 +54,7 @@ class _Context:
     def space(self) -> Any:
         """The space of the piece."""
         facet = self._facet
-        return facet.home.pieces.space(facet.home.space.name, self.user_or_none, self.session_or_none)
+        return facet.home.pieces.make_space(facet.home.space.name, self.user_or_none, self.session_or_none)
 
     @property
     def user_or_none(self) -> str:
@@ -59,7 +71,7 @@ class _Context:
 
     def past(self, when: datetime, /) -> bool:
         """Return whether a moment has come. The reader runs again at that moment."""
-        return self._facet.home.pieces.runtime.past(when)
+        return self._facet.home.pieces.core.has_passed(when)
 
     def follow(self, link: Link, /) -> Any:
         """Return the handle or the piece that a link points at."""
@@ -91,7 +103,7 @@ class NodeContext(_Context):
         """
         pieces = self._facet.home.pieces
         if every_ms is not None:
-            return pieces.runtime.now(every_ms=every_ms)
+            return pieces.core.current_time(every_ms)
         return as_datetime(pieces.run_began_us())
 
     def new_id(self) -> str:
@@ -110,11 +122,12 @@ class NodeContext(_Context):
 class EventContext(_Context):
     """The context in one attempt to handle an event."""
 
-    __slots__ = ("_event", "_minted", "_random")
+    __slots__ = ("_event", "_minted", "_random", "launched")
 
-    def __init__(self, facet: ScopedView, event: Event) -> None:
+    def __init__(self, facet: ScopedView, event: EventHeader, launched: list[tuple[PieceInstance, bool]]) -> None:
         super().__init__(facet)
         self._event = event
+        self.launched = launched  # pieces that this attempt launches, and whether each starts after the commit
         self._minted = 0
         self._random: Random | None = None
 
@@ -144,7 +157,7 @@ class EventContext(_Context):
 
     def past(self, when: datetime, /) -> bool:
         """Return whether a moment has come by the current clock, so that a delayed handler knows how late it is."""
-        return self._facet.home.pieces.runtime.past(when)
+        return self._facet.home.pieces.core.has_passed(when)
 
     def new_id(self) -> str:
         """Return a new id, the same in every retry of one event."""
@@ -159,10 +172,17 @@ class EventContext(_Context):
 
     def launch(self, piece: PieceT, /, *, after_commit: bool = False) -> PieceT:
         """Start an independent piece, which exists from the commit of this attempt on."""
-        return launch(self._facet, self._event, self.new_id(), piece, after_commit)
+        return launch(self._facet, self._event, self.launched, self.new_id(), piece, after_commit)
 
 
-def launch(facet: ScopedView, event: Event, id: str, piece: PieceT, after_commit: bool) -> PieceT:
+def launch(
+    facet: ScopedView,
+    event: EventHeader,
+    launched: list[tuple[PieceInstance, bool]],
+    id: str,
+    piece: PieceT,
+    after_commit: bool,
+) -> PieceT:
     """Start an independent piece.
 
     A piece with this id that already exists here was launched by another handling of the same event. It is returned
@@ -173,4 +193,6 @@ def launch(facet: ScopedView, event: Event, id: str, piece: PieceT, after_commit
     is_own = known is not None and not known.is_stopped and not known.is_launched and isinstance(piece, known.cls)
     if known is not None and is_own and pieces.records.exists(known):  # A piece that was only named has no record.
         return known.facet("session", event.user, event.session).piece  # type: ignore[return-value]
-    return pieces.launch(facet, event, id, piece, after_commit)
+    home = pieces.launch(facet.home.space, id, piece)
+    launched.append((home, after_commit))
+    return home.facet("session", event.user, event.session).piece  # type: ignore[return-value]

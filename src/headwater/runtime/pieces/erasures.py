@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import AccessError, LoadError
 from headwater.runtime.core.tracker import UNDECIDED
-from headwater.runtime.pieces.lifecycle import Due, erase
+from headwater.runtime.pieces.lifecycle import Due, SpaceUser, erase
 
 if TYPE_CHECKING:
     from headwater.data.value import Value
@@ -53,14 +53,14 @@ class Erasures:
         self._begin(due, None, load, f"erasing what is in {due!r}")
 
     def _begin(self, due: Document, key: str | None, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        tasks = self._pieces.runtime.tasks
+        tasks = self._pieces.tasks
         if (due, key) in self._under_way or tasks.is_closed:
             return
         self._under_way.add((due, key))
 
         async def whole() -> None:
             try:
-                async with tasks.at_most(self, self._pieces.runtime.policy.erasures):
+                async with tasks.at_most(self, self._pieces.policy.erasures):
                     await work()
             except AccessError:
                 pass  # A runtime with the right to write performs the erasure.
@@ -72,7 +72,7 @@ class Erasures:
     async def _erase(
         self, space: LocalSpace, due: Document, key: str, child: str, is_there: Callable[[], bool]
     ) -> None:
-        core, everybody = self._pieces.core, self._pieces.runtime.space(space.name)
+        core, everybody = self._pieces.core, SpaceUser(self._pieces, space, "", "")
 
         def stored() -> Value | None:
             may_write = space.ended is None and space.replica.may_write

@@ -202,7 +202,7 @@ def show(facet: ScopedView, member: EffectMember) -> Node:
 
 def _shown_by(facet: ScopedView, member: EffectMember) -> NodeIdentity | None:
     """Return the identity of an effect: one runtime shows it to one user. None: that runtime cannot be recognized."""
-    identity = facet.home.pieces.resuming.identity
+    identity = facet.home.pieces.nodes.identity
     if identity is None or member.every_start:
         return None
     return NodeIdentity(member=member.stored, code=member.stored, scope=f"runtime:{identity}", principal=facet.user)

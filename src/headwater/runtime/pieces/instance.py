@@ -24,7 +24,6 @@ from headwater.pieces.declarations import (
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.events import periodic
 from headwater.runtime.pieces import idle
 from headwater.runtime.pieces.handles import cells_of, is_always_shown, keep_cells, keep_children, make, show, shown_as
 from headwater.runtime.pieces.view import ScopedView
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.children.coordinator import ChildSet
     from headwater.runtime.pieces.identity import NodeIdentity
     from headwater.runtime.pieces.registry import PieceRegistry
-    from headwater.runtime.resume.lookup import Phase
+    from headwater.runtime.pieces.resume_state import ResumeState
 
 
 class PieceInstance:
@@ -69,8 +68,8 @@ class PieceInstance:
         "nodes",
         "outline",
         "parent",
-        "phase",
         "pieces",
+        "resume_state",
         "space",
     )
 
@@ -100,7 +99,7 @@ class PieceInstance:
         self.generation = 0  # the generation of its class that runs it here (`code_versions`); 0: it was not opened
         self.is_launched = False  # by a handler whose commit has no verdict yet
         self.is_new = False  # it was made in this process: no node of it ever ran
-        self.phase: Phase | None = None  # stored observations of its nodes; a child uses those of its root
+        self.resume_state: ResumeState | None = None  # stored observations of its nodes; a child uses those of its root
         self.is_made = False  # its record is known to exist
         self.is_stopped = False  # for good: its element left, or the commit that launched it failed
         self.is_let_go = False  # is_stopped, because its keeper stopped, which may keep it again
@@ -173,6 +172,11 @@ class PieceInstance:
             return None
         return found if found.cls is self.cls and not found.is_stopped else None
 
+    def opened_asleep(self) -> bool:
+        """Return whether stored nodes of the children may exist that are not registered here."""
+        state = self.root.resume_state
+        return state is not None and bool(state.as_of)
+
     @property
     def root(self) -> PieceInstance:
         """The topmost ancestor of the piece, or the piece itself."""
@@ -183,11 +187,11 @@ class PieceInstance:
 
     def check_generation(self) -> None:
         """Inside a derived run: refuse it if a newer version of the class runs the root of this piece."""
-        self.pieces.generations.check(self.root)
+        self.pieces.code_versions.check(self.root)
 
     def digest(self, member: Declaration, *, keys: bool = False) -> str:
         """Return the fingerprint of a member, or of its element keys."""
-        return self.pieces.generations.digest(self.cls, member, keys=keys)
+        return self.pieces.code_versions.digest(self.cls, member, keys=keys)
 
     def register(self, spec: NodeSpec, part: NodeIdentity | None = None, *, rooted: bool | None = None) -> Node:
         """Register a node of this piece. It is not a child of the open run, whichever run asked for it.
@@ -198,8 +202,8 @@ class PieceInstance:
             raise AuthoringError(f"{self!r} is over, because what kept it is gone: ask its maker for another one")
         node = self.pieces.outside(lambda: self.pieces.core.register(spec, rooted=rooted))
         self.nodes.append(node)
-        self.pieces.resting.used(self)
-        self.pieces.resuming.entered(self, node, spec, part)
+        self.pieces.idle.used(self)
+        self.pieces.nodes.add_node(self, node, spec, part)
         run = self.pieces.core.current.run
         if run is not None and run.node is not None and run.log is None:
             # The new node may write a document that the reader's last run read when a removed node wrote it. From here
@@ -227,8 +231,8 @@ class PieceInstance:
             if node.account is not None:
                 node.account.forget()  # From now on the node belongs to the generation that was opened.
         if not self._periods:
-            self._periods = periodic.begin(self)
-        is_asleep = self.pieces.resuming.sleeping.has(self.root)
+            self._periods = self.pieces.events.start_periods(self)
+        is_asleep = self.pieces.nodes.is_asleep(self.root)
         if is_asleep and is_back and len(self._shown) == 1:
             if self.parent is None:
                 self.held = cells_of(facet)
@@ -239,7 +243,7 @@ class PieceInstance:
         if self.parent is None and self.outline.of(CellMember):
             shown.append(keep_cells(facet))
         if is_asleep and is_back:
-            self.pieces.resuming.sleeping.fully(self.root)  # Cleanness is known for the first user and session only.
+            self.pieces.nodes.wake_piece(self.root)  # Cleanness is known for the first user and session only.
         self._keep()
         self._show(facet, shown)
         for child in self.children():
@@ -360,6 +364,6 @@ class PieceInstance:
         self._shown.clear()
         self._kept.clear()
         self.coordinators.clear()
-        self.phase, self.is_new = None, False
+        self.resume_state, self.is_new = None, False
         if read is not None:
             idle.go_on(self, read)

@@ -24,7 +24,8 @@ from headwater.runtime.pieces.records import RECORD, NotArrivedError, class_name
 
 if TYPE_CHECKING:
     from headwater.replica.document import Document
-    from headwater.runtime.api.space import Space
+    from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
 PieceT = TypeVar("PieceT", bound=Piece)
@@ -48,7 +49,26 @@ class Page(Generic[T_co]):
         return f"<page of {len(self.items)}{', and more' if self.next is not None else ''}>"
 
 
-def _home(space: Space, what: Any, name: str) -> PieceInstance:
+class SpaceUser:
+    """One space, for the user and the session that operations on its pieces are for."""
+
+    __slots__ = ("local", "pieces", "session", "user")
+
+    def __init__(self, pieces: PieceRegistry, local: LocalSpace, user: str, session: str) -> None:
+        self.pieces = pieces
+        self.local = local
+        self.user = user
+        self.session = session  # empty: the session of the runtime for this user
+
+    def __repr__(self) -> str:
+        return f"<space {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return self.local.name
+
+
+def _home(space: SpaceUser, what: Any, name: str) -> PieceInstance:
     """Return the instance for a class, or for an unbound piece that was made with its inputs."""
     pieces = space.pieces
     if isinstance(what, Piece):
@@ -60,18 +80,20 @@ def _home(space: Space, what: Any, name: str) -> PieceInstance:
     return pieces.home(space.local, what, name)
 
 
-def piece(space: Space, cls: type[PieceT], name: str) -> PieceT:
+def piece(space: SpaceUser, cls: type[PieceT], name: str) -> PieceT:
     """Return a piece by its name. Nothing of it is started."""
     home = _home(space, cls, name)
     return home.facet("session", space.user, _session(space)).piece  # type: ignore[return-value]
 
 
-def _session(space: Space) -> str:
+def _session(space: SpaceUser) -> str:
     """Return the session that a program acts for: the one it names, or its own."""
-    return space.session or space.pieces.windows.of(space.name, space.user)
+    return space.session or space.pieces.sessions.of(space.name, space.user)
 
 
-async def open_piece(space: Space, what: Any, name: str, setup: Callable[[Any], object] | None, *, new: bool) -> Any:
+async def open_piece(
+    space: SpaceUser, what: Any, name: str, setup: Callable[[Any], object] | None, *, new: bool
+) -> Any:
     """Create the piece if it does not exist, and run it here until it is stopped."""
     pieces = space.pieces
     home = _home(space, what, name)
@@ -92,17 +114,17 @@ async def open_piece(space: Space, what: Any, name: str, setup: Callable[[Any], 
         if setup is not None:
             setup(made)
 
-    if not new and isinstance(what, type) and await pieces.resuming.sleeping.at_once.opened(home, space.user):
+    if not new and isinstance(what, type) and await pieces.nodes.open_asleep(home, space.user):
         pieces.keep(home, space.user, session)
         if any(each.value is NOT_HERE for each in home.held):
-            await pieces.resuming.sleeping.at_once.here(home)
+            await pieces.nodes.load_cells(home)
             await _arrived(space, home.facet("session", space.user, session))
         if home.nodes or not pieces.is_quiet():
             await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not home.waits())
         return made
-    await space.transact(make)
+    await pieces.transactions.transact(space.local, make)
     await _given(home)
-    await pieces.resuming.sleeping.opening(home, space.user)
+    await pieces.nodes.prepare_open(home, space.user)
     pieces.keep(home, space.user, session)
     await _arrived(space, home.facet("session", space.user, session))
     await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not home.waits())
@@ -124,7 +146,7 @@ async def _given(home: PieceInstance) -> None:
                 break
 
 
-async def _arrived(space: Space, facet: ScopedView) -> None:
+async def _arrived(space: SpaceUser, facet: ScopedView) -> None:
     """Wait until the piece's own cells are loaded. If one cannot be loaded, stop the piece and raise the reason."""
     core = space.pieces.core
     waiting = cells_of(facet)
@@ -140,17 +162,18 @@ async def _arrived(space: Space, facet: ScopedView) -> None:
             raise why
 
 
-async def stop(space: Space, what: Piece) -> None:
+async def stop(space: SpaceUser, what: Piece) -> None:
     """Stop running a piece here for the user and session of the space. Its documents stay."""
     home = _own(space, what)
     users = {user for user, _ in home.opened_for()}
     is_others = bool(space.user and users) and not users & {space.user, ""}
     if not is_others and not home.close(space.user, _session(space)):
         home.stop(is_read_on=True)
-    await space.pieces.runtime.idle()
+    pieces = space.pieces
+    await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet())
 
 
-async def delete(space: Space, what: Piece) -> None:
+async def delete(space: SpaceUser, what: Piece) -> None:
     """Stop a piece and delete its documents for all users."""
     home = _own(space, what)
     home.stop()
@@ -158,7 +181,7 @@ async def delete(space: Space, what: Piece) -> None:
     home.is_made = False  # The next event sent to it creates a new piece.
 
 
-def _own(space: Space, what: Piece) -> PieceInstance:
+def _own(space: SpaceUser, what: Piece) -> PieceInstance:
     bound = what.__bound__ if isinstance(what, Piece) else None
     home: PieceInstance | None = getattr(bound, "home", None)
     if home is None or home.pieces is not space.pieces or home.space is not space.local:
@@ -175,7 +198,7 @@ class Due(NamedTuple):
     is_over: Callable[[], bool]  # called in the transaction; if True, no document is erased
 
 
-async def erase(space: Space, id: str, due: Due | None = None) -> None:
+async def erase(space: SpaceUser, id: str, due: Due | None = None) -> None:
     """Delete every document of a piece and of its children: shared ones, and those of this user and this session.
 
     The same commit removes the key that the erasure is due for. If that key has another value by then, nothing is done.
@@ -218,13 +241,13 @@ async def erase(space: Space, id: str, due: Due | None = None) -> None:
             await core.observing.until(
                 lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in needed)
             )
-            await space.transact(remove)
+            await space.pieces.transactions.transact(local, remove)
         finally:
             for document in needed:
                 local.let_be(document)
 
 
-async def find(space: Space, cls: type[PieceT], after: str | None, limit: int) -> Page[PieceT]:
+async def find(space: SpaceUser, cls: type[PieceT], after: str | None, limit: int) -> Page[PieceT]:
     """Return one page of the pieces of a class, ordered by name."""
     if not 1 <= limit <= MOST:
         raise AuthoringError(f"find(limit={limit}): write 1 to {MOST}")
@@ -244,7 +267,7 @@ async def find(space: Space, cls: type[PieceT], after: str | None, limit: int) -
     return Page(tuple(items), None)
 
 
-async def listing(space: Space) -> list[tuple[str, str, bool]]:
+async def listing(space: SpaceUser) -> list[tuple[str, str, bool]]:
     """Return every piece of a space: its name, its class, and whether that class is imported here."""
     found = []
     async for key, value in documents(space, after="", skip=_next_piece):
@@ -274,7 +297,7 @@ def _next_piece(id: str) -> str:
 
 
 async def documents(
-    space: Space,
+    space: SpaceUser,
     *,
     after: str,
     until: str | None = None,
@@ -282,7 +305,7 @@ async def documents(
     skip: Callable[[str], str] | None = None,
 ) -> AsyncIterator[tuple[DocKey, Value]]:
     """Yield the documents of a scope between two ids, ordered by id. They are queried page by page."""
-    channel = space.pieces.runtime.channel(space.name)
+    channel = space.pieces.channel(space.name)
     if channel is None:
         here = [each for each in space.local.replica.documents.held() if each.key.scope == scope]
         for document in sorted(here, key=lambda each: each.key.id):

@@ -29,7 +29,6 @@ from headwater.pieces.handles import Handler
 from headwater.pieces.names import SEPARATOR, child_name
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.events.attempt import RIGHT_FOR
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class LinkAccess:
         if run is None or here is there or self._whose() is None:
             return
         mine, others = _read(run, here), _read(run, there)
-        current = self._pieces.handling.current
+        current = self._pieces.events.current
         sender = "" if current is None else current[0].user
         is_foreign = bool(sender) and right_in(mine, sender) > Right.NONE and right_in(others, sender) < Right.READ
         if is_foreign or not self._includes(run, here, there, Right.READ):
@@ -145,7 +144,7 @@ class LinkAccess:
     def given(self, facet: ScopedView, handle: Any) -> None:
         """Check that the open run may use an input that the record of a piece names. Raise `AccessError` if not."""
         run, home = self._pieces.core.current.run, facet.home
-        if run is None or (self._pieces.handling.current is None and not isinstance(run.node, Node)):
+        if run is None or (self._pieces.events.current is None and not isinstance(run.node, Node)):
             return
         what = f"the record of {home.name!r}"
         if isinstance(handle, Handler):
@@ -180,7 +179,7 @@ class LinkAccess:
         run = self._pieces.core.current.run
         if run is None:
             return None
-        current = self._pieces.handling.current
+        current = self._pieces.events.current
         if current is not None:
             event = current[0]
             return event.home.space.name, (SPACE_SCOPE, f"user:{event.user}", f"session:{event.session}")
@@ -196,7 +195,7 @@ class LinkAccess:
         if not scope.startswith("session:") or space == here:
             return scope in whose
         said = {kind: name for kind, _, name in [each.partition(":") for each in whose]}
-        window = self._pieces.windows.there(here, space, said.get("user", ""), said.get("session", ""))
+        window = self._pieces.sessions.there(here, space, said.get("user", ""), said.get("session", ""))
         return bool(window) and scope == f"session:{window}"
 
     def _user_of(self, output: Document) -> tuple[str, ...]:
@@ -219,6 +218,9 @@ def _read(run: Run, space: LocalSpace) -> MaybeValue:
         run.tracker.absent(run, document)
     return ABSENT if value is NOT_HERE else value
 
+
+RIGHT_FOR: Final = {"reader": Right.READ, "writer": Right.WRITE, "owner": Right.OWN}
+"""The right in a space that `allow=` of a handler requires of a sender."""
 
 _ROLES: Final = {
     Right.READ: ("owners", "writers", "readers"),

@@ -24,6 +24,7 @@ from headwater.runtime.pieces.inputs import written
 from headwater.runtime.pieces.instance import PieceInstance
 
 if TYPE_CHECKING:
+    from headwater.pieces.declarations import TopicMember
     from headwater.runtime.pieces.registry import PieceRegistry
 
 RECORD = "@"
@@ -90,7 +91,7 @@ class Records:
         outline = home.outline
         inputs: Any = written(self._pieces.core, home.inputs or {})
         there = cell.get(None)
-        generations = self._pieces.generations
+        generations = self._pieces.code_versions
         if there is None:
             members = generations.members(home.cls)
             cell.set(Record(cls=outline.name, name=home.name, inputs=inputs, members=members))
@@ -149,6 +150,19 @@ def classes() -> Iterator[type[Piece]]:
         cls = waiting.pop(0)
         yield cls
         waiting += cls.__subclasses__()
+
+
+def stored_name(cls: type[Piece]) -> str:
+    """Return the stored name of a class for its topics and reactions.
+
+    A renamed class keeps its former name there, as its members do.
+    """
+    return cls.__schema__.was or cls.__schema__.name
+
+
+def topic_name(cls: type[Piece], topic: TopicMember) -> str:
+    """Return the name of a topic in subscriptions: its class and the member."""
+    return f"{stored_name(cls)}.{topic.stored}"
 
 
 def class_named(name: str) -> type[Piece]:

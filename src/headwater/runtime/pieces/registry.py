@@ -12,16 +12,12 @@ from weakref import WeakValueDictionary
 
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
-from headwater.data.address import SPACE_SCOPE, AddressParts, Link, doc_text, parse_address
+from headwater.data.address import SPACE_SCOPE, AddressParts, Link, parse_address
 from headwater.errors import AbsentError, AuthoringError
-from headwater.pieces.declarations import ChildMember, EachMember, GivenMember, TopicMember
+from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
 from headwater.pieces.names import SEPARATOR, piece_id
 from headwater.pieces.piece import Piece
-from headwater.protocol.commit import TopicRecord
-from headwater.runtime.channel.sessions import UserSessions
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.events.event import Event, Sender
-from headwater.runtime.events.events import Handling
 from headwater.runtime.pieces.children.coordinator import ChildSet
 from headwater.runtime.pieces.children.prefetch import Prefetch
 from headwater.runtime.pieces.code_versions import CodeVersions
@@ -35,22 +31,19 @@ from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.links import LinkAccess, descendant
 from headwater.runtime.pieces.records import Records
 from headwater.runtime.pieces.resource import Resources, Worker
-from headwater.runtime.reactions.bound import topic_name
-from headwater.runtime.reactions.serve import ServedReactions
-from headwater.runtime.resume.clean_pieces import leave
-from headwater.runtime.resume.resume import Resuming
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
-    from headwater.cells.runtime_port import Topic
-    from headwater.data.value import Value
     from headwater.pieces.declarations import FoldMember, ResourceMember
-    from headwater.pieces.handles import Computed, Resource
-    from headwater.replica.transaction import Transaction
-    from headwater.runtime.api.runtime import Runtime
-    from headwater.runtime.api.space import Space
+    from headwater.pieces.handles import Computed, Resource, Sends
+    from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.core.core import Core
+    from headwater.runtime.core.policy import Policy
+    from headwater.runtime.core.waiting import Tasks
+    from headwater.runtime.pieces.ports import EventSender, NodeSource
     from headwater.runtime.pieces.view import ScopedView
+    from headwater.runtime.writing.space_channel import SpaceChannel
+    from headwater.runtime.writing.transactions import Transactions
 
 T = TypeVar("T")
 PieceT = TypeVar("PieceT", bound=Piece)
@@ -64,45 +57,66 @@ class PieceRegistry:
         "_kept",
         "_pasts",
         "_resources",
-        "ahead",
+        "channel",
+        "code_versions",
         "core",
         "erasures",
-        "following",
-        "generations",
-        "handling",
+        "events",
+        "idle",
+        "link_access",
+        "make_space",
+        "nodes",
         "origin",
-        "reacting",
+        "policy",
+        "prefetch",
         "records",
-        "resting",
-        "resuming",
-        "runtime",
-        "windows",
+        "sessions",
+        "tasks",
+        "transactions",
         "worker",
     )
 
-    def __init__(self, runtime: Runtime, identity: str | None = None) -> None:
-        self.runtime = runtime
-        self.core: Core = runtime.core
-        self.origin = self.core.clock.new_token()  # part of the ids of this runtime's events, claims, sessions
-        self.worker = Worker(runtime.attachment, self.origin)
-        self.windows = UserSessions(runtime, self.origin)
+    events: EventSender
+    nodes: NodeSource
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        tasks: Tasks,
+        policy: Policy,
+        channel: Callable[[str], SpaceChannel | None],
+        transactions: Transactions,
+        sessions: UserSessions,
+        worker: Worker,
+        origin: str,
+        make_space: Callable[[str, str, str], object],
+    ) -> None:
+        self.core = core
+        self.tasks = tasks
+        self.policy = policy
+        self.channel = channel  # returns the channel of a space by its name; None: the space has no engine
+        self.transactions = transactions
+        self.sessions = sessions
+        self.worker = worker
+        self.origin = origin  # part of the ids of this runtime's events, claims, sessions
+        self.make_space = make_space  # returns the application's object for a space, a user and a session
         # Instances with a holder: a program, a node, an event, their parent. Those that run here are in `_kept`, too.
         self._homes: WeakValueDictionary[tuple[str, str], PieceInstance] = WeakValueDictionary()
         self._kept: dict[PieceInstance, None] = {}
         self._pasts: dict[str, DocumentHistory] = {}  # by space, created at its first use
-        self.handling = Handling(self)
-        self.reacting = ServedReactions(self)
         self.records = Records(self)
-        self.resting = IdlePieces(self.core, runtime.policy.named_pieces)
-        self.resuming = Resuming(self, identity)
-        self.generations = CodeVersions(self)
+        self.idle = IdlePieces(core, policy.named_pieces)
+        self.code_versions = CodeVersions(self)
         self.erasures = Erasures(self)
         self._resources = Resources(self)
-        self.core.sending = self.handling
-        self.following = LinkAccess(self)
-        self.core.check_link = self.following.check
-        self.ahead = Prefetch(self)
-        self.core.on_missed = self.ahead.missed
+        self.link_access = LinkAccess(self)
+        self.prefetch = Prefetch(self)
+
+    def connect(self, events: EventSender, nodes: NodeSource) -> None:
+        """Set the ports. Called once, before the first piece is made: the parts behind the ports use this registry."""
+        self.events = events
+        self.nodes = nodes
 
     # ---- instances ---------------------------------------------------------------------------------
 
@@ -154,9 +168,9 @@ class PieceRegistry:
     def let_go(self, home: PieceInstance) -> None:
         """Note that a piece was stopped. Its name leads to its instance while that has a holder, unless it is over."""
         self._kept.pop(home, None)
-        self.resting.forget(home)
-        self.resuming.sleeping.forget(home)
-        self.generations.forget(home)
+        self.idle.forget(home)
+        self.nodes.forget_piece(home)
+        self.code_versions.forget(home)
         if home.is_stopped and self._homes.get((home.space.name, home.id)) is home:
             del self._homes[home.space.name, home.id]
 
@@ -177,18 +191,13 @@ class PieceRegistry:
         """Return all instances of this runtime."""
         return tuple(self._homes.values())
 
-    async def leaving(self) -> None:
-        """Report which of the pieces that run here are clean, for the runtime that opens them next."""
-        await leave(self.resuming, [*self._kept])
+    def kept(self) -> tuple[PieceInstance, ...]:
+        """Return the pieces that run here until they are stopped."""
+        return tuple(self._kept)
 
     def is_quiet(self) -> bool:
         """Return whether no event waits for its turn or for local work, and no piece is being resumed."""
-        return not self.handling.local and self.resuming.is_quiet()
-
-    def has_ended(self) -> bool:
-        """Return whether every event sent here has an outcome, other spaces know their readers, and no erasure runs."""
-        # fault forget.not_waited_for: return not self.handling.in_hand and self.resuming.elsewhere.is_told()
-        return not self.handling.in_hand and self.resuming.elsewhere.is_told() and self.erasures.is_over()
+        return not self.events.has_local_work() and self.nodes.is_quiet()
 
     def outside(self, act: Callable[[], T]) -> T:
         """Change the graph outside the open run, so that nodes created by a read are not owned by the reader."""
@@ -204,12 +213,12 @@ class PieceRegistry:
     def coordinator(self, home: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
         found = home.coordinators.get(member)
         if found is None:
-            with self.resuming.together():
+            with self.nodes.batch_nodes():
                 found = home.coordinators[member] = ChildSet(home, member)
-            if self.resuming.sleeping.has(home.root):
+            if self.nodes.is_asleep(home.root):
                 self.core.afterwards(lambda: home.keep(member))  # In a piece that is awake they are kept already.
         elif found.is_sparse:
-            self.resuming.sleeping.fully(home.root)  # The caller may want all of its rows.
+            self.nodes.wake_piece(home.root)  # The caller may want all of its rows.
         return found
 
     def sparse(self, home: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
@@ -226,14 +235,14 @@ class PieceRegistry:
         """Return the documents of a space as of earlier seqs."""
         found = self._pasts.get(space)
         if found is None:
-            found = self._pasts[space] = DocumentHistory(self.runtime, space)
+            found = self._pasts[space] = DocumentHistory(self.core, self.tasks, self.channel, space)
         return found
 
     def resource(self, facet: ScopedView, member: ResourceMember) -> Resource[Any]:
         return self._resources.handle(facet, member)
 
-    def sender(self, facet: ScopedView) -> Sender:
-        return Sender(self.handling, facet)
+    def sender(self, facet: ScopedView) -> Sends:
+        return self.events.make_sender(facet)
 
     def input(self, home: PieceInstance, member: GivenMember) -> Any:
         """Return the input of a piece by its name, from its maker or from its record."""
@@ -291,13 +300,13 @@ class PieceRegistry:
 
     def context(self, facet: ScopedView) -> EventContext | NodeContext:
         """Return the current value of `ctx` for a view."""
-        current = self.handling.current
+        current = self.events.current
         if current is None:
             return NodeContext(facet)
         event, context = current
         if event.home is facet.home:
             return context
-        return EventContext(facet, event)
+        return EventContext(facet, event, context.launched)
 
     def run_began_us(self) -> int:
         """Return the wall clock time at which the open run began: the same value at every call."""
@@ -308,44 +317,23 @@ class PieceRegistry:
             run.began = (run.number, self.core.clock.now_us())
         return run.began[1]
 
-    def emit(self, topic: Topic[Any], record: Value, event: Event, transaction: Transaction) -> None:
-        """Add a topic record to a commit. Its ordering key is given by the topic's declaration, or is the piece id."""
-        if topic.document.home is not event.home.space.replica:
-            raise AuthoringError(
-                f"{topic!r} is not of {event.home.space.name}, where this is handled: a record is part of the commit. "
-                "Post to a handler there, and emit in that one."
-            )
-        owner = topic.owner if isinstance(topic.owner, PieceInstance) else event.home
-        declared = owner.outline.get(topic.document.key.id.rpartition(":")[2]) if owner is topic.owner else None
-        name, key = doc_text(topic.document.key), owner.id
-        if isinstance(declared, TopicMember):
-            name = topic_name(owner.cls, declared)
-            key = owner.id if declared.key is None else declared.key(owner.outline.codec(declared).decode(record))
-            if type(key) is not str:
-                raise AuthoringError(f"{declared!r}: its key= answered {key!r}: answer a text")
-            self.reacting.emits(owner, name, transaction)
-        transaction.records.append(TopicRecord(name, key, record, owner.id))
-
     # ---- for spaces --------------------------------------------------------------------------------
-
-    def space(self, name: str, user: str, session: str) -> Space:
-        return self.runtime.acting(name, user, session)
 
     def keep(self, home: PieceInstance, user: str, session: str, *, is_launch: bool = False) -> None:
         """Run a piece here until it is stopped. A piece that a program opened does not depend on a launch any more."""
         home.is_launched = home.is_launched and is_launch
         self._kept[home] = None
-        self.resting.forget(home)
+        self.idle.forget(home)
         home.open(user, session)
-        self.handling.takeover.opened(home.space.name)
+        self.events.retry_parked(home.space.name)
         self.core.request_tick()
 
-    def launch(self, facet: ScopedView, event: Event, id: str, piece: PieceT, after_commit: bool) -> PieceT:
-        """Create an independent piece that exists from the commit of this handler on."""
+    def launch(self, space: LocalSpace, id: str, piece: Piece) -> PieceInstance:
+        """Create an independent piece that exists from the commit of the current handler on."""
         if not isinstance(piece, Piece) or piece.__bound__ is not None:
             raise AuthoringError(f"ctx.launch({piece!r}): make the piece in the call, as in ctx.launch(Job(...))")
         type(piece).__schema__.check()
-        space, name = facet.home.space, piece_id(id)
+        name = piece_id(id)
         known = self._homes.get((space.name, name))
         if known is not None and not known.is_stopped and known.cls is type(piece):
             home = known  # An earlier attempt launched it, or a program names it: they share the instance.
@@ -360,8 +348,7 @@ class PieceRegistry:
         if is_opened:  # An opened piece keeps its inputs, whatever the outcome of this attempt.
             home.inputs = given
         home.is_launched = not is_opened
-        event.launched.append((home, after_commit))
-        return home.facet("session", event.user, event.session).piece  # type: ignore[return-value]
+        return home
 
     def unlaunch(self, home: PieceInstance) -> None:
         """Stop a piece whose launching attempt failed (I10). A piece that a program opened continues."""
@@ -377,7 +364,7 @@ class PieceRegistry:
         id, colon, stored = link.id.rpartition(":")
         if not colon:
             raise AuthoringError(f"{link!r} points at no piece and at no member of one")
-        self.following.cross(facet.home.space, space)
+        self.link_access.cross(facet.home.space, space)
         home = self.home_of(space, id)
         seen = facet.seen_in(home)
         if stored == "@":

@@ -14,8 +14,8 @@ no other process can connect to it, for a claim of another process. `Worker` dec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
@@ -33,7 +33,6 @@ from headwater.scheduler.registry import NodeSpec
 if TYPE_CHECKING:
     from headwater.cells.codec_base import TypeCodec
     from headwater.pieces.declarations import ResourceMember
-    from headwater.runtime.api.space import Space
     from headwater.runtime.channel.backend import Backend
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
@@ -78,6 +77,8 @@ class Worker:
 
 T_co = TypeVar("T_co", covariant=True)
 D = TypeVar("D")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 RETRIES: Final = 3
 """Further attempts after a failure, if the member declares a backoff."""
@@ -214,7 +215,7 @@ class Fetch:
     def _look(self) -> None:
         """Start a fetch that is wanted and missing; cancel one that is not wanted any more."""
         node, core = self._node, self.pieces.core
-        if node.removed or self.pieces.runtime.tasks.is_closed:
+        if node.removed or self.pieces.tasks.is_closed:
             self._end()
             return
         if not node.live:
@@ -230,7 +231,7 @@ class Fetch:
             self._end()
         if not wanted or self._task is not None or wanted == self._given_up or self._has_result(wanted):
             return
-        task = self.pieces.runtime.tasks.spawn(self._fetch(wanted), f"resource {node.id}")
+        task = self.pieces.tasks.spawn(self._fetch(wanted), f"resource {node.id}")
         self._task = (wanted, task)
         task.add_done_callback(lambda _: self._over(wanted, task))
         core.observing.when(lambda: not node.live or task.done(), self._unwanted)
@@ -275,48 +276,50 @@ class Fetch:
         """Invalidate the fetched value, and fetch again if the resource is demanded."""
         self._end()
         self._given_up = None
-        space = self.pieces.space(self._facet.home.space.name, self._facet.user, self._facet.session)
-        self.pieces.runtime.tasks.begin(self._renewed(space), f"resource {self._node.id}")
+        self.pieces.tasks.begin(self._renewed(), f"resource {self._node.id}")
 
-    async def _renewed(self, space: Space) -> None:
-        await space.transact(self._outdate)
+    async def _renewed(self) -> None:
+        await self._transact(self._outdate)
         self.pieces.core.afterwards(self._look)
+
+    def _transact(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call a function in one transaction of the space of the piece."""
+        return self.pieces.transactions.transact(self._facet.home.space, fn, *args, **kwargs)
 
     # ---- the work ----------------------------------------------------------------------------------
 
     async def _fetch(self, wanted: str) -> None:
-        pieces, facet = self.pieces, self._facet
-        space = pieces.space(facet.home.space.name, facet.user, facet.session)
+        pieces = self.pieces
         if not self._member.speculative:
             await pieces.core.observing.until(lambda: not self._input.document.layers)
-        async with pieces.runtime.tasks.at_most(self._member, self._member.limit):
+        async with pieces.tasks.at_most(self._member, self._member.limit):
             # An unconfirmed input is unknown to other runtimes, and no claim on it can be granted: fetch without one.
             is_early = self._member.speculative and bool(self._input.document.layers)
-            if not is_early and not await self._claimed(space, wanted):
+            if not is_early and not await self._claimed(wanted):
                 return
             try:
                 result = await self._attempts(wanted, self._input.get())
-                await space.transact(self._store, wanted, result)
+                await self._transact(self._store, wanted, result)
             except asyncio.CancelledError:
                 # A plain write, not a task: it is also committed when this runtime is closed in order.
                 pieces.core.write(self._claim, lambda: self._release(wanted), None)
                 raise
 
-    async def _claimed(self, space: Space, wanted: str) -> bool:
+    async def _claimed(self, wanted: str) -> bool:
         """Wait until this runtime has the claim. Return False if another runtime has stored the result."""
         pieces = self.pieces
         while True:
-            claim = await space.transact(self._take, wanted)
+            claim = await self._transact(self._take, wanted)
             if claim is None or pieces.worker.has(claim):
                 return claim is not None
-            await pieces.runtime.tasks.until(
+            await pieces.tasks.until(
                 lambda claim=claim: self._has_result(wanted) or self._is_over(claim),  # type: ignore[misc]
                 claim.until_us - pieces.core.clock.now_us(),
             )
 
     async def _attempts(self, wanted: str, value: Any) -> Result:
         """Call the author's function, with retries after a failure if the member declares a backoff."""
-        member, tasks = self._member, self.pieces.runtime.tasks
+        member, tasks = self._member, self.pieces.tasks
         tries = 1 if member.backoff is None else RETRIES + 1
         random = self.pieces.core.clock.randomness(f"resource {self._node.id}")
         error = ""
@@ -340,10 +343,9 @@ class Fetch:
         return Result(wanted=wanted, error=error)
 
     async def _renew(self, wanted: str) -> None:
-        space = self.pieces.space(self._facet.home.space.name, self._facet.user, self._facet.session)
         while True:
-            await self.pieces.runtime.tasks.elapsed(CLAIM_US // 2)
-            await space.transact(self._take, wanted)
+            await self.pieces.tasks.elapsed(CLAIM_US // 2)
+            await self._transact(self._take, wanted)
 
     # ---- transactions ------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ class ScopedView:
         found = self._recorded.get(member)
         if found is None:
             found = self._recorded[member] = self._make(member)
-        self.home.pieces.following.given(self, found)
+        self.home.pieces.link_access.given(self, found)
         return found
 
     def forget(self) -> None:
@@ -131,7 +131,7 @@ class ScopedView:
     def seen_in(self, home: PieceInstance, scope: Scope | None = None) -> ScopedView:
         """Return the view of another piece for the same user and session."""
         pieces, here = self.home.pieces, self.home.space.name
-        session = pieces.windows.there(here, home.space.name, self.user, self.session)
+        session = pieces.sessions.there(here, home.space.name, self.user, self.session)
         return home.facet(self.scope if scope is None else scope, self.user, session)
 
     def drop_computed(self) -> list[Declaration]:

@@ -32,32 +32,21 @@ from headwater.protocol.commit import Delivered
 from headwater.protocol.reactions import Granted, Since
 from headwater.reactions.port import Batch, LeaseLostError, StillRunsError
 from headwater.reactions.retry_rules import Rules
+from headwater.runtime.core.time_documents import EPOCH
 from headwater.runtime.events.event import Event
-from headwater.runtime.pieces.context import EPOCH
 from headwater.runtime.pieces.links import pulled
+from headwater.runtime.pieces.records import stored_name, topic_name
 from headwater.runtime.writing.attempt import WriteAttempt
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Piece
     from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
 
 AGAIN: Final = Backoff.exponential(base_ms=100, max_ms=5_000, jitter=0.5)
 """Delay after conflicts of a handler, or while too many events wait for it."""
-
-
-def stored_name(cls: type[Piece]) -> str:
-    """Return the stored name of a class for its topics and reactions.
-
-    A renamed class keeps its former name there, as its members do.
-    """
-    return cls.__schema__.was or cls.__schema__.name
-
-
-def topic_name(cls: type[Piece], topic: TopicMember) -> str:
-    """Return the name of a topic in subscriptions: its class and the member."""
-    return f"{stored_name(cls)}.{topic.stored}"
 
 
 def reaction_name(cls: type[Piece], member: ReactionMember) -> str:
@@ -73,6 +62,7 @@ class BoundReaction:
 
     __slots__ = (
         "_cls",
+        "_events",
         "_is_async",
         "_member",
         "_pieces",
@@ -87,12 +77,14 @@ class BoundReaction:
     def __init__(
         self,
         pieces: PieceRegistry,
+        events: Events,
         space: LocalSpace,
         cls: type[Piece],
         member: ReactionMember,
         threads: Executor | None,
     ) -> None:
         self._pieces = pieces
+        self._events = events
         self._space = space
         self._cls = cls
         self._member = member
@@ -205,12 +197,12 @@ class BoundReaction:
         failures = 0
         while True:
             try:
-                await self._pieces.handling.sent(self._event(home, batch, result, failures))
+                await self._events.sent(self._event(home, batch, result, failures))
             except PreconditionFailedError as error:
                 raise LeaseLostError from error
             except (ConflictError, CommitConvergenceError, BacklogFullError):
                 random = self._pieces.core.clock.randomness(f"landing {self.name}")
-                await self._pieces.runtime.tasks.elapsed(AGAIN.delay_us(min(failures, 20), random))
+                await self._pieces.tasks.elapsed(AGAIN.delay_us(min(failures, 20), random))
                 failures += 1
             else:
                 return

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from headwater.pieces.piece import Piece
     from headwater.protocol.commit import Commit
     from headwater.replica.transaction import Transaction
+    from headwater.runtime.channel.backend import Backend
     from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.writing.space_channel import SpaceChannel
@@ -68,10 +70,23 @@ class SpaceDesk:
 class ServedReactions:
     """The reactions of one runtime."""
 
-    __slots__ = ("_declared", "_hears", "_known", "_pace", "_pieces", "_serving", "_threads", "is_on")
+    __slots__ = (
+        "_backend",
+        "_declared",
+        "_events",
+        "_hears",
+        "_known",
+        "_pace",
+        "_pieces",
+        "_serving",
+        "_threads",
+        "is_on",
+    )
 
-    def __init__(self, pieces: PieceRegistry) -> None:
+    def __init__(self, pieces: PieceRegistry, events: Events, backend: Backend) -> None:
         self._pieces = pieces
+        self._events = events
+        self._backend = backend
         self._serving: dict[str, Serving] = {}
         self._declared: set[tuple[str, type[Piece]]] = set()  # by session: another one may be of an older state
         self._known: set[tuple[str, str]] = set()  # reactions that were declared by commits, by session, too
@@ -94,7 +109,7 @@ class ServedReactions:
     def attend(self, channel: SpaceChannel, space: LocalSpace) -> None:
         """Serve a space that was opened."""
         if self.is_on and space.name not in self._serving:
-            serving = Serving(self, self._pieces, space, channel, self._pace, self._heard)
+            serving = Serving(self, self._pieces, space, channel, self._pace, self._heard, self._backend)
             serving.drain.is_terse = not self._hears
             self._serving[space.name] = serving
 
@@ -104,7 +119,7 @@ class ServedReactions:
 
     async def declare(self, home: PieceInstance) -> None:
         """Declare the reactions of a class before one of its handlers is called, so that they get its records."""
-        channel = self._pieces.runtime.channel(home.space.name)
+        channel = self._pieces.channel(home.space.name)
         if channel is None:
             return  # Records of a space without an engine are not delivered.
         session = channel.driver.session.key
@@ -138,7 +153,7 @@ class ServedReactions:
                 if is_refusal(error):
                     raise
             random = self._pieces.core.clock.randomness(f"declaring {reaction.name}")
-            await self._pieces.runtime.tasks.elapsed(ASK_BACKOFF.delay_us(min(failures, 20), random))
+            await self._pieces.tasks.elapsed(ASK_BACKOFF.delay_us(min(failures, 20), random))
             failures += 1
         return False
 
@@ -148,7 +163,7 @@ class ServedReactions:
         Applies to every such commit, whichever code emits. C7: the record and the declarations are on the disk
         together, or neither is.
         """
-        channel = self._pieces.runtime.channel(home.space.name)
+        channel = self._pieces.channel(home.space.name)
         if channel is None or ((session := channel.driver.session.key), home.cls) in self._declared:
             return
         for member in reactions_of(home.cls):
@@ -159,7 +174,7 @@ class ServedReactions:
 
     def declared(self, home: PieceInstance, commit: Commit) -> None:
         """Remember the declarations of a commit that landed: later commits need not repeat them."""
-        channel = self._pieces.runtime.channel(home.space.name)
+        channel = self._pieces.channel(home.space.name)
         if channel is not None:
             self._known.update([(channel.driver.session.key, each.reaction) for each in commit.declared])
 
@@ -167,7 +182,7 @@ class ServedReactions:
         lane = member.lane or DEFAULT_LANE
         slots = self._pace.lanes.get(lane, self._pace.slots)
         threads = self._threads.of(space.name, lane, slots) if self.is_on else None
-        return BoundReaction(self._pieces, space, cls, member, threads)
+        return BoundReaction(self._pieces, self._events, space, cls, member, threads)
 
     def is_looking(self, space: str) -> bool:
         """True until it is known which reactions a space has, and which of the reactions here are new to it."""
@@ -221,6 +236,7 @@ class Serving:
         channel: SpaceChannel,
         pace: Pace,
         hears: OnTrace,
+        backend: Backend,
     ) -> None:
         self._reacting = reacting
         self._looks = 0  # calls of `_look` under way
@@ -233,7 +249,7 @@ class Serving:
         worker = f"{pieces.origin[:8]}"
         # A record that a commit gives to a worker costs an attempt. A worker that stands still or is cut off is given
         # none, which is known only of a worker in the engine's own process. All other workers claim.
-        is_near = not isinstance(pieces.runtime.attachment, RemoteServer)
+        is_near = not isinstance(backend, RemoteServer)
         self.drain = Drain(
             self._desk, (), clock=pieces.core.clock, worker=worker, pace=pace, on_trace=hears, leaves_open=is_near
         )
@@ -252,7 +268,7 @@ class Serving:
         if (line, number) != (self._line, self._number):
             self._line, self._number = line, number
             self._looks += 1
-            self._pieces.runtime.tasks.begin(self._look(), f"reactions of {self._space.name}")
+            self._pieces.tasks.begin(self._look(), f"reactions of {self._space.name}")
         if due.is_more:
             self.drain.notify()
 
@@ -273,7 +289,7 @@ class Serving:
                     if is_refusal(error):
                         self._pieces.core.report(f"reactions of {self._space.name}", error)
                         break
-                await self._pieces.runtime.tasks.elapsed(ASK_BACKOFF.delay_us(min(failures, 20), random))
+                await self._pieces.tasks.elapsed(ASK_BACKOFF.delay_us(min(failures, 20), random))
                 failures += 1
         finally:
             self._looks -= 1

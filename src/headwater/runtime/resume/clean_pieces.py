@@ -39,7 +39,7 @@ from headwater.scheduler.persistence import Account
 if TYPE_CHECKING:
     from headwater.replica.observation_queue import ObservationQueue
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.resume.resume import Resuming
+    from headwater.runtime.resume.resume import Resume
 
 
 def decides(
@@ -157,7 +157,7 @@ FAR: Final = 100
 """Commits after which it is said anew that a piece is clean, so that nobody has to look through more of them."""
 
 
-async def leave(resuming: Resuming, homes: list[PieceInstance]) -> None:
+async def leave(resuming: Resume, homes: list[PieceInstance]) -> None:
     """Say which of some pieces are clean."""
     sleeping = resuming.sleeping
     spoken = {home.space.name: home for home in homes}.values()
@@ -170,16 +170,16 @@ async def leave(resuming: Resuming, homes: list[PieceInstance]) -> None:
             continue
         replica, followed = home.space.replica, sleeping.of(home)
         seq = replica.confirmed.seq
-        if replica.pending.live() or not seq or (home.phase is not None and not home.phase.is_over):
+        if replica.pending.live() or not seq or (home.resume_state is not None and not home.resume_state.is_over):
             continue
         if sleeping.has(home):
             assert followed is not None
-            assert home.phase is not None
+            assert home.resume_state is not None
             seq = followed.through
             ran = any(node.account is not None and node.runs for node in home.nodes)
-            if not (ran or seq - home.phase.as_of > FAR) or not followed.is_quiet():
+            if not (ran or seq - home.resume_state.as_of > FAR) or not followed.is_quiet():
                 continue
-        channel = resuming.pieces.runtime.channel(home.space.name)
+        channel = resuming.pieces.channel(home.space.name)
         assert channel is not None
         users = tuple(dict.fromkeys([user for user, _ in home.opened_for()]))
         nodes = awake(home) if len(users) == 1 else None
@@ -188,7 +188,7 @@ async def leave(resuming: Resuming, homes: list[PieceInstance]) -> None:
         say(channel.driver.session.runs, home, fingerprint, seq, nodes or ())
 
 
-def _speaks(resuming: Resuming, home: PieceInstance) -> bool:
+def _speaks(resuming: Resume, home: PieceInstance) -> bool:
     """Whether an engine can be told of a piece now."""
-    channel = resuming.pieces.runtime.channel(home.space.name)
+    channel = resuming.pieces.channel(home.space.name)
     return channel is not None and channel.is_up() and channel.driver.session.runs.is_on

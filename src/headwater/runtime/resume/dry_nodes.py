@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -38,13 +38,13 @@ from headwater.replica.detached import Detached
 from headwater.replica.document import Document
 from headwater.replica.feed import Kind, Notification
 from headwater.replica.replica import Replica
-from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.channel.backend import InMemory
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces.identity import Key, NodeIdentity
 from headwater.runtime.pieces.records import RECORD, Record, class_named
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import Codes, about, owner_of
-from headwater.runtime.resume.resume import Resuming
+from headwater.runtime.resume.resume import Resume
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.persistence import standing_on
 from headwater.scheduler.registry import NodeSpec
@@ -78,16 +78,17 @@ class Pictured(Detached):
         replica.report()
 
 
-def stand_in(rt: Runtime, read: Read) -> Standing:
+def stand_in(pieces: PieceRegistry, read: Read) -> Standing:
     """Have a runtime that has no spaces yet look at pictures of them, and run nothing."""
+    core = pieces.core
 
     def open_space(name: str) -> LocalSpace:
         replica = Replica()
-        return rt.core.add_space(name, replica, Pictured(replica, lambda doc: read(name, doc)))
+        return core.add_space(name, replica, Pictured(replica, lambda doc: read(name, doc)))
 
-    rt.core.open_space = open_space
-    standing = Standing(rt.pieces)
-    rt.pieces.resuming = standing
+    core.open_space = open_space
+    standing = Standing(pieces)
+    pieces.connect(pieces.events, standing)
     return standing
 
 
@@ -107,13 +108,13 @@ class Stood:
     is_kept: bool  # whether what it keeps, such as its rows or its child, comes back without a run
 
 
-class Standing(Resuming):
+class Standing(Resume):
     """Puts up the nodes of a runtime. In it nothing runs and nothing comes back."""
 
     __slots__ = ("_is_making", "_named", "_never", "_tables", "_to_restore", "codes", "keepers", "missing", "stood")
 
     def __init__(self, pieces: PieceRegistry) -> None:
-        super().__init__(pieces, None)
+        super().__init__(pieces, None, InMemory())
         self.codes = Codes()
         self._to_restore: deque[Stood] = deque()
         self._is_making = False
@@ -129,7 +130,7 @@ class Standing(Resuming):
     def is_quiet(self) -> bool:
         return True
 
-    def entered(self, home: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity | None) -> None:
+    def add_node(self, home: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity | None) -> None:
         """A node was registered: it is held for good. If something is known of it, so is what it keeps."""
         self._pieces.core.scheduler.hold(node, self._never)
         if part is None:
@@ -163,7 +164,7 @@ class Standing(Resuming):
                 core.load(core.space(name).document(document_id(id, RECORD)))
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def batch_nodes(self) -> Iterator[None]:
         """What is made meanwhile has back what it keeps when all of it is there."""
         if self._is_making:
             yield
@@ -187,7 +188,7 @@ class Standing(Resuming):
         finally:
             self._is_making = False
 
-    def left(self, home: PieceInstance, member: str, here: Container[str]) -> None:
+    def drop_rows(self, home: PieceInstance, member: str, here: Container[str]) -> None:
         """Nobody asks what is not there any more."""
 
     def has_makers(self, stood: Stood) -> bool:
@@ -272,3 +273,7 @@ def _key(each: Observed) -> Key:
 
 def _nothing() -> None:
     """An effect that is only looked at."""
+
+
+OpenDry = Callable[[Read], AbstractAsyncContextManager[Standing]]
+"""Opens a runtime without an engine for a preview or a shadow run, closed at the end of the context."""

@@ -152,7 +152,7 @@ async def _have_here(home: PieceInstance, records: list[Document], late_us: int)
     core = home.pieces.core
     for record in records:
         core.load(record)
-    await home.pieces.runtime.tasks.until(
+    await home.pieces.tasks.until(
         lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in records), late_us
     )
 

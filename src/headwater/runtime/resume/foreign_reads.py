@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import DocKey
@@ -28,8 +27,9 @@ from headwater.protocol.commit import Read
 from headwater.protocol.messages import Looks
 from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, ReadElsewhere
 from headwater.protocol.observations import Current, ForeignRead, Observed, QueryCurrent
-from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.document import NOT_HERE
 from headwater.replica.replica import Replica
+from headwater.runtime.pieces.resume_state import ForeignAnswers
 from headwater.runtime.resume import writers
 from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.persistence import Held
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headwater.runtime.core.local_space import LocalSpace
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
-    from headwater.runtime.resume.lookup import Phase
+    from headwater.runtime.pieces.resume_state import ResumeState
     from headwater.runtime.writing.space_channel import SpaceChannel
 
 
@@ -68,19 +68,19 @@ class Mirroring:
 
     def changed(self, root: PieceInstance) -> None:
         """A node of a piece reads other documents of other spaces than before."""
-        if root in self._to_tell or self._pieces.runtime.tasks.is_closed:
+        if root in self._to_tell or self._pieces.tasks.is_closed:
             return
-        channel = self._pieces.runtime.channel(root.space.name)
+        channel = self._pieces.channel(root.space.name)
         if channel is None:
             return
         self._to_tell[root] = None
         self._under_way.append(channel)
-        self._pieces.runtime.tasks.begin(self._tell(root, channel), f"mirrors of {root!r}")
+        self._pieces.tasks.begin(self._tell(root, channel), f"mirrors of {root!r}")
 
     async def _tell(self, root: PieceInstance, channel: SpaceChannel) -> None:
         try:
-            runtime = self._pieces.runtime
-            await runtime.tasks.until(self._is_due, round(runtime.policy.answer_ms * 1_000))
+            pieces = self._pieces
+            await pieces.tasks.until(self._is_due, round(pieces.policy.answer_ms * 1_000))
             del self._to_tell[root]  # What comes from here on is told anew.
             channel.tell_runs()
             # Who is not there now is told when the piece is next here.
@@ -99,7 +99,7 @@ class Mirroring:
 
     def channels(self) -> list[SpaceChannel]:
         """Those of all spaces that are open here."""
-        found = [self._pieces.runtime.channel(space.name) for space in self._pieces.core.spaces()]
+        found = [self._pieces.channel(space.name) for space in self._pieces.core.spaces()]
         return [channel for channel in found if channel is not None]
 
     async def say(self, root: PieceInstance, channel: SpaceChannel, spaces: Iterable[str]) -> set[str]:
@@ -148,11 +148,11 @@ async def up(pieces: PieceRegistry, name: str) -> SpaceChannel | None:
         space = pieces.core.space(name)
     except HeadwaterError:
         return None  # It is no space that could be had.
-    channel = pieces.runtime.channel(name)
+    channel = pieces.channel(name)
     if channel is None:
         return None
-    patience_us = round(pieces.runtime.policy.connect_ms * 1_000)
-    await pieces.runtime.tasks.until(lambda: channel.is_up() or space.ended is not None, patience_us)
+    patience_us = round(pieces.policy.connect_ms * 1_000)
+    await pieces.tasks.until(lambda: channel.is_up() or space.ended is not None, patience_us)
     return channel if channel.is_up() else None
 
 
@@ -174,7 +174,7 @@ async def answered(pieces: PieceRegistry, channel: SpaceChannel, question: Looks
         return answer
 
     try:
-        return await pieces.runtime.tasks.within(asked(), pieces.runtime.policy.answer_ms)
+        return await pieces.tasks.within(asked(), pieces.policy.answer_ms)
     except TimeoutError:
         return None
 
@@ -187,25 +187,6 @@ WRITTEN_THERE: Final = "what it read in another space was written"
 """Why a node is to run."""
 MOST_UNSURE: Final = 100_000
 """Nodes that are told again once what they read elsewhere is confirmed. Others are unknown until they run."""
-
-
-@dataclass(slots=True, eq=False)
-class Known:
-    """What other spaces said of the reads of one piece's nodes."""
-
-    held: dict[ForeignRead, int] = field(default_factory=dict)  # those that hold, each as of a seq of its space
-    written: set[ForeignRead] = field(default_factory=set)  # those that do not
-    documents: list[Document] = field(default_factory=list)  # what was read, until those who read it are back
-    homes: list[PieceInstance] = field(
-        default_factory=list
-    )  # who has the documents; kept until the nodes that read them are
-
-    def add(self, more: Known) -> None:
-        """Some spaces were asked again."""
-        self.held.update(more.held)
-        self.written |= more.written
-        self.documents += more.documents
-        self.homes = [*dict.fromkeys([*self.homes, *more.homes])]
 
 
 class Elsewhere:
@@ -228,7 +209,7 @@ class Elsewhere:
 
     def chain_of(self, replica: Replica) -> int | None:
         """What names the log of a space where its replica is."""
-        channel = self._pieces.runtime.channel(self._pieces.core.name_of(replica) or "")
+        channel = self._pieces.channel(self._pieces.core.name_of(replica) or "")
         return None if channel is None else channel.driver.session.seen.chain_at(replica.confirmed.seq)
 
     def unsure(self, node: Node) -> None:
@@ -255,9 +236,9 @@ class Elsewhere:
 
     # ---- coming back ---------------------------------------------------------------------------------
 
-    async def ask(self, root: PieceInstance, channel: SpaceChannel, observed: Iterable[Observed]) -> Known:
+    async def ask(self, root: PieceInstance, channel: SpaceChannel, observed: Iterable[Observed]) -> ForeignAnswers:
         """Whether what nodes of a piece read elsewhere would be admitted there now. The mirrors are seen to first."""
-        known = Known()
+        known = ForeignAnswers()
         reads: dict[str, dict[ForeignRead, None]] = {}
         for read in [read for each in observed for read in each.foreign]:
             reads.setdefault(read.space, {})[read] = None
@@ -267,7 +248,7 @@ class Elsewhere:
             await asyncio.gather(*[self._ask(known, name, tuple(reads[name])) for name in reads if name in mirrored])
         return known
 
-    async def _ask(self, known: Known, name: str, reads: tuple[ForeignRead, ...]) -> None:
+    async def _ask(self, known: ForeignAnswers, name: str, reads: tuple[ForeignRead, ...]) -> None:
         there = await up(self._pieces, name)
         if there is None:
             return
@@ -292,7 +273,7 @@ class Elsewhere:
             known.written.update([read for place, read in enumerate(some) if place in stale])
         await self._have_here(known, self._pieces.core.space(name), list(dict.fromkeys([read.doc for read in asked])))
 
-    async def _have_here(self, known: Known, space: LocalSpace, docs: list[DocKey]) -> None:
+    async def _have_here(self, known: ForeignAnswers, space: LocalSpace, docs: list[DocKey]) -> None:
         """Have the documents here that were read, and the pieces that have them.
 
         Whether a node makes a document is for the class of its piece to say. What is here when its reader comes back
@@ -304,27 +285,27 @@ class Elsewhere:
         awaited = [*records, *[space.replica.documents.of(doc) for doc in docs[:MOST_HERE]]]
         for document in awaited:
             core.load(document)
-        await pieces.runtime.tasks.until(
+        await pieces.tasks.until(
             lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in awaited),
-            round(pieces.runtime.policy.answer_ms * 1_000),
+            round(pieces.policy.answer_ms * 1_000),
         )
         known.documents += awaited
         homes = [writers.named(pieces, space, doc) for doc in docs]
         known.homes += dict.fromkeys([home for home in homes if home is not None])
 
-    def over(self, phase: Phase) -> None:
+    def over(self, phase: ResumeState) -> None:
         """Nothing is asked for any more of a piece that sleeps: what is wanted next is asked for anew."""
         if not phase.asked:
-            known, phase.elsewhere = phase.elsewhere, Known()
+            known, phase.elsewhere = phase.elsewhere, ForeignAnswers()
             self.let_be(known)
 
-    def let_be(self, known: Known) -> None:
+    def let_be(self, known: ForeignAnswers) -> None:
         """Those who read it have it: what nobody reads may be let go."""
         documents, known.documents = known.documents, []
         for document in documents:
             self._pieces.core.space_of(document).let_be(document)
 
-    def why_not(self, known: Known, observed: Observed) -> str | None:
+    def why_not(self, known: ForeignAnswers, observed: Observed) -> str | None:
         """Why a node is to run because of what it read elsewhere, if it is."""
         # fault+ foreign_reads.not_compared: [known.held.setdefault(read, 1 << 52) for read in observed.foreign]
         # fault+ foreign_reads.not_compared: known.written.clear()
@@ -347,7 +328,7 @@ class Elsewhere:
             writers.is_told(self._pieces, self._pieces.core.space(read.space), read.doc) for read in observed.foreign
         )
 
-    def held(self, known: Known, observed: Observed) -> list[Held]:
+    def held(self, known: ForeignAnswers, observed: Observed) -> list[Held]:
         """What it read elsewhere, as it is installed with it."""
         core = self._pieces.core
         return [

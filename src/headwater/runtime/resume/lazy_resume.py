@@ -1,6 +1,6 @@
 """Sleeping pieces: pieces that are open and clean, with nodes that are registered only when demanded or affected.
 
-`Sleeping`: a piece sleeps if the runtime that ran it last reported all of it as clean, and nothing that decides its
+`LazyResume`: a piece sleeps if the runtime that ran it last reported all of it as clean, and nothing that decides its
 results differs since. A demanded node is resumed by itself, with the nodes that write its inputs. One query per space
 follows the log for writes to documents that sleeping pieces read. The affected nodes are then resumed, with their
 readers, as far as needed to know whether they are demanded; single rows are resumed without the other rows. If a node
@@ -77,8 +77,8 @@ if TYPE_CHECKING:
     from headwater.runtime.core.local_space import LocalSpace
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
-    from headwater.runtime.resume.lookup import Phase
-    from headwater.runtime.resume.resume import Resuming
+    from headwater.runtime.pieces.resume_state import ResumeState
+    from headwater.runtime.resume.resume import Resume
     from headwater.runtime.writing.space_channel import SpaceChannel
 
 
@@ -102,7 +102,7 @@ class AtOnce:
 
     __slots__ = ("_fingerprints", "_sleeping")
 
-    def __init__(self, sleeping: Sleeping) -> None:
+    def __init__(self, sleeping: LazyResume) -> None:
         self._sleeping = sleeping
         self._fingerprints: dict[tuple[type[Piece], int, str], str] = {}
 
@@ -127,7 +127,7 @@ class AtOnce:
 
     def _may_be(self, home: PieceInstance) -> bool:
         """Whether nothing of it is here, and its class says all that decides what it is."""
-        if home.phase is not None or home.is_new or home.is_open or home.generation or home.inputs is not None:
+        if home.resume_state is not None or home.is_new or home.is_open or home.generation or home.inputs is not None:
             return False
         if home.parent is not None or home.outline.of(GivenMember):
             return False
@@ -149,7 +149,7 @@ class AtOnce:
     async def _is_current(self, followed: Followed) -> bool:
         """Wait until everything that is written by now was looked at. False: nobody does, or can be asked."""
         resuming = self._sleeping.resuming
-        attachment = resuming.pieces.runtime.attachment
+        attachment = resuming.backend
         newest = attachment.newest(followed.local.name) if isinstance(attachment, LocalDirectory) else None
         if newest is None:
             newest = await self._newest(followed)
@@ -284,26 +284,26 @@ class Followed:
         return self.through >= self.last and not self.local.replica.pending.waiting()
 
 
-async def have_awake(resuming: Resuming, root: PieceInstance, names: tuple[str, ...]) -> list[Node] | None:
+async def have_awake(resuming: Resume, root: PieceInstance, names: tuple[str, ...]) -> list[Node] | None:
     """The nodes of a sleeping piece that what is known of all of it does not speak for. None: they cannot be had."""
     found = [named(name) for name in names]
     # Those that keep rows come first, with all of them.
     return await _registered(resuming, root, dict.fromkeys(sorted(found, key=lambda key: key[0].endswith(row_of("")))))
 
 
-async def brought(resuming: Resuming, root: PieceInstance, found: dict[Key, Observed], seq: int) -> list[Node] | None:
+async def brought(resuming: Resume, root: PieceInstance, found: dict[Key, Observed], seq: int) -> list[Node] | None:
     """These nodes of a piece, registered; each then comes back, or runs. None: not all can be had by themselves."""
     await resuming.have_classes(root, found.values())
     return await _registered(resuming, root, {key: (observed, seq) for key, observed in found.items()})
 
 
 async def _registered(
-    resuming: Resuming, root: PieceInstance, found: Mapping[Key, tuple[Observed, int] | None]
+    resuming: Resume, root: PieceInstance, found: Mapping[Key, tuple[Observed, int] | None]
 ) -> list[Node] | None:
-    phase = root.phase
+    phase = root.resume_state
     assert phase is not None
     # Its children are being made: whoever is in them comes after them.
-    await resuming.pieces.core.observing.until(lambda: not phase.asked or root.phase is not phase)
+    await resuming.pieces.core.observing.until(lambda: not phase.asked or root.resume_state is not phase)
     phase.asked += 1
     try:
         return await _nodes(resuming, root, phase, found)
@@ -316,7 +316,7 @@ async def _registered(
 
 
 async def _nodes(
-    resuming: Resuming, root: PieceInstance, phase: Phase, found: Mapping[Key, tuple[Observed, int] | None]
+    resuming: Resume, root: PieceInstance, phase: ResumeState, found: Mapping[Key, tuple[Observed, int] | None]
 ) -> list[Node] | None:
     rows: dict[Key, None] = {}
     for member, child, _, _ in found:
@@ -336,7 +336,7 @@ async def _nodes(
     missing = [key for key, known in found.items() if known is None]
     if not await resuming.asking.known(root, phase, [*missing, *(key for key in rows if key not in found)]):
         return None
-    if root.phase is not phase:
+    if root.resume_state is not phase:
         return None
     nodes: list[Node] = []
     for key in found:
@@ -430,19 +430,19 @@ MOST_BROUGHT: Final = 300
 """Nodes of one piece that come back because of one change. With more of them, all of it does."""
 
 
-class Sleeping:
+class LazyResume:
     """The pieces of one runtime that are open and not here."""
 
     __slots__ = ("_resuming", "_showing", "_spaces", "at_once")
 
-    def __init__(self, resuming: Resuming) -> None:
+    def __init__(self, resuming: Resume) -> None:
         self._resuming = resuming
         self._spaces: dict[str, Followed] = {}
         self._showing: dict[type[Piece], bool] = {}  # whether pieces of a class, or their children, have effects
         self.at_once = AtOnce(self)
 
     @property
-    def resuming(self) -> Resuming:
+    def resuming(self) -> Resume:
         return self._resuming
 
     def of(self, home: PieceInstance) -> Followed | None:
@@ -457,10 +457,10 @@ class Sleeping:
     async def opening(self, home: PieceInstance, user: str) -> None:
         """A piece is about to be opened. If all of it is known to be clean, it is opened asleep."""
         resuming = self._resuming
-        if home.phase is not None or home.is_new or home.is_open or not home.generation:
+        if home.resume_state is not None or home.is_new or home.is_open or not home.generation:
             return
         followed = await self.known(home)
-        if followed is None or home.phase is not None or home.is_open:
+        if followed is None or home.resume_state is not None or home.is_open:
             return
         known = (followed.wholes or {}).pop(home.id, None)
         fingerprint = (
@@ -475,7 +475,7 @@ class Sleeping:
     async def known(self, home: PieceInstance) -> Followed | None:
         """Have it known which pieces of its space were clean. None: that cannot be, or is nothing to this one."""
         resuming = self._resuming
-        channel = resuming.pieces.runtime.channel(home.space.name)
+        channel = resuming.pieces.channel(home.space.name)
         if channel is None or not channel.driver.session.runs.is_on:
             return None
         followed = self._spaces.get(home.space.name)
@@ -485,7 +485,7 @@ class Sleeping:
             await resuming.pieces.core.observing.until(lambda: channel.is_up() or home.space.ended is not None)
         if not followed.is_looking and followed.wholes is None:
             followed.is_looking = True
-            resuming.pieces.runtime.tasks.begin(self._look(followed), f"which pieces of {home.space.name} are clean")
+            resuming.pieces.tasks.begin(self._look(followed), f"which pieces of {home.space.name} are clean")
         if followed.is_looking:
             await resuming.pieces.core.observing.until(lambda: not followed.is_looking)
         return followed if channel.is_up() else None
@@ -495,15 +495,15 @@ class Sleeping:
         resuming = self._resuming
         if followed.wholes is not None:
             followed.wholes.pop(home.id, None)
-        home.phase = resuming.asking.asleep(home, known.as_of)
+        home.resume_state = resuming.asking.asleep(home, known.as_of)
         followed.homes[home.id] = home
         resuming.counts["asleep"] += 1
         if followed.task is None:
             followed.channel.driver.session.queries.watch_marks(lambda newest: self._marked(followed, newest))
-            followed.task = resuming.pieces.runtime.tasks.keep(self._follow(followed), f"following {home.space.name}")
+            followed.task = resuming.pieces.tasks.keep(self._follow(followed), f"following {home.space.name}")
         if known.met or known.awake:
             followed.waking += 1
-            resuming.pieces.runtime.tasks.begin(self._woken(followed, home, known), f"waking {home!r}")
+            resuming.pieces.tasks.begin(self._woken(followed, home, known), f"waking {home!r}")
 
     async def _look(self, followed: Followed) -> None:
         """Which pieces were clean as a whole. What cannot be known is not."""
@@ -694,7 +694,7 @@ class Sleeping:
             followed.roused[root.id] = False
             root.rouse()
         observing = self._resuming.pieces.core.observing
-        await observing.until(lambda: _is_here(root) or not followed.channel.is_up())
+        await observing.until(lambda: _is_here(self._resuming, root) or not followed.channel.is_up())
         for document in _needed(root):
             self._resuming.pieces.core.load(document)
         await observing.until(lambda: not any(_needed(root)) or not followed.channel.is_up())
@@ -715,9 +715,9 @@ class Sleeping:
         followed.roused.pop(home.id, None)
         resuming = self._resuming
         resuming.counts["woken"] += 1
-        phase = home.phase = resuming.begin(home, followed.channel)
+        phase = home.resume_state = resuming.begin(home, followed.channel)
         # Not in the middle of what asked for it, which may be a part of it that is being made.
-        resuming.pieces.core.afterwards(lambda: home.wake() if home.phase is phase else None)
+        resuming.pieces.core.afterwards(lambda: home.wake() if home.resume_state is phase else None)
 
     def _all(self, followed: Followed) -> None:
         for home in [*followed.homes.values()]:
@@ -743,9 +743,9 @@ class Sleeping:
         return followed is not None and followed.homes.get(home.id) is home
 
 
-def _is_here(root: PieceInstance) -> bool:
+def _is_here(resuming: Resume, root: PieceInstance) -> bool:
     """Whether nothing that is shown of a piece, or of its children, waits for anything."""
-    is_known = root.phase is None or not (root.phase.asked or root.phase in root.pieces.resuming.under_way)
+    is_known = root.resume_state is None or not (root.resume_state.asked or root.resume_state in resuming.under_way)
     return is_known and not any(each.waits() for each in homes_of(root))
 
 
@@ -794,7 +794,7 @@ def explained(pieces: PieceRegistry, node: str) -> Explanation | None:
     space, _, place = node.partition("/")
     id, _, stored = place.partition(" ")[0].rpartition(":")
     root = pieces.known(space, id.partition(SEPARATOR)[0])
-    if root is None or root.phase is None or not root.phase.as_of or root.id != id:
+    if root is None or root.resume_state is None or not root.resume_state.as_of or root.id != id:
         return None
     member = root.outline.get(stored)
     kind = KINDS.get(type(member)) if member is not None else None
@@ -808,5 +808,5 @@ def explained(pieces: PieceRegistry, node: str) -> Explanation | None:
         steps=(),
         pending=(),
         left_out=0,
-        asleep_since=root.phase.as_of,
+        asleep_since=root.resume_state.as_of,
     )

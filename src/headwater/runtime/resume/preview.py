@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey, doc_text
 from headwater.data.value import ABSENT, MaybeValue, freeze
 from headwater.pieces.declarations import HandlerMember, ReactionMember
 from headwater.pieces.names import document_id
 from headwater.protocol.observations import BETWEEN, NodeKey, Observed
-from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.pieces.identity import changes, kind_of
 from headwater.runtime.pieces.records import RECORD, Record
-from headwater.runtime.resume.dry_nodes import Standing, Stood, stand_in
+from headwater.runtime.resume.dry_nodes import OpenDry, Standing, Stood
 from headwater.scheduler.node import NodeKind
+
+if TYPE_CHECKING:
+    from headwater.runtime.pieces.registry import PieceRegistry
 
 __all__ = ["CLEAN", "CODE", "Judged", "Known", "Preview", "fates_of", "label_of", "preview", "put_up"]
 
@@ -124,10 +126,11 @@ def label_of(node: NodeKey) -> str:
     return f"{home}:{member}{whose}"
 
 
-async def preview(known: Iterable[Known], shown: Container[str] | None = None) -> Preview:
+async def preview(known: Iterable[Known], shown: Container[str] | None = None, *, open_dry: OpenDry) -> Preview:
     """What would become of the nodes that are known, with the classes that are imported now. Nothing runs.
 
-    `shown`: the spaces whose nodes are wanted; the others are there for what is read of them. None: all.
+    `shown`: the spaces whose nodes are wanted; the others are there for what is read of them. None: all. `open_dry`
+    opens the runtime that the nodes are registered in.
     """
     found, everything = Preview(), list(known)
     raw = {(each.space, document_id(piece, RECORD)): said for each in everything for piece, said in each.raw.items()}
@@ -137,14 +140,13 @@ async def preview(known: Iterable[Known], shown: Container[str] | None = None) -
         said = raw.get((space, doc.id)) if doc.scope == SPACE_SCOPE else None
         return ABSENT if said is None else freeze(said)
 
-    async with Runtime(None) as rt:
-        standing = stand_in(rt, record)
+    async with open_dry(record) as standing:
         for each in everything:
-            put_up(rt, standing, each)
+            put_up(standing, each)
             if shown is None or each.space in shown:
-                found.fresh += _fresh(rt, each)
-        fates = {each.space: _judged(rt, standing, each) for each in everything}
-        _follow(rt, standing, everything, fates)
+                found.fresh += _fresh(standing.pieces, each)
+        fates = {each.space: _judged(standing, each) for each in everything}
+        _follow(standing, everything, fates)
     for each in everything:
         if shown is None or each.space in shown:
             of_space = fates[each.space]
@@ -152,28 +154,29 @@ async def preview(known: Iterable[Known], shown: Container[str] | None = None) -
     return found
 
 
-def put_up(rt: Runtime, standing: Standing, known: Known) -> None:
+def put_up(standing: Standing, known: Known) -> None:
     """Have the nodes here that something is known of, of one space."""
-    space = rt.core.space(known.space)
+    core, records = standing.pieces.core, standing.pieces.records
+    space = core.space(known.space)
     by_piece: dict[str, list[Observed]] = {}
     for each in known.observed:
         by_piece.setdefault(each.node.piece, []).append(each)
     for piece in by_piece:
-        rt.core.load(rt.pieces.records.cell(space, piece).document)
+        core.load(records.cell(space, piece).document)
     for piece, observed in by_piece.items():
         standing.put_up(space, piece, known.records.get(piece), observed)
 
 
-def _fresh(rt: Runtime, known: Known) -> list[tuple[str, str, str]]:
+def _fresh(pieces: PieceRegistry, known: Known) -> list[tuple[str, str, str]]:
     """Members whose results are stored and that the class did not have when the piece was last opened."""
     found = []
     for piece, record in known.records.items():
-        home = rt.pieces.known(known.space, piece)
+        home = pieces.known(known.space, piece)
         if home is None or record is None or not record.members:
             continue
         head = f"{home.outline.name}."
         was = {name.removeprefix(head) for name in record.members if name.startswith(head)}
-        for name in rt.pieces.generations.members(home.cls):
+        for name in pieces.code_versions.members(home.cls):
             member = home.outline.get(name.removeprefix(head)) if name.startswith(head) else None
             if (
                 member is not None
@@ -184,12 +187,12 @@ def _fresh(rt: Runtime, known: Known) -> list[tuple[str, str, str]]:
     return found
 
 
-def _renewed(rt: Runtime, known: Known) -> set[str]:
+def _renewed(pieces: PieceRegistry, known: Known) -> set[str]:
     """The pieces that would be of another generation if they were opened with this code."""
     found = set()
     for piece, record in known.records.items():
-        home = rt.pieces.known(known.space, piece)
-        if home is not None and record is not None and rt.pieces.generations.is_newer(home.cls, record.members):
+        home = pieces.known(known.space, piece)
+        if home is not None and record is not None and pieces.code_versions.is_newer(home.cls, record.members):
             found.add(piece)
     return found
 
@@ -215,11 +218,11 @@ def fates_of(standing: Standing, known: Known) -> dict[NodeKey, Fate]:
     return fates
 
 
-def _judged(rt: Runtime, standing: Standing, known: Known) -> dict[NodeKey, Fate]:
+def _judged(standing: Standing, known: Known) -> dict[NodeKey, Fate]:
     """What becomes of each node of a space, but for what follows from others."""
     fates = fates_of(standing, known)
     if PIECES_RUN_WHOLE:
-        renewed = _renewed(rt, known)
+        renewed = _renewed(standing.pieces, known)
         for node, (is_now, _, _) in list(fates.items()):
             if is_now == CLEAN and node.piece in renewed:
                 fates[node] = (RERUN, WHOLE, ())
@@ -286,9 +289,7 @@ def _wait_for_makers(fates: dict[NodeKey, Fate]) -> None:
             fates[node] = (MAY, MAKER, ())
 
 
-def _follow(
-    rt: Runtime, standing: Standing, everything: Iterable[Known], fates: Mapping[str, dict[NodeKey, Fate]]
-) -> None:
+def _follow(standing: Standing, everything: Iterable[Known], fates: Mapping[str, dict[NodeKey, Fate]]) -> None:
     """Whoever reads what is made anew, directly or through others, in whatever space."""
     readers: dict[tuple[str, DocKey], list[tuple[str, NodeKey]]] = {}
     for known in everything:
@@ -305,7 +306,7 @@ def _follow(
         if stood is None or stood.node.kind is NodeKind.EFFECT:
             continue
         for document in [*stood.node.outputs, *(inside for inside, _ in stood.node.envelope)]:
-            at = rt.core.name_of(document.home) or space
+            at = standing.pieces.core.name_of(document.home) or space
             for where, reader in readers.get((at, document.key), ()):
                 if fates[where][reader][0] == CLEAN:
                     text = doc_text(document.key)

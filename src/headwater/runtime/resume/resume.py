@@ -6,9 +6,11 @@ itself: it is clean if its observation has the same code and generation, and its
 the node counts as never run. A node is installed only together with the writers of its inputs: without them it would
 not be notified of a change. Upholds I7.
 
-`left` and `dropped` withdraw observations of nodes that do not exist any more, so that none is applied to a later node
-of the same name: members that a class lost, elements that left, children that are gone. They report to the engine and
-decide nothing.
+`drop_rows` and `drop_child` withdraw observations of nodes that do not exist any more, so that none is applied to a
+later node of the same name: members that a class lost, elements that left, children that are gone. They report to the
+engine and decide nothing.
+
+`Resume` implements the port `NodeSource` of pieces.
 """
 
 from __future__ import annotations
@@ -35,22 +37,24 @@ from headwater.replica.replica import Replica
 from headwater.runtime.pieces.code_versions import with_children
 from headwater.runtime.pieces.identity import NodeIdentity, row_of
 from headwater.runtime.pieces.idle import nodes_of
+from headwater.runtime.pieces.resume_state import LookupBatch, RegisteredNode, ResumeState
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import Codes, about, have_given
 from headwater.runtime.resume.foreign_reads import WRITTEN_THERE, Elsewhere
-from headwater.runtime.resume.lazy_resume import Sleeping
-from headwater.runtime.resume.lookup import PAGE, Asking, Batch, Entered, Phase, key_of
+from headwater.runtime.resume.lazy_resume import LazyResume
+from headwater.runtime.resume.lookup import PAGE, Asking, key_of
 from headwater.scheduler.node import Node, Remembered
 from headwater.scheduler.persistence import Account, standing_on
 
 if TYPE_CHECKING:
+    from headwater.runtime.channel.backend import Backend
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.writing.space_channel import SpaceChannel
     from headwater.scheduler.registry import NodeSpec
 
 
-def members(root: PieceInstance, phase: Phase, channel: SpaceChannel) -> None:
+def _drop_members(root: PieceInstance, phase: ResumeState, channel: SpaceChannel) -> None:
     """What is known of members that its class, or those of its children, have no more is to be forgotten."""
     for key, (observed, _) in [*phase.table.items()]:
         stored = key[0].removesuffix(row_of("")).partition("/")[0]
@@ -59,38 +63,6 @@ def members(root: PieceInstance, phase: Phase, channel: SpaceChannel) -> None:
         if not is_there and root.generation >= observed.node.generation:
             del phase.table[key]
             _gone(channel, root, observed.node)
-
-
-def left(home: PieceInstance, member: str, here: Container[str]) -> None:
-    """An `each` found out which elements there are: what is known of others does not come back with their keys."""
-    phase, channel = home.root.phase, home.pieces.runtime.channel(home.space.name)
-    if phase is None or not phase.table:
-        return
-    before = f"{home.id if home.parent is not None else ''}{BETWEEN}"
-    rows = [key for key in phase.table if key[0] == row_of(member) and key[1].startswith(before)]
-    gone = [key for key in rows if key[1].removeprefix(before) not in here]
-    ids = [child_name(home.id, member, key[1].removeprefix(before)) for key in gone]
-    if ids:
-        gone += [key for key in phase.table if any(is_below(key[1], id) for id in ids)]
-    for key in dict.fromkeys(gone):
-        observed, _ = phase.table.pop(key)
-        if channel is not None:
-            _gone(channel, home, observed.node)
-
-
-def is_asleep(home: PieceInstance) -> bool:
-    """Whether nodes of its children may be known, and not be here to say that they are gone."""
-    return home.root.phase is not None and bool(home.root.phase.as_of)
-
-
-def dropped(home: PieceInstance, child: str) -> None:
-    """A child of a piece is gone: the next one of that name is another."""
-    root, channel = home.root, home.pieces.runtime.channel(home.space.name)
-    if root.phase is not None:
-        for key in [key for key in root.phase.table if is_below(key[1], child)]:
-            del root.phase.table[key]
-    if channel is not None and channel.driver.session.runs.is_on:
-        _gone(channel, home, NodeKey(root.id, root.generation, "", child))
 
 
 def _gone(channel: SpaceChannel, home: PieceInstance, node: NodeKey) -> None:
@@ -109,7 +81,7 @@ ROUNDS: Final = 100
 """How deep pieces in pieces are followed to what makes what a node reads."""
 
 
-class Resuming:
+class Resume:
     """What of the pieces of one runtime comes back without a run."""
 
     __slots__ = (
@@ -121,6 +93,7 @@ class Resuming:
         "_todo",
         "_waited_for",
         "asking",
+        "backend",
         "counts",
         "elsewhere",
         "identity",
@@ -128,20 +101,21 @@ class Resuming:
         "under_way",
     )
 
-    def __init__(self, pieces: PieceRegistry, identity: str | None) -> None:
+    def __init__(self, pieces: PieceRegistry, identity: str | None, backend: Backend) -> None:
         self._pieces = pieces
+        self.backend = backend
         self.identity = identity  # which of several runtimes this is, over restarts; None: nobody knows
         self._codes = Codes()
         self._loads = pieces.core.scheduler.loads
         self._waited_for = Replica()  # where the documents are that stand for phases: nowhere
-        self._todo: deque[Entered] = deque()
+        self._todo: deque[RegisteredNode] = deque()
         self._is_bringing = False
         self._near: list[
             PieceInstance | None
         ] = []  # pieces of which nothing is open, while it is looked who makes what they have
-        self.under_way: dict[Phase | Batch, SpaceChannel] = {}
+        self.under_way: dict[ResumeState | LookupBatch, SpaceChannel] = {}
         self.asking = Asking(self)
-        self.sleeping = Sleeping(self)
+        self.sleeping = LazyResume(self)
         self.elsewhere = Elsewhere(pieces)
         self.counts: Counter[str] = Counter()  # how many nodes came back ("clean"), and why others did not
 
@@ -154,7 +128,7 @@ class Resuming:
     def _may_arrive(self, node: Node) -> bool:
         """Whether what it waits for is on its way. What a run would have had here is not, after coming back."""
         core = self._pieces.core
-        channel = self._pieces.runtime.channel(core.name_of(node.home) or "")
+        channel = self._pieces.channel(core.name_of(node.home) or "")
         is_waiting = node.loading is not None and core.why_not(node.loading) is None
         return is_waiting and channel is not None and channel.is_up()
 
@@ -166,29 +140,29 @@ class Resuming:
     def looked_at(self) -> Codes:
         return self._codes
 
-    def patched(self) -> None:
+    def drop_fingerprints(self) -> None:
         """Code was taken in while it runs."""
         self._codes.forget()
         self.sleeping.patched()
 
     # ---- nodes -------------------------------------------------------------------------------------
 
-    def entered(self, home: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity | None) -> None:
+    def add_node(self, home: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity | None) -> None:
         """A node of a piece was registered. It comes back, waits until that is known, or is to run."""
-        channel = self._pieces.runtime.channel(home.space.name)
+        channel = self._pieces.channel(home.space.name)
         if channel is None or not channel.driver.session.runs.is_on:
             return
         root = home.root
-        phase = root.phase
+        phase = root.resume_state
         if phase is None:
-            phase = root.phase = self.begin(root, channel)
+            phase = root.resume_state = self.begin(root, channel)
         if part is not None:
             core = self._pieces.core
             self._codes.look(home.cls)
             node.opaque = self._codes.why(home.cls, part.code)
 
             def described() -> About:
-                generation = root.generation or (0 if root.phase is None else root.phase.generation)
+                generation = root.generation or (0 if root.resume_state is None else root.resume_state.generation)
                 return about(self._codes, home, node, spec, part, generation)
 
             elsewhere = self.elsewhere
@@ -205,7 +179,7 @@ class Resuming:
         if not phase.is_over:
             self._pieces.core.scheduler.hold(node, phase.document)
         if part is not None:
-            entered = Entered(home, node, part)
+            entered = RegisteredNode(home, node, part)
             if phase.as_of and (part.is_new or (home.is_new and home is not root)):
                 self.counts["nothing is known"] += 1
             elif phase.as_of and part.key(home) not in phase.table:
@@ -219,7 +193,7 @@ class Resuming:
                 phase.held.append(entered)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def batch_nodes(self) -> Iterator[None]:
         """Nodes that are registered meanwhile come back when all of them are there."""
         if self._is_bringing:
             yield
@@ -231,30 +205,87 @@ class Resuming:
             self._is_bringing = False
             self._bring_back()
 
-    def begin(self, root: PieceInstance, channel: SpaceChannel) -> Phase:
-        phase = Phase(self.waits_for(root))
-        if root.is_new or self._pieces.runtime.tasks.is_closed:
+    def begin(self, root: PieceInstance, channel: SpaceChannel) -> ResumeState:
+        phase = ResumeState(self.waits_for(root))
+        if root.is_new or self._pieces.tasks.is_closed:
             phase.is_over = True  # Nothing of it ever ran.
         else:
             self.under_way[phase] = channel
-            self._pieces.runtime.tasks.begin(self._through(root, phase, channel), f"resuming {root!r}")
+            self._pieces.tasks.begin(self._through(root, phase, channel), f"resuming {root!r}")
         return phase
 
     def waits_for(self, root: PieceInstance) -> Document:
         """What is waited for by whoever waits for what is known of a piece."""
         return Document(DocKey(SPACE_SCOPE, f"what is known of {root.id}"), self._waited_for)
 
+    # ---- nodes that are gone -----------------------------------------------------------------------
+
+    def drop_rows(self, home: PieceInstance, member: str, here: Container[str]) -> None:
+        """Withdraw the observations of elements of an `each` that are not among the keys `here`."""
+        phase, channel = home.root.resume_state, self._pieces.channel(home.space.name)
+        if phase is None or not phase.table:
+            return
+        before = f"{home.id if home.parent is not None else ''}{BETWEEN}"
+        rows = [key for key in phase.table if key[0] == row_of(member) and key[1].startswith(before)]
+        gone = [key for key in rows if key[1].removeprefix(before) not in here]
+        ids = [child_name(home.id, member, key[1].removeprefix(before)) for key in gone]
+        if ids:
+            gone += [key for key in phase.table if any(is_below(key[1], id) for id in ids)]
+        for key in dict.fromkeys(gone):
+            observed, _ = phase.table.pop(key)
+            if channel is not None:
+                _gone(channel, home, observed.node)
+
+    def drop_child(self, home: PieceInstance, child: str) -> None:
+        """Withdraw the observations of a child that is gone: a later child of that name is another one."""
+        root, channel = home.root, self._pieces.channel(home.space.name)
+        if root.resume_state is not None:
+            for key in [key for key in root.resume_state.table if is_below(key[1], child)]:
+                del root.resume_state.table[key]
+        if channel is not None and channel.driver.session.runs.is_on:
+            _gone(channel, home, NodeKey(root.id, root.generation, "", child))
+
+    # ---- sleeping pieces ---------------------------------------------------------------------------
+
+    async def open_asleep(self, home: PieceInstance, user: str) -> bool:
+        """Put a piece to sleep that is about to be opened, if it is known to be clean without reading its record."""
+        return await self.sleeping.at_once.opened(home, user)
+
+    async def load_cells(self, home: PieceInstance) -> None:
+        """Wait until the cells that are held for a sleeping piece are loaded, or will not arrive."""
+        await self.sleeping.at_once.here(home)
+
+    async def prepare_open(self, home: PieceInstance, user: str) -> None:
+        """Put a piece to sleep that is about to be opened and whose record was read, if it is known to be clean."""
+        await self.sleeping.opening(home, user)
+
+    def is_asleep(self, root: PieceInstance) -> bool:
+        """Return whether a piece is open without nodes."""
+        return self.sleeping.has(root)
+
+    def wake_piece(self, root: PieceInstance) -> None:
+        """Register all nodes of a sleeping piece. Each is resumed or runs."""
+        self.sleeping.fully(root)
+
+    async def start_effects(self, home: PieceInstance) -> None:
+        """Register the effects of a sleeping piece before an event is handled by it or by one of its children."""
+        await self.sleeping.roused(home)
+
+    def forget_piece(self, home: PieceInstance) -> None:
+        """Release a piece that was stopped."""
+        self.sleeping.forget(home)
+
     # ---- the phase ---------------------------------------------------------------------------------
 
-    async def _through(self, root: PieceInstance, phase: Phase, channel: SpaceChannel) -> None:
+    async def _through(self, root: PieceInstance, phase: ResumeState, channel: SpaceChannel) -> None:
         core = self._pieces.core
         try:
             if not root.space.replica.confirmed.seq:  # Nothing was ever here: it is waited for, as everything is.
                 await core.observing.until(lambda: channel.is_up() or root.space.ended is not None)
             await self._ask(root, phase, channel)
             await self.have_classes(root, [known for known, _ in phase.table.values()])
-            await have_given(root, round(self._pieces.runtime.policy.answer_ms * 1_000))
-            members(root, phase, channel)
+            await have_given(root, round(self._pieces.policy.answer_ms * 1_000))
+            _drop_members(root, phase, channel)
             phase.elsewhere = await self.elsewhere.ask(root, channel, [known for known, _ in phase.table.values()])
         finally:
             del self.under_way[phase]
@@ -268,7 +299,7 @@ class Resuming:
         core.scheduler.let_on(phase.document)
         core.request_tick()
 
-    async def _ask(self, root: PieceInstance, phase: Phase, channel: SpaceChannel) -> None:
+    async def _ask(self, root: PieceInstance, phase: ResumeState, channel: SpaceChannel) -> None:
         """Everything that is known of its nodes, page by page. If not all of it can be had, nothing is known."""
         after = None
         for _ in range(MOST_PAGES):
@@ -287,7 +318,7 @@ class Resuming:
 
     # ---- coming back -------------------------------------------------------------------------------
 
-    def bring_back(self, entered: list[Entered]) -> None:
+    def bring_back(self, entered: list[RegisteredNode]) -> None:
         """What is known of these nodes is at hand."""
         self._todo.extend(entered)
         self._bring_back()
@@ -298,7 +329,7 @@ class Resuming:
             return  # Whoever is at it has it in hand.
         self._is_bringing = True
         self._near = []
-        found: list[tuple[Entered, Observed, int]] = []
+        found: list[tuple[RegisteredNode, Observed, int]] = []
         scheduler = self._pieces.core.scheduler
         try:
             self._pieces.outside(lambda: self._gather(found))
@@ -323,19 +354,19 @@ class Resuming:
                 self.counts["written since it was asked for"] += 1
         self._near = []
 
-    def _waits_again(self, entered: Entered) -> bool:
+    def _waits_again(self, entered: RegisteredNode) -> bool:
         """Whether all of its piece is asked for, since what makes its reads could not be had by itself."""
-        phase, node = entered.home.root.phase, entered.node
+        phase, node = entered.home.root.resume_state, entered.node
         if phase is None or phase.is_over or node.removed:
             return False
         phase.held.append(entered)
         self._pieces.core.scheduler.hold(node, phase.document)
         return True
 
-    def _asks_again(self, entered: Entered, observed: Observed, seq: int) -> bool:
+    def _asks_again(self, entered: RegisteredNode, observed: Observed, seq: int) -> bool:
         """Something was written to what it read since it was asked for: perhaps elsewhere in the same document."""
         root = entered.home.root
-        phase, channel = root.phase, self._pieces.runtime.channel(root.space.name)
+        phase, channel = root.resume_state, self._pieces.channel(root.space.name)
         documents = [root.space.replica.documents.get(read.doc) for read in observed.reads]
         is_behind = any(each is not None and each.value is not NOT_HERE and each.written > seq for each in documents)
         if phase is None or channel is None or not (phase.as_of and is_behind and entered.tries < TRIES):
@@ -344,8 +375,8 @@ class Resuming:
         self.asking.ask_for(root, phase, channel, entered)
         return True
 
-    def _installed(self, entered: Entered, observed: Observed, seq: int) -> bool:
-        phase, scheduler = entered.home.root.phase, self._pieces.core.scheduler
+    def _installed(self, entered: RegisteredNode, observed: Observed, seq: int) -> bool:
+        phase, scheduler = entered.home.root.resume_state, self._pieces.core.scheduler
         held = () if phase is None else self.elsewhere.held(phase.elsewhere, observed)
         node = entered.node
         is_back = self._pieces.outside(lambda: scheduler.resume(node, observed.reads, seq, held))
@@ -353,7 +384,7 @@ class Resuming:
             node.remembered = Remembered(observed.cause, observed.changed_at, observed.verified_at, observed.took_us)
         return is_back
 
-    def _gather(self, found: list[tuple[Entered, Observed, int]]) -> None:
+    def _gather(self, found: list[tuple[RegisteredNode, Observed, int]]) -> None:
         for _ in range(ROUNDS):
             while self._todo:
                 entered = self._todo.popleft()
@@ -370,10 +401,10 @@ class Resuming:
                 return
         self._todo.clear()
 
-    def _known(self, entered: Entered) -> tuple[Observed, int] | None:
+    def _known(self, entered: RegisteredNode) -> tuple[Observed, int] | None:
         """What is known of a node, if that is worth a run. What is unknown is fresh."""
         home, node, part = entered.home, entered.node, entered.part
-        phase = home.root.phase
+        phase = home.root.resume_state
         if phase is None or node.removed or node.account is None:
             return None
         known = phase.table.pop(part.key(home), None)
@@ -384,7 +415,7 @@ class Resuming:
             return (known[0], TO_RUN) if known is not None and why in (WRITTEN, WRITTEN_THERE) else None
         return known
 
-    def _why_not(self, entered: Entered, observed: Observed) -> str | None:
+    def _why_not(self, entered: RegisteredNode, observed: Observed) -> str | None:
         """Why a node is to run, if it is."""
         account = entered.node.account
         assert account is not None
@@ -394,7 +425,7 @@ class Resuming:
         if not said.fingerprint or not observed.fingerprint:
             opaque = entered.node.opaque
             return f"nobody can know what it does{f': {opaque}' if opaque else ''}"
-        phase = entered.home.root.phase
+        phase = entered.home.root.resume_state
         there = None if phase is None else self.elsewhere.why_not(phase.elsewhere, observed)
         implied = self.implied(entered.home.space.name, observed)
         if implied is None:
@@ -423,7 +454,7 @@ class Resuming:
             return there
         return None if self._restored(entered, observed) else "what it keeps does not come back"
 
-    def _restored(self, entered: Entered, observed: Observed) -> bool:
+    def _restored(self, entered: RegisteredNode, observed: Observed) -> bool:
         restore = entered.part.restore
         return restore is None or restore(observed.children)
 
@@ -440,11 +471,11 @@ class Resuming:
     async def have_classes(self, root: PieceInstance, observed: Iterable[Observed]) -> None:
         """Have it known here of which classes the pieces are whose documents some nodes read."""
         docs = dict.fromkeys([read.doc for each in observed for read in each.reads])
-        await self._codes.defaults.arrived(root, docs, round(self._pieces.runtime.policy.answer_ms * 1_000))
+        await self._codes.defaults.arrived(root, docs, round(self._pieces.policy.answer_ms * 1_000))
 
     # ---- who makes what it reads ---------------------------------------------------------------------
 
-    def _have_made(self, entered: Entered, doc: DocKey, *, is_needed: bool = True) -> None:
+    def _have_made(self, entered: RegisteredNode, doc: DocKey, *, is_needed: bool = True) -> None:
         """Have the node here that makes a document, if it is a member of a piece that is here."""
         # fault+ resume.makers_not_opened: return
         root = entered.home.root
@@ -458,7 +489,7 @@ class Resuming:
                 self._near.append(writers.named(self._pieces, root.space, doc))
         writers.have_made(self._pieces, entered.home.space, doc)
 
-    def _is_told(self, entered: Entered, doc: DocKey) -> bool:
+    def _is_told(self, entered: RegisteredNode, doc: DocKey) -> bool:
         """Whether a change of what makes a document comes to whoever reads it."""
         # fault resume.makers_not_opened: return True
         return writers.is_told(self._pieces, entered.home.space, doc)

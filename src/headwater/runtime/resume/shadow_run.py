@@ -21,9 +21,8 @@ from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue, freeze, lookup
 from headwater.errors import AuthoringError
 from headwater.replica.document import NOT_HERE, Document
-from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.pieces.identity import kind_of
-from headwater.runtime.resume.dry_nodes import Read, Standing, Stood, stand_in
+from headwater.runtime.resume.dry_nodes import OpenDry, Read, Standing, Stood
 from headwater.runtime.resume.preview import CLEAN, Known, fates_of, label_of, put_up
 from headwater.scheduler.failures import INTERRUPTS
 from headwater.scheduler.node import Node, NodeKind
@@ -74,17 +73,21 @@ class Report:
         return not self.findings
 
 
-async def shadowed(known: Iterable[Known], read: Read, progress: Progress | None = None) -> Report:
-    """Run every node that claims to be clean on what is stored, and compare what it would write with that."""
+async def shadowed(
+    known: Iterable[Known], read: Read, progress: Progress | None = None, *, open_dry: OpenDry
+) -> Report:
+    """Run every node that counts as clean on the stored data, and compare its writes with the stored results.
+
+    `open_dry` opens the runtime that the nodes run in.
+    """
     report, everything = Report(), list(known)
-    async with Runtime(None) as rt:
-        standing = stand_in(rt, read)
+    async with open_dry(read) as standing:
         for each in everything:
-            put_up(rt, standing, each)
+            put_up(standing, each)
         clean = [stood for each in everything for stood in _clean(standing, each, report)]
         # Those who keep rows and children come last: their runs may let go of some.
         clean.sort(key=lambda stood: stood.part.started is not None)
-        shadow = _Shadow(rt, standing, frozenset(_made_by(clean)))
+        shadow = _Shadow(standing, frozenset(_made_by(clean)))
         for done, stood in enumerate(clean):
             if progress is not None:
                 progress(done, len(clean))
@@ -116,8 +119,8 @@ class _Shadow:
 
     __slots__ = ("_core", "_missing", "_run", "_standing", "_sure", "_undecided")
 
-    def __init__(self, rt: Runtime, standing: Standing, sure: frozenset[Document]) -> None:
-        self._core = rt.core
+    def __init__(self, standing: Standing, sure: frozenset[Document]) -> None:
+        self._core = standing.pieces.core
         self._standing = standing
         self._sure = sure  # results of nodes that come back
         self._run = Run(self)

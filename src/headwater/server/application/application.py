@@ -36,8 +36,8 @@ from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.channel.backend import Backend
 from headwater.runtime.channel.loopback import Loopback, LoopbackConnection
 from headwater.runtime.channel.transport import Heard, Lost, Transport
-from headwater.runtime.pieces.records import classes
-from headwater.runtime.reactions.bound import reaction_name, reactions_of, topic_name
+from headwater.runtime.pieces.records import classes, topic_name
+from headwater.runtime.reactions.bound import reaction_name, reactions_of
 from headwater.server.operation.keys import LOCAL
 from headwater.server.operation.limits import RateLimit
 from headwater.server.operation.service import Service
@@ -100,7 +100,7 @@ class Application:
         self.reaction_spaces = ReactionSpaces(service, self.attachment, self.runtime)
         if self._classes:
             self.reaction_spaces.start()
-        service.metrics.count_resumed(lambda: self.runtime.pieces.resuming.counts)
+        service.metrics.count_resumed(lambda: self.runtime.resume_counts)
 
     def authenticate(self, token: str, user: str) -> tuple[str, float | None]:
         """Return the user of a token and the seconds until it expires. Without keys, `user` is believed."""

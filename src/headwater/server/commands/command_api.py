@@ -207,7 +207,7 @@ class CommandApi:
         _, handle = await self._find_member(asked, user, whole)
         space = await self._check_handle(asked, handle, user, Right.READ, check)
         found = await handle.pull()
-        check_link_target(handle, user, self._runtime.pieces.windows.asked(space, user))
+        check_link_target(handle, user, self._runtime.sessions.asked(space, user))
         value: Any = member_form(handle, found)
         if isinstance(handle, EachHandle):
             value = {str(each["key"]): {name: of for name, of in each.items() if name != "key"} for each in value}
@@ -251,7 +251,7 @@ class CommandApi:
         refused here.
         """
         space = self._runtime.core.space_name(handle.document)
-        write_as_user(handle, user, self._runtime.pieces.windows.asked(space, user), "set", value)
+        write_as_user(handle, user, self._runtime.sessions.asked(space, user), "set", value)
         document = handle.document
         if document.key == ACCESS:
             access: Cell[Any] = Cell(self._runtime.core, document, codec_for(Json))
@@ -298,7 +298,7 @@ class CommandApi:
         if member is None:
             there = ", ".join(home.outline.members)
             raise AuthoringError(f"{home.outline.name} has no member {name!r}. It has: {there}.")
-        session = self._runtime.pieces.windows.asked(asked.space, user)
+        session = self._runtime.sessions.asked(asked.space, user)
         handle = getattr(home.facet("session", user, session).piece, name)
         return home, select_part(handle, parse_path(pointer), name)
 
@@ -307,7 +307,7 @@ class CommandApi:
         if not isinstance(handle, Input):
             raise AuthoringError(f"{asked.place} is nothing to look at")
         space = self._runtime.core.space_name(handle.document)
-        await check(space, needed_right(handle, user, self._runtime.pieces.windows.asked(space, user), shared))
+        await check(space, needed_right(handle, user, self._runtime.sessions.asked(space, user), shared))
         return space
 
     def _check_space_exists(self, space: str) -> None:

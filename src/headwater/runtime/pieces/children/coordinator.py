@@ -27,7 +27,7 @@ from headwater.pieces.names import child_name
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.nodes import encoder
-from headwater.runtime.events.freshness import Handled
+from headwater.runtime.core.tracker import DemandingTracker
 from headwater.runtime.pieces.children.elements import keys_of
 from headwater.runtime.pieces.children.handles import ONLY, ChildHandle, EachHandle
 from headwater.runtime.pieces.children.prefetch import Listing
@@ -35,7 +35,6 @@ from headwater.runtime.pieces.children.restore import kept_by, remade
 from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of
 from headwater.runtime.pieces.idle import nodes_of
 from headwater.runtime.pieces.inputs import described, same_inputs
-from headwater.runtime.resume import resume
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.runner import Runner
@@ -166,13 +165,13 @@ class ChildSet:
         if self.is_sparse:  # From here on it has and keeps all rows, as in a piece that is awake.
             self.complete()
             self._home.pieces.core.afterwards(lambda: self._home.keep(self.member))
-        with self._home.pieces.resuming.together():
+        with self._home.pieces.nodes.batch_nodes():
             for text, key in found.items():
                 if text not in self.rows:
                     self.rows[text] = self._row(key, text, is_new=True)
         for text in [text for text in self.rows if text not in found]:
             self._drop(self.rows.pop(text))
-        resume.left(self._home, self.member.stored, found)
+        self._home.pieces.nodes.drop_rows(self._home, self.member.stored, found)
         return tuple(found)
 
     def _forget(self, due: Cell[Mapping[str, str]], found: Container[str]) -> None:
@@ -329,7 +328,7 @@ class ChildSet:
         if made is None:
             # I7: observations of the child of this or an earlier process do not hold for a later child of the row.
             if row.child is not None or (row.node is not None and not row.node.runs):
-                resume.dropped(self._home, id)
+                self._home.pieces.nodes.drop_child(self._home, id)
             self._let_go(row)
             return None
         if not isinstance(made, Piece):
@@ -340,7 +339,7 @@ class ChildSet:
         if child is None or child.cls is not type(made) or not same_inputs(child.inputs or {}, made.__inputs__):
             if child is not None:
                 self._let_go(row)
-                resume.dropped(self._home, id)
+                self._home.pieces.nodes.drop_child(self._home, id)
             row.child = self._home.pieces.adopt(self._home, made, id, row.node, is_new=row.is_new)
         return described(self._home.pieces.core, made)
 
@@ -350,8 +349,8 @@ class ChildSet:
             if each.account is not None:
                 each.account.gone(each)
         id = child_name(self._home.id, self.member.stored, row.text)
-        if self._elements.value is None and resume.is_asleep(self._home):
-            resume.dropped(self._home, id)
+        if self._elements.value is None and self._home.opened_asleep():
+            self._home.pieces.nodes.drop_child(self._home, id)
         self._let_go(row)
         if row.node is not None and not row.node.removed:
             node = row.node
@@ -397,7 +396,7 @@ class ChildSet:
     def _need(self, texts: tuple[str, ...]) -> None:
         """Inside a run: request the results of some rows together, and have stale ones run together."""
         run = self._home.pieces.core.current.run
-        if run is not None and isinstance(run.tracker, (Handled, Runner)):
+        if run is not None and isinstance(run.tracker, (DemandingTracker, Runner)):
             self.listing.shown(run.node, texts)
             rows = [self.rows[text] for text in texts if text in self.rows]
             self._fetch(rows)

@@ -84,7 +84,7 @@ def _from(home: PieceInstance, element: Input[Any] | None, origin: str) -> Any:
         return None
     handle = home.facet("space").handle(member)
     # A recorded input may be refused to the child; the access check needs a run of the row.
-    return None if home.pieces.following.is_asked_about(home, handle) and isinstance(member, GivenMember) else handle
+    return None if home.pieces.link_access.is_asked_about(home, handle) and isinstance(member, GivenMember) else handle
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -79,7 +79,7 @@ class FoldCheckpoint:
     def code(self) -> str | None:
         if not self._is_known:
             home = self._facet.home
-            self._code = home.pieces.generations.code_of(home.cls, self._member)
+            self._code = home.pieces.code_versions.code_of(home.cls, self._member)
             self._is_known = True
         return self._code
 
@@ -116,7 +116,7 @@ class FoldCheckpoint:
         output, note = self._output, self.note
         home = self._facet.home
         said: Any = note.value
-        if source.home is not output.home or home.pieces.runtime.channel(home.space.name) is None:
+        if source.home is not output.home or home.pieces.channel(home.space.name) is None:
             return None  # Seqs of another space do not compare, and without a log there are none.
         if output.layers or note.layers or not isinstance(said, Mapping) or said.get("code") != self.code:
             return None

@@ -7,7 +7,7 @@ for any more is not kept. The current state of the space is not available here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import DocKey
@@ -21,7 +21,9 @@ from headwater.replica.replica import Replica
 from headwater.replica.session import Link
 
 if TYPE_CHECKING:
-    from headwater.runtime.api.runtime import Runtime
+    from headwater.runtime.channel.channel import EngineChannel
+    from headwater.runtime.core.core import Core
+    from headwater.runtime.core.waiting import Tasks
 
 TRIES: Final = 5
 """Queries that are sent at most for one document, if the connection is lost before the answer."""
@@ -30,14 +32,16 @@ TRIES: Final = 5
 class DocumentHistory:
     """Earlier states of one space, as far as a node waits for them. Also the channel of its own replica."""
 
-    __slots__ = ("_asked", "_runtime", "_space", "replica")
+    __slots__ = ("_asked", "_channel", "_core", "_space", "_tasks", "replica")
 
-    def __init__(self, runtime: Runtime, space: str) -> None:
-        self._runtime = runtime
+    def __init__(self, core: Core, tasks: Tasks, channel: Callable[[str], EngineChannel | None], space: str) -> None:
+        self._core = core
+        self._tasks = tasks
+        self._channel = channel  # returns the channel of a space by its name
         self._space = space
         self._asked: set[DocKey] = set()
         self.replica = Replica()
-        runtime.core.add_replica(f"{space} as it was", self.replica, self)
+        core.add_replica(f"{space} as it was", self.replica, self)
 
     def document(self, doc: DocKey, seq: int) -> Document:
         """Return a document as of a seq: `(value,)`, `()` if it was absent, or None if its history is compacted."""
@@ -53,7 +57,7 @@ class DocumentHistory:
         for doc in docs:
             if doc not in self._asked and not self.replica.is_here(doc):
                 self._asked.add(doc)
-                self._runtime.tasks.begin(self._fetch(doc), f"the past of {self._space}")
+                self._tasks.begin(self._fetch(doc), f"the past of {self._space}")
 
     def unwatch(self, doc: DocKey) -> bool:
         return self.replica.let_go(doc)
@@ -74,7 +78,7 @@ class DocumentHistory:
             found = await self._found(Query(0, doc.scope, id, int(seq)))
         finally:
             self._asked.discard(doc)
-        core, replica = self._runtime.core, self.replica
+        core, replica = self._core, self.replica
         document = replica.documents.get(doc)
         if document is None or not core.scheduler.loads.is_awaited(document):
             return  # No node waits for it any more.
@@ -87,7 +91,7 @@ class DocumentHistory:
         core.request_tick()
 
     async def _found(self, query: Query) -> MaybeValue:
-        channel = self._runtime.channel(self._space)
+        channel = self._channel(self._space)
         if channel is None:
             return None
         for _ in range(TRIES):

@@ -1,0 +1,116 @@
+"""The composition of a runtime: makes its parts, each with the parts that it uses, and connects their ports.
+
+This is the only module that knows all rooms of a runtime. `Runtime` and the objects that an application calls delegate
+to the parts; a part never reaches another one through a third.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headwater.replica.detached import Detached
+from headwater.replica.replica import Replica
+from headwater.runtime.channel.backend import Backend
+from headwater.runtime.channel.sessions import UserSessions
+from headwater.runtime.core.core import Core
+from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.core.policy import Policy
+from headwater.runtime.core.waiting import Tasks
+from headwater.runtime.events.events import Events
+from headwater.runtime.pieces.registry import PieceRegistry
+from headwater.runtime.pieces.resource import Worker
+from headwater.runtime.reactions.serve import ServedReactions
+from headwater.runtime.resume.clean_pieces import leave
+from headwater.runtime.resume.resume import Resume
+from headwater.runtime.writing.space_channel import SpaceChannel
+from headwater.runtime.writing.transactions import Transactions
+
+
+class RuntimeParts:
+    """The parts of one runtime above its core."""
+
+    __slots__ = (
+        "_backend",
+        "_core",
+        "_observes",
+        "_policy",
+        "channels",
+        "events",
+        "pieces",
+        "resume",
+        "served",
+        "sessions",
+        "tasks",
+        "transactions",
+    )
+
+    def __init__(
+        self,
+        core: Core,
+        backend: Backend,
+        policy: Policy,
+        *,
+        identity: str | None,
+        observes: bool,
+        make_space: Callable[[str, str, str], object],
+    ) -> None:
+        """Make the parts.
+
+        `identity` names this runtime over restarts. `observes` says whether observations of nodes are sent, and queried
+        when the nodes are opened again. `make_space` returns the application's object for a space, user and session.
+        """
+        self._core = core
+        self._backend = backend
+        self._policy = policy
+        self._observes = observes
+        self.channels: dict[str, SpaceChannel] = {}  # by space; a space without an engine has none
+        self.tasks = Tasks(core)
+        self.transactions = Transactions(core, self.channels)
+        origin = core.clock.new_token()
+        self.sessions = UserSessions(self.channels.get, origin)
+        self.pieces = PieceRegistry(
+            core,
+            tasks=self.tasks,
+            policy=policy,
+            channel=self.channels.get,
+            transactions=self.transactions,
+            sessions=self.sessions,
+            worker=Worker(backend, origin),
+            origin=origin,
+            make_space=make_space,
+        )
+        self.events = Events(self.pieces)
+        self.resume = Resume(self.pieces, identity, backend)
+        self.served = ServedReactions(self.pieces, self.events, backend)
+        self.pieces.connect(self.events, self.resume)
+        self.events.before_handling = self.served.declare
+        self.events.on_emitted = self.served.emits
+        self.events.on_declared = self.served.declared
+        core.sending = self.events
+        core.check_link = self.pieces.link_access.check
+        core.on_missed = self.pieces.prefetch.missed
+
+    def open_space(self, name: str) -> LocalSpace:
+        """Add a space to the core, with a channel to its engine if it has one."""
+        core, transport = self._core, self._backend.transport(name)
+        if transport is None:
+            replica = Replica()
+            return core.add_space(name, replica, Detached(replica))
+        channel = SpaceChannel(core, name, transport, token=self._backend.token, policy=self._policy.retry)
+        local = core.add_space(name, channel.replica, channel)
+        local.kept_unread = self._policy.unread_kept
+        self.channels[name] = channel
+        channel.driver.session.runs.is_on = self._observes
+        channel.start(local)
+        self.events.takeover.attend(channel)
+        self.served.attend(channel, local)
+        return local
+
+    def has_ended(self) -> bool:
+        """Return whether every event sent here has an outcome, other spaces know their readers, and no erasure runs."""
+        # fault forget.not_waited_for: return not self.events.in_hand and self.resume.elsewhere.is_told()
+        return not self.events.in_hand and self.resume.elsewhere.is_told() and self.pieces.erasures.is_over()
+
+    async def report_clean_pieces(self) -> None:
+        """Report which of the pieces that run here are clean, for the runtime that opens them next."""
+        await leave(self.resume, [*self.pieces.kept()])

@@ -1,0 +1,92 @@
+"""The two ports through which pieces reach events and resume. The composition of a runtime connects them.
+
+`EventSender` sends events to handlers and knows the event that is being handled. `NodeSource` decides, for each node of
+a piece, whether it is installed from its stored observation or runs. A runtime that is only inspected has another
+`NodeSource`, which runs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Container
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from headwater.pieces.handles import Sends
+    from headwater.runtime.pieces.context import EventContext, EventHeader
+    from headwater.runtime.pieces.identity import NodeIdentity
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.view import ScopedView
+    from headwater.scheduler.node import Node
+    from headwater.scheduler.registry import NodeSpec
+
+
+class EventSender(Protocol):
+    """Sends the events of one runtime."""
+
+    @property
+    def current(self) -> tuple[EventHeader, EventContext] | None:
+        """The event whose handler is being called, and its context."""
+
+    def make_sender(self, facet: ScopedView) -> Sends:
+        """Return the object that sends events to the handlers of one piece, for the user and session of a view."""
+
+    def start_periods(self, home: PieceInstance) -> list[asyncio.Task[None]]:
+        """Start sending the events of the periodic handlers of an open piece, until the tasks are cancelled."""
+
+    def retry_parked(self, space: str) -> None:
+        """Retry stored events of a space that could not be handled here, because a piece of it was opened."""
+
+    def has_local_work(self) -> bool:
+        """Return whether an event waits for its turn or for local work. Waiting for the network does not count."""
+
+
+class NodeSource(Protocol):
+    """Installs the nodes of pieces from their stored observations."""
+
+    @property
+    def identity(self) -> str | None:
+        """The identity of this runtime over restarts, which names the nodes of its effects. None: it has none."""
+
+    def add_node(self, home: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity | None) -> None:
+        """Install a registered node, hold it until its observation is known, or let it run.
+
+        `part` is the identity of the node over restarts; None: the node is never resumed.
+        """
+
+    def batch_nodes(self) -> AbstractContextManager[None]:
+        """Install the nodes that are added inside this context together, at its end."""
+
+    def is_quiet(self) -> bool:
+        """Return whether no piece is being resumed, unless the network holds it up."""
+
+    async def open_asleep(self, home: PieceInstance, user: str) -> bool:
+        """Put a piece to sleep that is about to be opened, if it is known to be clean without reading its record."""
+
+    async def load_cells(self, home: PieceInstance) -> None:
+        """Wait until the cells that are held for a sleeping piece are loaded, or will not arrive."""
+
+    async def prepare_open(self, home: PieceInstance, user: str) -> None:
+        """Put a piece to sleep that is about to be opened and whose record was read, if it is known to be clean."""
+
+    def is_asleep(self, root: PieceInstance) -> bool:
+        """Return whether a piece is open without nodes."""
+
+    def wake_piece(self, root: PieceInstance) -> None:
+        """Register all nodes of a sleeping piece. Each is resumed or runs."""
+
+    async def start_effects(self, home: PieceInstance) -> None:
+        """Register the effects of a sleeping piece before an event is handled by it or by one of its children."""
+
+    def forget_piece(self, home: PieceInstance) -> None:
+        """Release a piece that was stopped."""
+
+    def drop_rows(self, home: PieceInstance, member: str, here: Container[str]) -> None:
+        """Withdraw the observations of elements of an `each` that are not among the keys `here`."""
+
+    def drop_child(self, home: PieceInstance, child: str) -> None:
+        """Withdraw the observations of the nodes of a child that is gone, by the id of the child."""
+
+    def drop_fingerprints(self) -> None:
+        """Drop cached fingerprints, and wake all sleeping pieces, after code was replaced in the running process."""
