@@ -194,7 +194,7 @@ class Sends(Protocol):
     def place(self, member: HandlerMember) -> str:
         """Whose handler it is, as text."""
 
-    def seen_by(self, facet: Any) -> Sends:
+    def seen_by(self, view: Any) -> Sends:
         """The same piece, for the user and the session of another view."""
 
     def same(self, other: object) -> bool:
@@ -272,9 +272,9 @@ class Handler(NotAValue, Generic[P, R]):
         """Whether it leads to the same handler of the same piece."""
         return self.sends.same(other.sends) and self.member is other.member and self._options == other._options
 
-    def seen_by(self, facet: Any) -> Handler[P, R]:
+    def seen_by(self, view: Any) -> Handler[P, R]:
         """The same handler, sent to for the user and the session of a view."""
-        return Handler(self.sends.seen_by(facet), self.member, self._signature, self._options)
+        return Handler(self.sends.seen_by(view), self.member, self._signature, self._options)
 
     def __repr__(self) -> str:
         return f"<{self.member!r}>"

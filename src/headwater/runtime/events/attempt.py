@@ -221,9 +221,9 @@ async def _land_here(pieces: PieceRegistry, event: Event, attempt: Callable[[Tra
         return made
 
 
-async def prefetch(events: Events, event: Event, facet: ScopedView, held: list[Node]) -> None:
+async def prefetch(events: Events, event: Event, view: ScopedView, held: list[Node]) -> None:
     """Have what a handler says it reads arrive and run together, before it is called for the first time."""
-    reads: list[Any] = [facet.handle(each) for each in event.member.reads]
+    reads: list[Any] = [view.handle(each) for each in event.member.reads]
     documents = [each.document for each in reads if isinstance(each, Input)]
     core = events.pieces.core
     for document in documents:
@@ -326,12 +326,12 @@ class Attempting:
             await self._events.before_handling(home)
         if event.is_taken or (event.is_known and pieces.channel(home.space.name) is None):
             await receipts.check(pieces, event)
-        facet = home.facet("session", event.user, event.session)
+        view = home.view("session", event.user, event.session)
         arguments = signature.decode(event.payload)
         held: list[Node] = []
         try:
-            await prefetch(self._events, event, facet, held)
-            raw = await self._land(event, facet, arguments, held)
+            await prefetch(self._events, event, view, held)
+            raw = await self._land(event, view, arguments, held)
         finally:
             if event.attempt is not None:
                 self._events.lineage.failed(event.attempt)  # Unless it landed: then this is nothing.
@@ -355,12 +355,12 @@ class Attempting:
                 "was handled is not known any more: look, and send a new one"
             )
 
-    async def _land(self, event: Event, facet: ScopedView, arguments: dict[str, Any], held: list[Node]) -> Value:
+    async def _land(self, event: Event, view: ScopedView, arguments: dict[str, Any], held: list[Node]) -> Value:
         pieces = self._pieces
         course = event.effort.course = Course(self._events, self._lane, event)
 
         def attempt(transaction: Transaction) -> Value:
-            return self._called(event, facet, arguments, transaction)
+            return self._called(event, view, arguments, transaction)
 
         while True:
             try:
@@ -414,12 +414,12 @@ class Attempting:
         await self._pieces.core.observing.until(is_decided)
         return True
 
-    def _called(self, event: Event, facet: ScopedView, arguments: dict[str, Any], transaction: Transaction) -> Value:
+    def _called(self, event: Event, view: ScopedView, arguments: dict[str, Any], transaction: Transaction) -> Value:
         core, replica = self._pieces.core, event.home.space.replica
         tracker = HandlerTracker(self._events, event, replica, transaction, self._lane.written)
 
         def attempt() -> Value:
-            return self._events._attempt(event, facet, arguments)
+            return self._events._attempt(event, view, arguments)
 
         self._begin_attempt(event)
         try:
@@ -457,19 +457,19 @@ async def _stopped(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-def call(events: Events, event: Event, facet: ScopedView, arguments: dict[str, Any]) -> Value:
+def call(events: Events, event: Event, view: ScopedView, arguments: dict[str, Any]) -> Value:
     """One call of the handler, in the transaction that is open."""
     core = events.pieces.core
     home = event.home
     deleted_target.check(event)
     if event.period is not None and periodic.is_over(core, event):
         return None
-    facet = facet.kept_now()
-    events.current = (event, EventContext(facet, event, event.launched))
+    view = view.kept_now()
+    events.current = (event, EventContext(view, event, event.launched))
     try:
         home.pieces.records.keep(home)
-        made = event.member.fn(facet.piece, **arguments)
-        result = facet.home.outline.signature(event.member).result.encode(made)
+        made = event.member.fn(view.piece, **arguments)
+        result = view.home.outline.signature(event.member).result.encode(made)
         _sign(events, event, result)
         return result
     except Refused:

@@ -122,18 +122,18 @@ class Event(EventHeader):
 class Sender:
     """Sends to the handlers of one piece, for one user and session."""
 
-    __slots__ = ("_events", "_facet")
+    __slots__ = ("_events", "_view")
 
-    def __init__(self, events: Events, facet: ScopedView) -> None:
+    def __init__(self, events: Events, view: ScopedView) -> None:
         self._events = events
-        self._facet = facet
+        self._view = view
 
     def send(self, member: HandlerMember, payload: Value, options: Options) -> Coroutine[Any, Any, Any]:
-        core = self._facet.home.pieces.core
+        core = self._view.home.pieces.core
         if core.current.run is not None:
             raise AuthoringError(f"send() of {member!r} inside a run, which never awaits: write post()")
         core.check_thread()
-        return self._events.sent(self._events.event(self._facet, member, payload, options))
+        return self._events.sent(self._events.event(self._view, member, payload, options))
 
     def post(self, member: HandlerMember, payload: Value, options: Options) -> Intent:
         return self._posted(member, payload, options, 0)
@@ -151,11 +151,11 @@ class Sender:
         return self._posted(member, payload, options, max(1, due_us))
 
     def _posted(self, member: HandlerMember, payload: Value, options: Options, due_us: int) -> Intent:
-        events, core = self._events, self._facet.home.pieces.core
+        events, core = self._events, self._view.home.pieces.core
         core.check_thread()
         if core.current.run is not None and events.current is None:
             raise AuthoringError(f"post() of {member!r}: this run is repeated. Post it in a handler.")
-        event = events.event(self._facet, member, payload, options, due_us)
+        event = events.event(self._view, member, payload, options, due_us)
         if events.current is not None:
             events.follow_up(event)
         else:
@@ -164,15 +164,15 @@ class Sender:
 
     @property
     def core(self) -> Core:
-        return self._facet.home.pieces.core
+        return self._view.home.pieces.core
 
     def place(self, member: HandlerMember) -> str:
-        return self._facet.home.place(member)
+        return self._view.home.place(member)
 
-    def seen_by(self, facet: ScopedView) -> Sender:
+    def seen_by(self, view: ScopedView) -> Sender:
         """The same piece, for the user and the session of another view."""
-        return Sender(self._events, facet.seen_in(self._facet.home, "session"))
+        return Sender(self._events, view.seen_in(self._view.home, "session"))
 
     def same(self, other: object) -> bool:
         """Whether it sends to the same piece for the same user and session."""
-        return isinstance(other, Sender) and self._facet is other._facet
+        return isinstance(other, Sender) and self._view is other._view

@@ -118,9 +118,9 @@ class Events:
 
     # ---- the port of pieces ------------------------------------------------------------------------
 
-    def make_sender(self, facet: ScopedView) -> Sender:
+    def make_sender(self, view: ScopedView) -> Sender:
         """Return the object that sends events to the handlers of one piece, for the user and session of a view."""
-        return Sender(self, facet)
+        return Sender(self, view)
 
     def start_periods(self, home: PieceInstance) -> list[asyncio.Task[None]]:
         """Start sending the events of the periodic handlers of an open piece."""
@@ -133,10 +133,10 @@ class Events:
     # ---- sending -----------------------------------------------------------------------------------
 
     def event(
-        self, facet: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int = 0
+        self, view: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int = 0
     ) -> Event:
         """An event, with an id of its own or the caller's."""
-        return ids.event(self, facet, member, payload, options, due_us)
+        return ids.event(self, view, member, payload, options, due_us)
 
     def next_stamp(self) -> int:
         """A number for something that is sent: it rises."""
@@ -384,12 +384,12 @@ class Events:
             if event.task is None:
                 self._end(event, End.CLOSED)
 
-    def _attempt(self, event: Event, facet: ScopedView, arguments: dict[str, Any]) -> Value:
+    def _attempt(self, event: Event, view: ScopedView, arguments: dict[str, Any]) -> Value:
         """One call of the handler, in the transaction that is open."""
         trace = self.trace
         if trace is not None:
             trace.emit(HandlerCalled(event.stream, event.id, event.calls))
-        return attempt.call(self, event, facet, arguments)
+        return attempt.call(self, event, view, arguments)
 
     # ---- what an attempt launched ------------------------------------------------------------------
 

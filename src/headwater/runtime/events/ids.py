@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 def event(
-    events: Events, facet: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int
+    events: Events, view: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int
 ) -> Event:
     """An event, with an id of its own or the caller's."""
-    pieces, home, current = events.pieces, facet.home, events.current
+    pieces, home, current = events.pieces, view.home, events.current
     stream = home.place(member)
     minted_us = pieces.core.clock.now_us()
-    user, session = facet.user, facet.session
+    user, session = view.user, view.session
     is_own = pieces.sessions.is_own(home.space.name, user, session)
     is_kept = pieces.channel(home.space.name) is not None
     if options.durable and not is_kept:

@@ -45,37 +45,37 @@ def as_datetime(us: int) -> datetime:
 class _Context:
     """The part that the contexts of nodes and of events share."""
 
-    __slots__ = ("_facet",)
+    __slots__ = ("_view",)
 
-    def __init__(self, facet: ScopedView) -> None:
-        self._facet = facet
+    def __init__(self, view: ScopedView) -> None:
+        self._view = view
 
     @property
     def space(self) -> Any:
         """The space of the piece."""
-        facet = self._facet
-        return facet.home.pieces.make_space(facet.home.space.name, self.user_or_none, self.session_or_none)
+        view = self._view
+        return view.home.pieces.make_space(view.home.space.name, self.user_or_none, self.session_or_none)
 
     @property
     def user_or_none(self) -> str:
-        return self._facet.user
+        return self._view.user
 
     @property
     def session_or_none(self) -> str:
-        return self._facet.session
+        return self._view.session
 
     @property
     def name(self) -> str:
         """The name of the piece in its space."""
-        return self._facet.home.name
+        return self._view.home.name
 
     def past(self, when: datetime, /) -> bool:
         """Return whether a moment has come. The reader runs again at that moment."""
-        return self._facet.home.pieces.core.has_passed(when)
+        return self._view.home.pieces.core.has_passed(when)
 
     def follow(self, link: Link, /) -> Any:
         """Return the handle or the piece that a link points at."""
-        return self._facet.home.pieces.follow(self._facet, link)
+        return self._view.home.pieces.follow(self._view, link)
 
 
 class NodeContext(_Context):
@@ -86,22 +86,22 @@ class NodeContext(_Context):
     @property
     def user(self) -> str:
         """The user that this run is for."""
-        if not self._facet.user:
+        if not self._view.user:
             self._refuse("user", "declare @computed(scope='user'), or read it in a handler")
-        return self._facet.user
+        return self._view.user
 
     @property
     def session(self) -> str:
-        if not self._facet.session:
+        if not self._view.session:
             self._refuse("session", "declare @computed(scope='session'), or read it in a handler")
-        return called(self._facet.session)
+        return called(self._view.session)
 
     def now(self, *, every_ms: int | None = None) -> datetime:
         """Return the time, rounded down to the step; the reader runs again at each step.
 
         Without a step, return the time at which the run began.
         """
-        pieces = self._facet.home.pieces
+        pieces = self._view.home.pieces
         if every_ms is not None:
             return pieces.core.current_time(every_ms)
         return as_datetime(pieces.run_began_us())
@@ -116,7 +116,7 @@ class NodeContext(_Context):
         self._refuse("launch()", "launch it in a handler: this run is repeated")
 
     def _refuse(self, what: str, instead: str) -> NoReturn:
-        raise AuthoringError(f"ctx.{what} in a run of {self._facet.home!r} that no event began: {instead}")
+        raise AuthoringError(f"ctx.{what} in a run of {self._view.home!r} that no event began: {instead}")
 
 
 class EventContext(_Context):
@@ -124,8 +124,8 @@ class EventContext(_Context):
 
     __slots__ = ("_event", "_minted", "_random", "launched")
 
-    def __init__(self, facet: ScopedView, event: EventHeader, launched: list[tuple[PieceInstance, bool]]) -> None:
-        super().__init__(facet)
+    def __init__(self, view: ScopedView, event: EventHeader, launched: list[tuple[PieceInstance, bool]]) -> None:
+        super().__init__(view)
         self._event = event
         self.launched = launched  # pieces that this attempt launches, and whether each starts after the commit
         self._minted = 0
@@ -157,7 +157,7 @@ class EventContext(_Context):
 
     def past(self, when: datetime, /) -> bool:
         """Return whether a moment has come by the current clock, so that a delayed handler knows how late it is."""
-        return self._facet.home.pieces.core.has_passed(when)
+        return self._view.home.pieces.core.has_passed(when)
 
     def new_id(self) -> str:
         """Return a new id, the same in every retry of one event."""
@@ -172,11 +172,11 @@ class EventContext(_Context):
 
     def launch(self, piece: PieceT, /, *, after_commit: bool = False) -> PieceT:
         """Start an independent piece, which exists from the commit of this attempt on."""
-        return launch(self._facet, self._event, self.launched, self.new_id(), piece, after_commit)
+        return launch(self._view, self._event, self.launched, self.new_id(), piece, after_commit)
 
 
 def launch(
-    facet: ScopedView,
+    view: ScopedView,
     event: EventHeader,
     launched: list[tuple[PieceInstance, bool]],
     id: str,
@@ -188,11 +188,11 @@ def launch(
     A piece with this id that already exists here was launched by another handling of the same event. It is returned
     unchanged, whatever the outcome of this attempt.
     """
-    pieces = facet.home.pieces
-    known = pieces.known(facet.home.space.name, piece_id(id))
+    pieces = view.home.pieces
+    known = pieces.known(view.home.space.name, piece_id(id))
     is_own = known is not None and not known.is_stopped and not known.is_launched and isinstance(piece, known.cls)
     if known is not None and is_own and pieces.records.exists(known):  # A piece that was only named has no record.
-        return known.facet("session", event.user, event.session).piece  # type: ignore[return-value]
-    home = pieces.launch(facet.home.space, id, piece)
+        return known.view("session", event.user, event.session).piece  # type: ignore[return-value]
+    home = pieces.launch(view.home.space, id, piece)
     launched.append((home, after_commit))
-    return home.facet("session", event.user, event.session).piece  # type: ignore[return-value]
+    return home.view("session", event.user, event.session).piece  # type: ignore[return-value]

@@ -47,50 +47,50 @@ _NOWHERE: Final = "\0"
 """A key that no value contains: a read of it keeps the document loaded and is never affected by a write."""
 
 
-def make(facet: ScopedView, member: Declaration) -> Any:
+def make(view: ScopedView, member: Declaration) -> Any:
     """Create the handle of a member for a view of the member's own scope."""
     match member:
         case CellMember():
-            return _cell(facet, member)
+            return _cell(view, member)
         case GivenMember():
-            return _given(facet, member)
+            return _given(view, member)
         case ComputedMember() | MaterializerMember():
-            return _computed(facet, member)
+            return _computed(view, member)
         case HandlerMember():
-            return Handler(facet.home.pieces.sender(facet), member, facet.home.outline.signature(member))
+            return Handler(view.home.pieces.sender(view), member, view.home.outline.signature(member))
         case TopicMember():
-            codec = facet.home.outline.codec(member)
-            return Topic(facet.home.pieces.core, facet.document(member.stored), codec, facet.home)
+            codec = view.home.outline.codec(member)
+            return Topic(view.home.pieces.core, view.document(member.stored), codec, view.home)
         case EachMember() | ChildMember():
-            return facet.home.pieces.coordinator(facet.home, member).handle(facet)
+            return view.home.pieces.coordinator(view.home, member).handle(view)
         case FoldMember():
-            return facet.home.pieces.fold(facet, member)
+            return view.home.pieces.fold(view, member)
         case ResourceMember():
-            return facet.home.pieces.resource(facet, member)
+            return view.home.pieces.resource(view, member)
         case EffectMember():
-            return Effect(facet.node_id(member.stored))
+            return Effect(view.node_id(member.stored))
         case ReactionMember():
-            return Reaction(facet.node_id(member.stored))
+            return Reaction(view.node_id(member.stored))
         case _:
             raise AuthoringError(f"{member!r} has no handle")
 
 
-def _cell(facet: ScopedView, member: CellMember) -> Cell[Any]:
-    codec = facet.home.outline.codec(member)
-    return Cell(facet.home.pieces.core, facet.document(member.stored), codec, (), codec.encode(member.default))
+def _cell(view: ScopedView, member: CellMember) -> Cell[Any]:
+    codec = view.home.outline.codec(member)
+    return Cell(view.home.pieces.core, view.document(member.stored), codec, (), codec.encode(member.default))
 
 
-def _given(facet: ScopedView, member: GivenMember) -> Any:
+def _given(view: ScopedView, member: GivenMember) -> Any:
     """Return the handle that was passed in, restricted to its declaration: an Input is read-only, even of a Cell."""
-    home = facet.home
+    home = view.home
     given = home.outline.given(member)
     value = home.pieces.input(home, member)
     if isinstance(value, OtherScopeHandle):
-        value = value.seen_by(facet)
+        value = value.seen_by(view)
         if isinstance(value, OtherScopeHandle):
             return value
     if given.is_handler:
-        return value.seen_by(facet)
+        return value.seen_by(view)
     if given.is_cell and not isinstance(value, Cell):
         raise AuthoringError(f"{member!r} is a Cell and was given {value!r}, which is only read: declare an Input")
     if not given.is_cell and isinstance(value, Cell):
@@ -98,43 +98,43 @@ def _given(facet: ScopedView, member: GivenMember) -> Any:
     return value
 
 
-def _computed(facet: ScopedView, member: ComputedMember | MaterializerMember) -> Computed[Any]:
-    home = facet.home
-    document = facet.document(member.stored)
+def _computed(view: ScopedView, member: ComputedMember | MaterializerMember) -> Computed[Any]:
+    home = view.home
+    document = view.document(member.stored)
     handle: Computed[Any] = Computed(home.pieces.core, document, home.outline.codec(member))
-    id = facet.node_id(member.stored)
+    id = view.node_id(member.stored)
     is_materializer = isinstance(member, MaterializerMember)
     writes = () if isinstance(member, MaterializerMember) else member.writes
     home.register(
         NodeSpec(
             id=id,
             kind=NodeKind.MATERIALIZER if is_materializer else NodeKind.COMPUTATION,
-            fn=_derive(facet, member.fn),
+            fn=_derive(view, member.fn),
             home=home.space.replica,
-            outputs=(document, *(_written(facet, member, each) for each in writes)),
+            outputs=(document, *(_written(view, member, each) for each in writes)),
             encode=encoder(id, handle),
-            envelope=_envelope(facet, member) if isinstance(member, MaterializerMember) else (),
-            declared=_named(facet, member),
+            envelope=_envelope(view, member) if isinstance(member, MaterializerMember) else (),
+            declared=_named(view, member),
             parent=home.maker,
             transient=member.transient,
             debounce_ms=member.debounce_ms,
             throttle_ms=member.throttle_ms,
             fingerprint=home.digest(member),
         ),
-        part_of(facet, member),
+        part_of(view, member),
     )
-    handle.set_maker(facet.maker(member))
+    handle.set_maker(view.maker(member))
     return handle
 
 
-def _call(facet: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
-    piece = facet.piece
+def _call(view: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
+    piece = view.piece
     return lambda: fn(piece)
 
 
-def _derive(facet: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
+def _derive(view: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
     """Return a call of `fn` that is refused if a newer version of the class runs the piece. For nodes with outputs."""
-    piece, check = facet.piece, facet.home.check_generation
+    piece, check = view.piece, view.home.check_generation
 
     def derive() -> object:
         check()
@@ -143,52 +143,52 @@ def _derive(facet: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]
     return derive
 
 
-def _written(facet: ScopedView, member: Declaration, target: Declaration) -> Document:
-    handle = facet.handle(target)
+def _written(view: ScopedView, member: Declaration, target: Declaration) -> Document:
+    handle = view.handle(target)
     if not isinstance(handle, Cell) or handle.path:
         raise AuthoringError(f"{member!r} writes {target!r}, which is no whole cell of its scope: declare such a one")
     return handle.document
 
 
-def _envelope(facet: ScopedView, member: MaterializerMember) -> tuple[tuple[Document, Any], ...]:
-    handles = [facet.handle(each) for each in member.envelope]
+def _envelope(view: ScopedView, member: MaterializerMember) -> tuple[tuple[Document, Any], ...]:
+    handles = [view.handle(each) for each in member.envelope]
     for each, handle in zip(member.envelope, handles, strict=True):
         if not isinstance(handle, Cell):
             raise AuthoringError(f"{member!r} writes inside {each!r}, which is only read: declare a Cell")
     return tuple((handle.document, handle.path) for handle in handles)
 
 
-def _named(facet: ScopedView, member: ComputedMember | MaterializerMember) -> tuple[Document, ...]:
+def _named(view: ScopedView, member: ComputedMember | MaterializerMember) -> tuple[Document, ...]:
     """Return the outputs of computed members of the same scope that the code names: these are to run first."""
-    members = facet.home.outline.members
+    members = view.home.outline.members
     found = []
     for name in member.fn.__code__.co_names:
         named = members.get(name)
-        if isinstance(named, (ComputedMember, FoldMember)) and named is not member and named.scope == facet.scope:
-            found.append(facet.document(named.stored))
+        if isinstance(named, (ComputedMember, FoldMember)) and named is not member and named.scope == view.scope:
+            found.append(view.document(named.stored))
     return tuple(found)
 
 
-def shown_as(facet: ScopedView, member: EffectMember) -> str:
+def shown_as(view: ScopedView, member: EffectMember) -> str:
     """Return the id of the node of an effect."""
     # One runtime may act for several users, all in the same session.
-    whose = f", {facet.user!r}" if facet.user else ""
-    return f"{facet.node_id(member.stored)}{whose}"
+    whose = f", {view.user!r}" if view.user else ""
+    return f"{view.node_id(member.stored)}{whose}"
 
 
-def is_always_shown(facet: ScopedView, member: EffectMember) -> bool:
+def is_always_shown(view: ScopedView, member: EffectMember) -> bool:
     """Return whether an effect runs at each start, by declaration or because its runtime has no stable identity."""
-    return _shown_by(facet, member) is None
+    return _shown_by(view, member) is None
 
 
-def show(facet: ScopedView, member: EffectMember) -> Node:
+def show(view: ScopedView, member: EffectMember) -> Node:
     """Register the node of an effect, for a user and a session."""
-    home = facet.home
+    home = view.home
     return home.register(
         NodeSpec(
-            id=shown_as(facet, member),
+            id=shown_as(view, member),
             kind=NodeKind.EFFECT,
-            fn=_call(facet, member.fn),
+            fn=_call(view, member.fn),
             home=home.space.replica,
             returns=False,
             parent=home.maker,
@@ -196,34 +196,34 @@ def show(facet: ScopedView, member: EffectMember) -> Node:
             debounce_ms=member.debounce_ms,
             throttle_ms=member.throttle_ms,
         ),
-        _shown_by(facet, member),
+        _shown_by(view, member),
     )
 
 
-def _shown_by(facet: ScopedView, member: EffectMember) -> NodeIdentity | None:
+def _shown_by(view: ScopedView, member: EffectMember) -> NodeIdentity | None:
     """Return the identity of an effect: one runtime shows it to one user. None: that runtime cannot be recognized."""
-    identity = facet.home.pieces.nodes.identity
+    identity = view.home.pieces.nodes.identity
     if identity is None or member.every_start:
         return None
-    return NodeIdentity(member=member.stored, code=member.stored, scope=f"runtime:{identity}", principal=facet.user)
+    return NodeIdentity(member=member.stored, code=member.stored, scope=f"runtime:{identity}", principal=view.user)
 
 
-def cells_of(facet: ScopedView) -> list[Document]:
+def cells_of(view: ScopedView) -> list[Document]:
     """Return the documents of a piece's own cells, those of a user or session only if the view has one."""
-    home = facet.home
+    home = view.home
     found = []
     for each in home.outline.of(CellMember):
         if each.scope == "space":
             found.append(home.space.document(document_id(home.id, each.stored)))
-        elif facet.user if each.scope == "user" else facet.session:
-            found.append(facet.handle(each).document)
+        elif view.user if each.scope == "user" else view.session:
+            found.append(view.handle(each).document)
     return found
 
 
-def keep_cells(facet: ScopedView) -> Node:
+def keep_cells(view: ScopedView) -> Node:
     """Register a node that keeps the cells of a piece loaded while it is open. Writes to them run no node."""
-    home = facet.home
-    spots = [Spot(each, (_NOWHERE,), Depth.SHAPE) for each in cells_of(facet)]
+    home = view.home
+    spots = [Spot(each, (_NOWHERE,), Depth.SHAPE) for each in cells_of(view)]
 
     def look() -> None:
         run = home.pieces.core.current.run
@@ -235,7 +235,7 @@ def keep_cells(facet: ScopedView) -> Node:
 
     return home.register(
         NodeSpec(
-            id=f"{facet.home.space.name}/{facet.home.id}{WHILE_OPEN} for {facet.user}/{facet.session}",
+            id=f"{view.home.space.name}/{view.home.id}{WHILE_OPEN} for {view.user}/{view.session}",
             kind=NodeKind.EFFECT,
             fn=look,
             home=home.space.replica,
@@ -246,17 +246,17 @@ def keep_cells(facet: ScopedView) -> Node:
     )
 
 
-def keep_children(facet: ScopedView, member: Declaration) -> Node:
+def keep_children(view: ScopedView, member: Declaration) -> Node:
     """Register a node that demands the children of a member while its piece is open."""
-    handle: EachHandle[Any, Any] | ChildHandle[Any] = facet.handle(member)
-    home = facet.home
+    handle: EachHandle[Any, Any] | ChildHandle[Any] = view.handle(member)
+    home = view.home
 
     def look() -> None:
         handle.now.keep()
 
     return home.register(
         NodeSpec(
-            id=f"{facet.node_id(member.stored)}{WHILE_OPEN}",
+            id=f"{view.node_id(member.stored)}{WHILE_OPEN}",
             kind=NodeKind.EFFECT,
             fn=look,
             home=home.space.replica,

@@ -94,16 +94,16 @@ def named(text: str) -> Key:
     return (member, child, scope, principal)
 
 
-def part_of(facet: ScopedView, member: Declaration) -> NodeIdentity | None:
+def part_of(view: ScopedView, member: Declaration) -> NodeIdentity | None:
     """Return the identity of a member's node of the scope space or user. None: it belongs to one session."""
-    if facet.scope == "session":
+    if view.scope == "session":
         return None
-    is_users = facet.scope == "user"
+    is_users = view.scope == "user"
     return NodeIdentity(
         member=member.stored,
         code=member.stored,
         scope="user" if is_users else "",
-        principal=facet.user if is_users else "",
+        principal=view.user if is_users else "",
     )
 
 

@@ -61,11 +61,11 @@ def read(home: PieceInstance) -> Read:
     nodes = nodes_of(home)
     own = set(nodes)
     places: dict[Document, tuple[ScopedView, Declaration]] = {}
-    for facet in home.facets():
-        for member, handle in facet.handles.items():
+    for view in home.views():
+        for member, handle in view.handles.items():
             if isinstance(handle, Input):
                 known: Input[Any] = handle
-                places[known.document] = (facet, member)
+                places[known.document] = (view, member)
     found = Read([], {})
     for node in nodes:
         others = [each for each in readers_of(node) if each not in own]
@@ -79,8 +79,8 @@ def read(home: PieceInstance) -> Read:
 
 def go_on(home: PieceInstance, found: Read) -> None:
     """Recreate the read members of a piece that was stopped, and invalidate the other readers."""
-    for facet, member in found.members:
-        facet.handle(member)
+    for view, member in found.members:
+        view.handle(member)
     look_again(home.pieces, found.readers)
 
 

@@ -63,9 +63,9 @@ class OtherScopeHandle(NotAValue):
     def at(self, path: Callable[[Any], Any], /) -> OtherScopeHandle:
         return OtherScopeHandle(self._home, self._member, (*self._way, ("at", path)))
 
-    def seen_by(self, facet: ScopedView) -> Any:
+    def seen_by(self, view: ScopedView) -> Any:
         """Return the handle of the member, and of the path below it, for the user and session of a view."""
-        handle = facet.seen_in(self._home).handle(self._member)
+        handle = view.seen_in(self._home).handle(self._member)
         for step, argument in self._way:
             handle = getattr(handle, step)(argument)
         return handle

@@ -47,10 +47,10 @@ class PieceInstance:
 
     __slots__ = (
         "__weakref__",
-        "_facets",
         "_kept",
         "_periods",
         "_shown",
+        "_views",
         "_windows",
         "cls",
         "coordinators",
@@ -104,7 +104,7 @@ class PieceInstance:
         self.is_stopped = False  # for good: its element left, or the commit that launched it failed
         self.is_let_go = False  # is_stopped, because its keeper stopped, which may keep it again
         # Views with a holder: a program, a node, a running event. Weak, because a server sees many sessions.
-        self._facets: WeakValueDictionary[tuple[Scope, str, str], ScopedView] = WeakValueDictionary()
+        self._views: WeakValueDictionary[tuple[Scope, str, str], ScopedView] = WeakValueDictionary()
         # By session, the view of the user that the session belongs to, as long as that view has a holder.
         self._windows: WeakValueDictionary[str, ScopedView] | None = None  # Few pieces have one.
         self._shown: dict[tuple[str, str], list[Node]] = {}  # effects, by the user and session they are for
@@ -115,30 +115,30 @@ class PieceInstance:
     def __repr__(self) -> str:
         return f"<{self.outline.name} {self.name!r} of {self.space.name}>"
 
-    def facet(self, scope: Scope, user: str = "", session: str = "") -> ScopedView:
+    def view(self, scope: Scope, user: str = "", session: str = "") -> ScopedView:
         """Return the piece as a run of that scope, user and session sees it."""
         key = (scope, user if scope != "space" else "", session if scope == "session" else "")
-        found = self._facets.get(key)
+        found = self._views.get(key)
         if found is None:
             found = ScopedView(self, *key)
             if scope == "session" and user:
                 self._claim(found)
-            self._facets[key] = found
+            self._views[key] = found
         return found
 
     def window(self, session: str) -> ScopedView | None:
         """Return the view of the user that a session belongs to, if it belongs to one."""
         return None if self._windows is None else self._windows.get(session)
 
-    def _claim(self, facet: ScopedView) -> None:
+    def _claim(self, view: ScopedView) -> None:
         """Assign a session to the user of a view, and recompute for that user the values computed without a user."""
         if self._windows is None:
             self._windows = WeakValueDictionary()
-        if self._windows.setdefault(facet.session, facet) is not facet:
+        if self._windows.setdefault(view.session, view) is not view:
             return  # It belongs to another user; an access to a member of the session raises.
-        nobodys = self._facets.get(("session", "", facet.session))
+        nobodys = self._views.get(("session", "", view.session))
         if nobodys is not None:
-            ids = {facet.node_id(member.stored) for member in nobodys.drop_computed()}
+            ids = {view.node_id(member.stored) for member in nobodys.drop_computed()}
             gone = [each for each in self.nodes if each.id in ids]
             readers = idle.readers(gone)
             for node in gone:
@@ -146,13 +146,13 @@ class PieceInstance:
                 self.nodes.remove(node)
             idle.look_again(self.pieces, readers)
 
-    def make(self, facet: ScopedView, member: Declaration) -> Any:
+    def make(self, view: ScopedView, member: Declaration) -> Any:
         """Create the handle of a member for a view."""
-        return make(facet, member)
+        return make(view, member)
 
     def handles_of(self, member: Declaration) -> list[Any]:
         """Return the handles of a member that exist so far."""
-        return [facet.handles[member] for facet in self._facets.values() if member in facet.handles]
+        return [view.handles[member] for view in self._views.values() if member in view.handles]
 
     def place(self, member: Declaration) -> str:
         """Return the name of a handler in messages and traces."""
@@ -225,7 +225,7 @@ class PieceInstance:
         """
         if (user, session) in self._shown:
             return
-        facet = self.facet("session", user, session)
+        view = self.view("session", user, session)
         shown = self._shown[user, session] = []
         for node in self.nodes:
             if node.account is not None:
@@ -235,23 +235,23 @@ class PieceInstance:
         is_asleep = self.pieces.nodes.is_asleep(self.root)
         if is_asleep and is_back and len(self._shown) == 1:
             if self.parent is None:
-                self.held = cells_of(facet)
+                self.held = cells_of(view)
                 self.space.hold(self.held)
             self._keep(is_asleep=True)
-            shown += [show(facet, each) for each in self.outline.of(EffectMember) if is_always_shown(facet, each)]
+            shown += [show(view, each) for each in self.outline.of(EffectMember) if is_always_shown(view, each)]
             return
         if self.parent is None and self.outline.of(CellMember):
-            shown.append(keep_cells(facet))
+            shown.append(keep_cells(view))
         if is_asleep and is_back:
             self.pieces.nodes.wake_piece(self.root)  # Cleanness is known for the first user and session only.
         self._keep()
-        self._show(facet, shown)
+        self._show(view, shown)
         for child in self.children():
             child.open(user, session)
 
     def _keep(self, *, is_asleep: bool = False) -> None:
         """Register the nodes that keep its children, and its materializers, which readers of outputs must find."""
-        space = self.facet("space")
+        space = self.view("space")
         for each in self.outline:
             if isinstance(each, (EachMember, ChildMember)):
                 # Programs take children from handles as soon as the piece is open. Values can wait until they are read.
@@ -263,12 +263,12 @@ class PieceInstance:
     def keep(self, member: EachMember | ChildMember) -> None:
         """Keep the children of a member here as long as the piece is open."""
         if self.is_open and member not in self._kept:
-            self._kept[member] = keep_children(self.facet("space"), member)
+            self._kept[member] = keep_children(self.view("space"), member)
 
-    def _show(self, facet: ScopedView, shown: list[Node]) -> None:
+    def _show(self, view: ScopedView, shown: list[Node]) -> None:
         """Register the effects that have no node yet."""
         there = {node.id for node in self.nodes}
-        shown += [show(facet, each) for each in self.outline.of(EffectMember) if shown_as(facet, each) not in there]
+        shown += [show(view, each) for each in self.outline.of(EffectMember) if shown_as(view, each) not in there]
 
     def wake(self) -> None:
         """Register everything of a piece that was open and asleep, and of its children."""
@@ -276,14 +276,14 @@ class PieceInstance:
             coordinator.complete()
         self._keep()
         for (user, session), shown in self._shown.items():
-            self._show(self.facet("session", user, session), shown)
+            self._show(self.view("session", user, session), shown)
         for child in self.children():
             child.wake()
 
     def rouse(self) -> None:
         """Register the effects of a piece that is open and asleep, and those of its children."""
         for (user, session), shown in self._shown.items():
-            self._show(self.facet("session", user, session), shown)
+            self._show(self.view("session", user, session), shown)
         for child in self.children():
             child.rouse()
 
@@ -307,9 +307,9 @@ class PieceInstance:
                 return True
         return False
 
-    def facets(self) -> list[ScopedView]:
+    def views(self) -> list[ScopedView]:
         """Return the views that have a holder."""
-        return list(self._facets.values())
+        return list(self._views.values())
 
     def opened_for(self) -> tuple[tuple[str, str], ...]:
         """Return the users and sessions that the piece is open for."""
@@ -359,8 +359,8 @@ class PieceInstance:
         self.nodes.clear()
         self.space.let_loose(self.held)
         self.held = []
-        for facet in self._facets.values():
-            facet.forget()  # A holder of the piece that reads again gets new nodes.
+        for view in self._views.values():
+            view.forget()  # A holder of the piece that reads again gets new nodes.
         self._shown.clear()
         self._kept.clear()
         self.coordinators.clear()

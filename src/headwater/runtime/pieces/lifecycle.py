@@ -83,7 +83,7 @@ def _home(space: SpaceUser, what: Any, name: str) -> PieceInstance:
 def piece(space: SpaceUser, cls: type[PieceT], name: str) -> PieceT:
     """Return a piece by its name. Nothing of it is started."""
     home = _home(space, cls, name)
-    return home.facet("session", space.user, _session(space)).piece  # type: ignore[return-value]
+    return home.view("session", space.user, _session(space)).piece  # type: ignore[return-value]
 
 
 def _session(space: SpaceUser) -> str:
@@ -98,7 +98,7 @@ async def open_piece(
     pieces = space.pieces
     home = _home(space, what, name)
     session = _session(space)
-    made = home.facet("session", space.user, session).piece
+    made = home.view("session", space.user, session).piece
     if isinstance(what, Piece) and home.inputs is None:
         home.inputs = dict(what.__inputs__)
 
@@ -118,7 +118,7 @@ async def open_piece(
         pieces.keep(home, space.user, session)
         if any(each.value is NOT_HERE for each in home.held):
             await pieces.nodes.load_cells(home)
-            await _arrived(space, home.facet("session", space.user, session))
+            await _arrived(space, home.view("session", space.user, session))
         if home.nodes or not pieces.is_quiet():
             await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not home.waits())
         return made
@@ -126,7 +126,7 @@ async def open_piece(
     await _given(home)
     await pieces.nodes.prepare_open(home, space.user)
     pieces.keep(home, space.user, session)
-    await _arrived(space, home.facet("session", space.user, session))
+    await _arrived(space, home.view("session", space.user, session))
     await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not home.waits())
     return made
 
@@ -146,10 +146,10 @@ async def _given(home: PieceInstance) -> None:
                 break
 
 
-async def _arrived(space: SpaceUser, facet: ScopedView) -> None:
+async def _arrived(space: SpaceUser, view: ScopedView) -> None:
     """Wait until the piece's own cells are loaded. If one cannot be loaded, stop the piece and raise the reason."""
     core = space.pieces.core
-    waiting = cells_of(facet)
+    waiting = cells_of(view)
     for each in waiting:
         core.load(each)
     await core.observing.until(
@@ -158,7 +158,7 @@ async def _arrived(space: SpaceUser, facet: ScopedView) -> None:
     for each in waiting:
         why = core.why_not(each)
         if each.value is NOT_HERE and why is not None:
-            facet.home.stop()
+            view.home.stop()
             raise why
 
 

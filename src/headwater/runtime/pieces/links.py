@@ -141,9 +141,9 @@ class LinkAccess:
 
     # ---- records -----------------------------------------------------------------------------------
 
-    def given(self, facet: ScopedView, handle: Any) -> None:
+    def given(self, view: ScopedView, handle: Any) -> None:
         """Check that the open run may use an input that the record of a piece names. Raise `AccessError` if not."""
-        run, home = self._pieces.core.current.run, facet.home
+        run, home = self._pieces.core.current.run, view.home
         if run is None or (self._pieces.events.current is None and not isinstance(run.node, Node)):
             return
         what = f"the record of {home.name!r}"
@@ -157,7 +157,7 @@ class LinkAccess:
                 )
         elif isinstance(handle, Input):
             key = handle.document.key
-            if key.id.startswith("$") or not self._is_seen(home.space.name, facet.scopes(), handle.document):
+            if key.id.startswith("$") or not self._is_seen(home.space.name, view.scopes(), handle.document):
                 kept = "who has access" if key == ACCESS else f"what is kept for {key.scope}"
                 raise AccessError(
                     f"{what} leads to {kept}, which is not for this run: open the piece with it, as in "

@@ -29,7 +29,7 @@ class EventSender(Protocol):
     def current(self) -> tuple[EventHeader, EventContext] | None:
         """The event whose handler is being called, and its context."""
 
-    def make_sender(self, facet: ScopedView) -> Sends:
+    def make_sender(self, view: ScopedView) -> Sends:
         """Return the object that sends events to the handlers of one piece, for the user and session of a view."""
 
     def start_periods(self, home: PieceInstance) -> list[asyncio.Task[None]]:

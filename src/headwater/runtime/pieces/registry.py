@@ -228,8 +228,8 @@ class PieceRegistry:
             found = home.coordinators[member] = ChildSet(home, member, is_sparse=True)
         return found
 
-    def fold(self, facet: ScopedView, member: FoldMember) -> Computed[Any]:
-        return fold(facet, member)
+    def fold(self, view: ScopedView, member: FoldMember) -> Computed[Any]:
+        return fold(view, member)
 
     def past(self, space: str) -> DocumentHistory:
         """Return the documents of a space as of earlier seqs."""
@@ -238,11 +238,11 @@ class PieceRegistry:
             found = self._pasts[space] = DocumentHistory(self.core, self.tasks, self.channel, space)
         return found
 
-    def resource(self, facet: ScopedView, member: ResourceMember) -> Resource[Any]:
-        return self._resources.handle(facet, member)
+    def resource(self, view: ScopedView, member: ResourceMember) -> Resource[Any]:
+        return self._resources.handle(view, member)
 
-    def sender(self, facet: ScopedView) -> Sends:
-        return self.events.make_sender(facet)
+    def sender(self, view: ScopedView) -> Sends:
+        return self.events.make_sender(view)
 
     def input(self, home: PieceInstance, member: GivenMember) -> Any:
         """Return the input of a piece by its name, from its maker or from its record."""
@@ -282,7 +282,7 @@ class PieceRegistry:
         user, session = (owner, "") if scope == "user" else ("", owner)
         if member.scope != scope:
             return None
-        handle = home.facet(member.scope, user, session).handle(member)
+        handle = home.view(member.scope, user, session).handle(member)
         if not isinstance(handle, Input):
             return None
         return handle.below(parts.path) if parts.path else handle
@@ -294,19 +294,19 @@ class PieceRegistry:
         member = home.outline.get(stored)
         if member is None:
             raise AuthoringError(f"{home!r} has no handler {stored!r} any more: keep it, or rename it with was=")
-        return home.facet("space").handle(member)
+        return home.view("space").handle(member)
 
     # ---- runs --------------------------------------------------------------------------------------
 
-    def context(self, facet: ScopedView) -> EventContext | NodeContext:
+    def context(self, view: ScopedView) -> EventContext | NodeContext:
         """Return the current value of `ctx` for a view."""
         current = self.events.current
         if current is None:
-            return NodeContext(facet)
+            return NodeContext(view)
         event, context = current
-        if event.home is facet.home:
+        if event.home is view.home:
             return context
-        return EventContext(facet, event, context.launched)
+        return EventContext(view, event, context.launched)
 
     def run_began_us(self) -> int:
         """Return the wall clock time at which the open run began: the same value at every call."""
@@ -358,18 +358,18 @@ class PieceRegistry:
             home.stop()
             home.is_launched = True
 
-    def follow(self, facet: ScopedView, link: Link) -> Any:
+    def follow(self, view: ScopedView, link: Link) -> Any:
         """Return the handle or the piece that a link points at."""
-        space = facet.home.space if link.space is None else self.core.space(link.space)
+        space = view.home.space if link.space is None else self.core.space(link.space)
         id, colon, stored = link.id.rpartition(":")
         if not colon:
             raise AuthoringError(f"{link!r} points at no piece and at no member of one")
-        self.link_access.cross(facet.home.space, space)
+        self.link_access.cross(view.home.space, space)
         home = self.home_of(space, id)
-        seen = facet.seen_in(home)
+        seen = view.seen_in(home)
         if stored == "@":
             return seen.piece
-        if link.scope not in (SPACE_SCOPE, f"user:{facet.user}", f"session:{seen.session}"):
+        if link.scope not in (SPACE_SCOPE, f"user:{view.user}", f"session:{seen.session}"):
             raise AuthoringError(f"{link!r} points at what is kept for {link.scope}: only that one may follow it")
         member = home.outline.get(stored)
         if member is None:

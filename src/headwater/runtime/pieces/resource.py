@@ -132,32 +132,32 @@ class Fetch:
 
     __slots__ = (
         "_claim",
-        "_facet",
         "_given_up",
         "_is_waiting",
         "_member",
         "_node",
         "_task",
+        "_view",
         "pieces",
         "result",
         "values",
         "wanted",
     )
 
-    def __init__(self, pieces: PieceRegistry, facet: ScopedView, member: ResourceMember) -> None:
+    def __init__(self, pieces: PieceRegistry, view: ScopedView, member: ResourceMember) -> None:
         self.pieces = pieces
-        self._facet = facet
+        self._view = view
         self._member = member
-        home, core = facet.home, pieces.core
+        home, core = view.home, pieces.core
         self.values = home.outline.codec(member)
-        self.result: Cell[Result] = Cell(core, facet.document(f"{member.stored}/result"), codec_for(Result))
+        self.result: Cell[Result] = Cell(core, view.document(f"{member.stored}/result"), codec_for(Result))
         # Apart from the result, so that a change of the claim runs no reader of the result.
-        self._claim: Cell[Claim] = Cell(core, facet.document(f"{member.stored}/claim"), codec_for(Claim))
-        self.wanted: Computed[str] = Computed(core, facet.document(member.stored), codec_for(str))
+        self._claim: Cell[Claim] = Cell(core, view.document(f"{member.stored}/claim"), codec_for(Claim))
+        self.wanted: Computed[str] = Computed(core, view.document(member.stored), codec_for(str))
         self._task: tuple[str, asyncio.Task[None]] | None = None
         self._given_up: str | None = None  # the input whose result could not be written
         self._is_waiting = False  # for demand, or for the stored result to arrive
-        id = facet.node_id(member.stored)
+        id = view.node_id(member.stored)
         self._node: Node = home.register(
             NodeSpec(
                 id=id,
@@ -173,17 +173,17 @@ class Fetch:
 
     @property
     def home(self) -> PieceInstance:
-        return self._facet.home
+        return self._view.home
 
     def made_anew(self) -> Fetch:
         """Return the current `Fetch` of the view."""
-        handle: ResourceHandle[Any] = self._facet.handle(self._member)
+        handle: ResourceHandle[Any] = self._view.handle(self._member)
         return handle._fetching
 
     @property
     def _input(self) -> Input[Any]:
         """The handle of the input. Resolved at each use: the record that names the input may have to arrive first."""
-        found: Input[Any] = self._facet.handle(self._member.input)
+        found: Input[Any] = self._view.handle(self._member.input)
         return found
 
     # ---- for readers -------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class Fetch:
 
     def _want(self) -> str:
         """Return the digest of the wanted input. `_look` checks after the run whether its result exists."""
-        self._facet.home.check_generation()
+        self._view.home.check_generation()
         source = self._input
         try:
             value = source.get()
@@ -284,7 +284,7 @@ class Fetch:
 
     def _transact(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call a function in one transaction of the space of the piece."""
-        return self.pieces.transactions.transact(self._facet.home.space, fn, *args, **kwargs)
+        return self.pieces.transactions.transact(self._view.home.space, fn, *args, **kwargs)
 
     # ---- the work ----------------------------------------------------------------------------------
 
@@ -327,7 +327,7 @@ class Fetch:
         try:
             for attempt in range(tries):
                 try:
-                    made = await tasks.within(member.fn(self._facet.piece, value), member.timeout_ms)
+                    made = await tasks.within(member.fn(self._view.piece, value), member.timeout_ms)
                     raw: Any = self.values.encode(made)
                     return Result(wanted=wanted, value=raw, has_value=True)
                 except Exception as failed:  # The resource shows the failure.
@@ -402,5 +402,5 @@ class Resources:
     def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
 
-    def handle(self, facet: ScopedView, member: ResourceMember) -> Resource[Any]:
-        return ResourceHandle(Fetch(self._pieces, facet, member))
+    def handle(self, view: ScopedView, member: ResourceMember) -> Resource[Any]:
+        return ResourceHandle(Fetch(self._pieces, view, member))

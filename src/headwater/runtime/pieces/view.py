@@ -100,7 +100,7 @@ class ScopedView:
             return home.make(self, member)
         if SCOPES.index(member.scope) > SCOPES.index(self.scope):
             return OtherScopeHandle(home, member)
-        return home.facet(member.scope, self.user, self.session).handle(member)
+        return home.view(member.scope, self.user, self.session).handle(member)
 
     def _again(self, member: Declaration) -> Computed[Any]:
         """Return a handle of a stopped child that looks for the successor when read: the keeper may keep it again."""
@@ -121,18 +121,18 @@ class ScopedView:
     def _handle_after(self, member: Declaration) -> Any:
         """Return the handle of the same member in the child that replaced this stopped one, if there is one."""
         home = self.home.successor()
-        return None if home is None else home.facet(self.scope, self.user, self.session).handle(member)
+        return None if home is None else home.view(self.scope, self.user, self.session).handle(member)
 
     def kept_now(self) -> ScopedView:
         """Inside a run: return the view of the child that replaced this stopped one, or this view."""
         home = self.home.successor() if self.home.is_stopped else None
-        return self if home is None else home.facet(self.scope, self.user, self.session)
+        return self if home is None else home.view(self.scope, self.user, self.session)
 
     def seen_in(self, home: PieceInstance, scope: Scope | None = None) -> ScopedView:
         """Return the view of another piece for the same user and session."""
         pieces, here = self.home.pieces, self.home.space.name
         session = pieces.sessions.there(here, home.space.name, self.user, self.session)
-        return home.facet(self.scope if scope is None else scope, self.user, session)
+        return home.view(self.scope if scope is None else scope, self.user, session)
 
     def drop_computed(self) -> list[Declaration]:
         """Drop the handles of members computed for the session, and return these members."""

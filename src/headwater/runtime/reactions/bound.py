@@ -133,7 +133,7 @@ class BoundReaction:
         arguments: list[Any] = [values if member.batch > 1 else values[0]]
         if self._wants_delivery:
             arguments.append(self._delivery(batch))
-        piece = home.facet("space").piece
+        piece = home.view("space").piece
         if self._is_async:
             return await member.fn(piece, *arguments)
         assert self._threads is not None

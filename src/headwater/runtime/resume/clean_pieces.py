@@ -118,13 +118,13 @@ def _writes_beside(node: Node) -> bool:
 def _fetching(home: PieceInstance) -> Iterator[Key]:
     """The resources of a piece that somebody demands."""
     child = home.id if home.parent is not None else ""
-    for facet in home.facets():
-        for member, handle in facet.handles.items():
-            if isinstance(member, ResourceMember) and facet.scope != "session":
+    for view in home.views():
+        for member, handle in view.handles.items():
+            if isinstance(member, ResourceMember) and view.scope != "session":
                 writers = handle.document.writers
                 if any(isinstance(each, Node) and each.live and each.home is home.space.replica for each in writers):
-                    is_users = facet.scope == "user"
-                    yield (member.stored, child, "user" if is_users else "", facet.user if is_users else "")
+                    is_users = view.scope == "user"
+                    yield (member.stored, child, "user" if is_users else "", view.user if is_users else "")
 
 
 def _is_own(root: PieceInstance, node: Node, given: set[str], own: set[Node]) -> bool:

@@ -240,7 +240,7 @@ class Standing(Resume):
             if isinstance(member, EffectMember):
                 self._show(home, member, scope.removeprefix(RUNTIME), principal)
             elif isinstance(member, _DERIVED):
-                home.facet("user" if scope == "user" else "space", principal if scope == "user" else "").handle(member)
+                home.view("user" if scope == "user" else "space", principal if scope == "user" else "").handle(member)
         except HeadwaterError as error:
             self.missing[home.space.name, home.root.id, key] = str(error)
 
@@ -250,10 +250,10 @@ class Standing(Resume):
 
     def _show(self, home: PieceInstance, member: EffectMember, identity: str, user: str) -> None:
         """The node of an effect, for whom it ran. It is put up here because one that is shown would be wanted."""
-        facet = home.facet("session", user, "")
+        view = home.view("session", user, "")
         home.register(
             NodeSpec(
-                id=f"{facet.node_id(member.stored)} in {identity!r} for {user!r}",
+                id=f"{view.node_id(member.stored)} in {identity!r} for {user!r}",
                 kind=NodeKind.EFFECT,
                 fn=_nothing,
                 home=home.space.replica,

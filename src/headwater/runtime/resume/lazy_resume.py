@@ -399,8 +399,8 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
         return None
     if member.scope != (scope or "space"):
         return None
-    facet = home.facet(member.scope, principal)
-    document = facet.handle(member).document
+    view = home.view(member.scope, principal)
+    document = view.handle(member).document
     return next((each for each in document.writers if isinstance(each, Node) and each.outputs[0] is document), None)
 
 
@@ -417,10 +417,10 @@ def _effect(home: PieceInstance, member: EffectMember, user: str) -> Node | None
     """The effect of the one whom the piece is open for."""
     for whose, session in home.opened_for():
         if whose == user:
-            facet = home.facet("session", user, session)
-            id = shown_as(facet, member)
+            view = home.view("session", user, session)
+            id = shown_as(view, member)
             there = next((node for node in home.nodes if node.id == id), None)
-            return there or home.shows(show(facet, member), user, session)
+            return there or home.shows(show(view, member), user, session)
     return None
 
 

@@ -44,7 +44,7 @@ def have_made(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> None:
     if member.scope != scope and not isinstance(member, (EachMember, ChildMember)):
         return
     try:
-        owner.facet(member.scope, whose if scope == "user" else "").handle(member)
+        owner.view(member.scope, whose if scope == "user" else "").handle(member)
     except HeadwaterError:
         return  # It cannot be had without a run: whoever reads it runs, and is told why.
 

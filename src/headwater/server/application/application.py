@@ -143,7 +143,7 @@ class Application:
                 raise AuthoringError(
                     f"{place.space} has no {place.cls} {place.id!r} here: name a child that its parent shows now"
                 )
-            return home.facet("session", user, session).piece
+            return home.view("session", user, session).piece
         return space.piece(cls, place.name)
 
     def has_classes(self) -> bool:

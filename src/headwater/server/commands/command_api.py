@@ -299,7 +299,7 @@ class CommandApi:
             there = ", ".join(home.outline.members)
             raise AuthoringError(f"{home.outline.name} has no member {name!r}. It has: {there}.")
         session = self._runtime.sessions.asked(asked.space, user)
-        handle = getattr(home.facet("session", user, session).piece, name)
+        handle = getattr(home.view("session", user, session).piece, name)
         return home, select_part(handle, parse_path(pointer), name)
 
     async def _check_handle(self, asked: CommandQuestion, handle: Any, user: str, shared: Right, check: Check) -> str:

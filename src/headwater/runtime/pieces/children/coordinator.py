@@ -84,18 +84,18 @@ class ChildSet:
         self._elements = home.outline.elements(member)
         self.rows: dict[str, ChildRow] = {}
         self.listing = Listing()
-        facet = home.facet("space")
+        view = home.view("space")
         core = home.pieces.core
-        self._order: Computed[Any] = Computed(core, facet.document(member.stored), codec_for(tuple[str, ...]))
+        self._order: Computed[Any] = Computed(core, view.document(member.stored), codec_for(tuple[str, ...]))
         self._source: Source | None = None
         self._gone: dict[str, None] = {}  # keys that left the source, until an erasure finds them stored
         self._due: Cell[Mapping[str, str]] | None = None  # stored keys of children to be erased
         if isinstance(member, EachMember):
             self._source = keys_of(home, member, self._elements)
             if member.forget:
-                document = facet.document(f"{member.stored}/due")
+                document = view.document(f"{member.stored}/due")
                 self._due = Cell(core, document, codec_for(Mapping[str, str]), (), freeze({}))
-        id = facet.node_id(member.stored)
+        id = view.node_id(member.stored)
         self.node = home.register(
             NodeSpec(
                 id=id,
@@ -118,10 +118,10 @@ class ChildSet:
         if self._due is not None:
             home.pieces.erasures.when_known(self._due.document, self._erase)  # An earlier runtime may have stored some.
 
-    def handle(self, facet: ScopedView) -> Any:
+    def handle(self, view: ScopedView) -> Any:
         """Create the handle of the member for a view."""
         kind = EachHandle if isinstance(self.member, EachMember) else ChildHandle
-        made: EachHandle[Any, Any] | ChildHandle[Any] = kind(self, facet, self._order)
+        made: EachHandle[Any, Any] | ChildHandle[Any] = kind(self, view, self._order)
         made.set_maker(self._home.maker_of(lambda: made.now))
         return made
 
@@ -141,7 +141,7 @@ class ChildSet:
     def child(self, text: str) -> PieceInstance | None:
         """Inside a run: return the child of one element, after the keys and the row are up to date."""
         self._order.get(())
-        self.shown((text,), self._home.facet("space"))
+        self.shown((text,), self._home.view("space"))
         row = self.rows.get(text)
         return None if row is None else row.child
 
@@ -210,9 +210,9 @@ class ChildSet:
         home, member = self._home, self.member
         row = ChildRow(key, text)
         row.is_new = is_new
-        facet = home.facet("space")
+        view = home.view("space")
         stored = member.stored if self._source is None else f"{member.stored}/{text}"
-        id = facet.node_id(f"{stored} row")
+        id = view.node_id(f"{stored} row")
         codec = self._elements.value or codec_for(Json)
         document = home.space.document(f"{child_name(home.id, member.stored, text)}:row")
         row.result = Computed(home.pieces.core, document, codec)
@@ -220,7 +220,7 @@ class ChildSet:
             NodeSpec(
                 id=id,
                 kind=NodeKind.COMPUTATION,
-                fn=self._call(row, facet),
+                fn=self._call(row, view),
                 home=home.space.replica,
                 outputs=(document,),
                 encode=encoder(id, row.result),
@@ -238,8 +238,8 @@ class ChildSet:
         )
         return row
 
-    def _call(self, row: ChildRow, facet: ScopedView) -> Callable[[], object]:
-        fn, piece, check = self.member.fn, facet.piece, self._home.check_generation
+    def _call(self, row: ChildRow, view: ScopedView) -> Callable[[], object]:
+        fn, piece, check = self.member.fn, view.piece, self._home.check_generation
         elements = () if self._source is None else (self._source.element(row.key),)
 
         def call() -> object:
@@ -363,7 +363,7 @@ class ChildSet:
 
     # ---- for readers -------------------------------------------------------------------------------
 
-    def shown(self, texts: tuple[str, ...], facet: ScopedView) -> dict[Any, Any]:
+    def shown(self, texts: tuple[str, ...], view: ScopedView) -> dict[Any, Any]:
         """Return the children or values of the rows by key, in order, as a view sees them."""
         found: dict[Any, Any] = {}
         run = self._home.pieces.core.current.run
@@ -380,7 +380,7 @@ class ChildSet:
             if self._elements.value is not None:
                 found[row.key] = made
             elif row.child is not None:
-                found[row.key] = row.child.facet(facet.scope, facet.user, facet.session).piece
+                found[row.key] = row.child.view(view.scope, view.user, view.session).piece
         return found
 
     def keep(self) -> None:

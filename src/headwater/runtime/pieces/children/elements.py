@@ -60,7 +60,7 @@ def keys_of(home: PieceInstance, member: EachMember, elements: Elements) -> Sour
 
 def source_of(home: PieceInstance, member: EachMember) -> Input[Any]:
     """Return the handle of the source. Resolved in a run: the record that names an input may have to arrive first."""
-    found: Input[Any] = home.facet("space").handle(member.source)
+    found: Input[Any] = home.view("space").handle(member.source)
     return found
 
 
@@ -112,14 +112,14 @@ class Projection:
         self._codec = codec
         self._key = key
         core = home.pieces.core
-        facet = home.facet("space")
+        view = home.view("space")
         stored = f"{member.stored}/elements"
-        self._document = facet.document(stored)
+        self._document = view.document(stored)
         whole: Computed[Any] = Computed(core, self._document, codec_for(Json))
         self._order = whole
         home.register(
             NodeSpec(
-                id=facet.node_id(stored),
+                id=view.node_id(stored),
                 kind=NodeKind.COMPUTATION,
                 fn=self._project,
                 home=home.space.replica,

@@ -28,12 +28,12 @@ _NOT_GIVEN: Final = object()
 class EachHandle(Each[K, C_co]):
     """The handle of an `each` for one view."""
 
-    __slots__ = ("_coordinator", "_facet")
+    __slots__ = ("_coordinator", "_view")
 
-    def __init__(self, coordinator: ChildSet, facet: ScopedView, order: Input[Any]) -> None:
-        super().__init__(facet.home.pieces.core, order.document, codec_for(tuple[str, ...]))
+    def __init__(self, coordinator: ChildSet, view: ScopedView, order: Input[Any]) -> None:
+        super().__init__(view.home.pieces.core, order.document, codec_for(tuple[str, ...]))
         self._coordinator = coordinator
-        self._facet = facet
+        self._view = view
 
     @overload
     def get(self) -> Mapping[K, C_co]: ...
@@ -47,7 +47,7 @@ class EachHandle(Each[K, C_co]):
             if default is _NOT_GIVEN:
                 raise
             return default
-        return MappingProxyType(self.now.shown(texts, self._facet))
+        return MappingProxyType(self.now.shown(texts, self._view))
 
     @property
     def now(self) -> ChildSet:
@@ -73,12 +73,12 @@ class EachHandle(Each[K, C_co]):
 class ChildHandle(Child[C_co]):
     """The handle of a `child` for one view."""
 
-    __slots__ = ("_coordinator", "_facet")
+    __slots__ = ("_coordinator", "_view")
 
-    def __init__(self, coordinator: ChildSet, facet: ScopedView, order: Input[Any]) -> None:
-        super().__init__(facet.home.pieces.core, order.document, codec_for(tuple[str, ...]))
+    def __init__(self, coordinator: ChildSet, view: ScopedView, order: Input[Any]) -> None:
+        super().__init__(view.home.pieces.core, order.document, codec_for(tuple[str, ...]))
         self._coordinator = coordinator
-        self._facet = facet
+        self._view = view
 
     @overload
     def get(self) -> C_co: ...
@@ -87,7 +87,7 @@ class ChildHandle(Child[C_co]):
     def get(self, default: Any = _NOT_GIVEN) -> Any:
         """Return the child. Inside a run this subscribes to the identity of the child, not to its contents."""
         texts: Any = super().get(())
-        found = self.now.shown(texts, self._facet)
+        found = self.now.shown(texts, self._view)
         if ONLY in found:
             return found[ONLY]
         if default is _NOT_GIVEN:

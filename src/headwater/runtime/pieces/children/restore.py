@@ -62,7 +62,7 @@ def _origin(home: PieceInstance, element: Input[Any] | None, value: Any) -> str 
     if element is not None and _same(value, element):
         return ELEMENT
     for member in (_member(home, value), *home.outline.of(GivenMember)):
-        if member is not None and _same(value, home.facet("space").handle(member)):
+        if member is not None and _same(value, home.view("space").handle(member)):
             return f"{MEMBER}{member.stored}"
     return None
 
@@ -82,7 +82,7 @@ def _from(home: PieceInstance, element: Input[Any] | None, origin: str) -> Any:
     member = home.outline.get(origin.removeprefix(MEMBER))
     if member is None:
         return None
-    handle = home.facet("space").handle(member)
+    handle = home.view("space").handle(member)
     # A recorded input may be refused to the child; the access check needs a run of the row.
     return None if home.pieces.link_access.is_asked_about(home, handle) and isinstance(member, GivenMember) else handle
 

@@ -53,14 +53,14 @@ class _Found:
 class FoldCheckpoint:
     """The stored value and the note of one fold."""
 
-    __slots__ = ("_code", "_facet", "_found", "_is_known", "_member", "_note", "_output", "_value")
+    __slots__ = ("_code", "_found", "_is_known", "_member", "_note", "_output", "_value", "_view")
 
-    def __init__(self, member: FoldMember, value: Computed[Any], facet: ScopedView) -> None:
+    def __init__(self, member: FoldMember, value: Computed[Any], view: ScopedView) -> None:
         self._member = member
         self._value = value
-        self._facet = facet
+        self._view = view
         self._output = value.document
-        self._note: Cell[Any] = Cell(facet.home.pieces.core, facet.document(f"{member.stored}/folded"), codec_for(Json))
+        self._note: Cell[Any] = Cell(view.home.pieces.core, view.document(f"{member.stored}/folded"), codec_for(Json))
         self._code: str | None = None
         self._is_known = False  # whether `_code` was looked up
         self._found: _Found | None = None  # the stored state to continue from, while its source is fetched
@@ -78,7 +78,7 @@ class FoldCheckpoint:
     @property
     def code(self) -> str | None:
         if not self._is_known:
-            home = self._facet.home
+            home = self._view.home
             self._code = home.pieces.code_versions.code_of(home.cls, self._member)
             self._is_known = True
         return self._code
@@ -101,7 +101,7 @@ class FoldCheckpoint:
         else:
             self._need(found.past)
             said: Any = found.past.value
-            self._facet.home.pieces.past(self._facet.home.space.name).let_go(found.past)
+            self._view.home.pieces.past(self._view.home.space.name).let_go(found.past)
             if said is None:
                 self._found = None
                 return None
@@ -114,7 +114,7 @@ class FoldCheckpoint:
 
     def _stored(self, source: Document) -> _Found | None:
         output, note = self._output, self.note
-        home = self._facet.home
+        home = self._view.home
         said: Any = note.value
         if source.home is not output.home or home.pieces.channel(home.space.name) is None:
             return None  # Seqs of another space do not compare, and without a log there are none.
@@ -133,7 +133,7 @@ class FoldCheckpoint:
 
     def _need(self, document: Document) -> None:
         if document.value is NOT_HERE:
-            run = self._facet.home.pieces.core.current.run
+            run = self._view.home.pieces.core.current.run
             assert run is not None
             run.tracker.absent(run, document)
 

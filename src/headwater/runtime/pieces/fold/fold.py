@@ -40,19 +40,19 @@ class Folding:
 
     __slots__ = (
         "_codec",
-        "_facet",
         "_folded",
         "_has_begun",
         "_is_mapping",
         "_member",
+        "_view",
         "elements",
         "groups",
         "sizes",
     )
 
-    def __init__(self, member: FoldMember, facet: ScopedView, folded: FoldCheckpoint, codec: TypeCodec[Any]) -> None:
+    def __init__(self, member: FoldMember, view: ScopedView, folded: FoldCheckpoint, codec: TypeCodec[Any]) -> None:
         self._member = member
-        self._facet = facet  # the view of its piece, kept alive by this reference
+        self._view = view  # the view of its piece, kept alive by this reference
         self._folded = folded
         self._codec = codec  # of the source
         self._is_mapping = is_mapping = isinstance(codec, MappingCodec)
@@ -69,9 +69,9 @@ class Folding:
 
     def run(self) -> Any:
         """Update the value with the changed elements and return it."""
-        self._facet.home.check_generation()
+        self._view.home.check_generation()
         # Resolved in a run: the record that names an input may have to arrive first.
-        source: Input[Any] = self._facet.handle(self._member.source)
+        source: Input[Any] = self._view.handle(self._member.source)
         now: Any = source.get({} if self._is_mapping else ())
         if not self._has_begun:
             self._go_on(source, now)
@@ -132,7 +132,7 @@ class Folding:
 
     def _check_group(self, group: Any) -> None:
         """Check the key of a new group here, where the answer of by= is known: an encoding error would not name it."""
-        codec = self._facet.home.outline.codec(self._member)
+        codec = self._view.home.outline.codec(self._member)
         assert isinstance(codec, MappingCodec)
         try:
             codec.keys.step(group)
@@ -180,18 +180,18 @@ def _elements(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[list[Any],
     return away, left
 
 
-def fold(facet: ScopedView, member: FoldMember) -> Computed[Any]:
+def fold(view: ScopedView, member: FoldMember) -> Computed[Any]:
     """Create the handle of a fold and register its node."""
-    home = facet.home
+    home = view.home
     outline = home.outline
     elements = outline.elements(member)
-    document = facet.document(member.stored)
+    document = view.document(member.stored)
     handle: Computed[Any] = Computed(home.pieces.core, document, outline.codec(member))
     assert elements.source is not None
-    folded = FoldCheckpoint(member, handle, facet)
-    folding = Folding(member, facet, folded, elements.source)
-    declared = () if isinstance(member.source, GivenMember) else (facet.handle(member.source).document,)
-    id = facet.node_id(member.stored)
+    folded = FoldCheckpoint(member, handle, view)
+    folding = Folding(member, view, folded, elements.source)
+    declared = () if isinstance(member.source, GivenMember) else (view.handle(member.source).document,)
+    id = view.node_id(member.stored)
     home.register(
         NodeSpec(
             id=id,
@@ -204,7 +204,7 @@ def fold(facet: ScopedView, member: FoldMember) -> Computed[Any]:
             parent=home.maker,
             fingerprint=home.digest(member),
         ),
-        part_of(facet, member),
+        part_of(view, member),
     )
-    handle.set_maker(facet.maker(member))
+    handle.set_maker(view.maker(member))
     return handle
