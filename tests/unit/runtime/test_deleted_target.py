@@ -15,7 +15,7 @@ async def an_older_version(sim: Simulation) -> list[str]:
     places = ("leaves/k", "branches/k", "leaves/k/branches/j")
     known = [await is_gone(ann.pieces, f"s/t/{rest}:bump") for rest in places]
     wrong = [] if known == [True, False, True] else [f"{known} are gone"]
-    home = ann.pieces.known("s", "t")
+    home = ann.pieces.find("s", "t")
     assert home is not None
     home.generation -= 1  # What is stored is of a newer version, and this runtime has not heard of it.
     return wrong if not await is_gone(ann.pieces, "s/t/leaves/k:bump") else [*wrong, "an older version decided it"]

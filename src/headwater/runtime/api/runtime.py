@@ -145,7 +145,7 @@ class Runtime:
 
     def class_of(self, space: str, id: str) -> type[Piece] | None:
         """Return the class of a piece that is in use here, by the piece's id, which begins the ids of its nodes."""
-        home = self.pieces.known(space, id)
+        home = self.pieces.find(space, id)
         return None if home is None else home.cls
 
     def channel(self, name: str) -> SpaceChannel | None:

@@ -85,7 +85,7 @@ async def is_gone(pieces: PieceRegistry, stream: str) -> bool:
     state = answer.documents[0]
     if not state.present:
         return state.seq > 0
-    home = pieces.known(space, root)
+    home = pieces.find(space, root)
     if root == id or home is None or not home.opened_for() or _is_newer(state.get(), home):
         return False
     await channel.reached(answer.seq)  # The key may be newer than what is shown here.

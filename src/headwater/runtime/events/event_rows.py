@@ -113,12 +113,12 @@ def minted(id: str) -> int:
 
 
 def _home(pieces: PieceRegistry, space: str, id: str, cls: str, name: str) -> PieceInstance:
-    known = pieces.known(space, id)
+    known = pieces.find(space, id)
     if known is not None:
         return known
     if "/" in id:
         raise Unavailable(f"{space}/{id} is part of a piece that is not open here")
     try:
-        return pieces.home(pieces.core.space(space), class_named(cls), name)
+        return pieces.find_or_make(pieces.core.space(space), class_named(cls), name)
     except AuthoringError as error:
         raise Unavailable(str(error)) from error

@@ -207,7 +207,7 @@ def renew(pieces: PieceRegistry, members: frozenset[tuple[str, str]]) -> None:
     """Invalidate the nodes of these members in every piece of a runtime. They run again when they are demanded."""
     pieces.code_versions.patched()
     pieces.nodes.drop_fingerprints()
-    for home in pieces.homes():
+    for home in pieces.instances():
         for member in home.outline:
             at = (home.outline.name, member.stored)
             if at in members:

@@ -189,7 +189,7 @@ def launch(
     unchanged, whatever the outcome of this attempt.
     """
     pieces = view.home.pieces
-    known = pieces.known(view.home.space.name, piece_id(id))
+    known = pieces.find(view.home.space.name, piece_id(id))
     is_own = known is not None and not known.is_stopped and not known.is_launched and isinstance(piece, known.cls)
     if known is not None and is_own and pieces.records.exists(known):  # A piece that was only named has no record.
         return known.view("session", event.user, event.session).piece  # type: ignore[return-value]

@@ -84,7 +84,7 @@ def _given(view: ScopedView, member: GivenMember) -> Any:
     """Return the handle that was passed in, restricted to its declaration: an Input is read-only, even of a Cell."""
     home = view.home
     given = home.outline.given(member)
-    value = home.pieces.input(home, member)
+    value = home.pieces.resolve_input(home, member)
     if isinstance(value, OtherScopeHandle):
         value = value.seen_by(view)
         if isinstance(value, OtherScopeHandle):

@@ -142,7 +142,7 @@ class PieceInstance:
             gone = [each for each in self.nodes if each.id in ids]
             readers = idle.readers(gone)
             for node in gone:
-                self.pieces.outside(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+                self.pieces.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
                 self.nodes.remove(node)
             idle.look_again(self.pieces, readers)
 
@@ -167,7 +167,7 @@ class PieceInstance:
         if self.parent is None:
             return None
         try:
-            found = self.pieces.home_of(self.space, self.id)
+            found = self.pieces.find_by_id(self.space, self.id)
         except (AbsentError, AuthoringError):
             return None
         return found if found.cls is self.cls and not found.is_stopped else None
@@ -200,7 +200,7 @@ class PieceInstance:
         """
         if self.is_stopped:
             raise AuthoringError(f"{self!r} is over, because what kept it is gone: ask its maker for another one")
-        node = self.pieces.outside(lambda: self.pieces.core.register(spec, rooted=rooted))
+        node = self.pieces.outside_run(lambda: self.pieces.core.register(spec, rooted=rooted))
         self.nodes.append(node)
         self.pieces.idle.used(self)
         self.pieces.nodes.add_node(self, node, spec, part)
@@ -329,7 +329,7 @@ class PieceInstance:
         for child in self.children():
             child.close(user, session)
         for node in gone:
-            self.pieces.outside(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+            self.pieces.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
         self.nodes = [each for each in self.nodes if each not in gone]
         return True
 
@@ -346,7 +346,7 @@ class PieceInstance:
         self.is_let_go = is_let_go
         for child in self.children():
             child.stop(is_let_go=is_let_go or not self.is_stopped)
-        self.pieces.let_go(self)
+        self.pieces.forget_instance(self)
         for task in self._periods:
             task.cancel()
         self._periods.clear()
@@ -355,7 +355,7 @@ class PieceInstance:
             for node in self.nodes:
                 self.pieces.core.remove(node)
 
-        self.pieces.outside(remove)
+        self.pieces.outside_run(remove)
         self.nodes.clear()
         self.space.let_loose(self.held)
         self.held = []

@@ -74,10 +74,10 @@ def _home(space: SpaceUser, what: Any, name: str) -> PieceInstance:
     if isinstance(what, Piece):
         if what.__bound__ is not None:
             raise AuthoringError(f"{what!r} lives already: give the class, or make another one with its inputs")
-        return pieces.home(space.local, type(what), name, dict(what.__inputs__))
+        return pieces.find_or_make(space.local, type(what), name, dict(what.__inputs__))
     if not (isinstance(what, type) and issubclass(what, Piece)):
         raise AuthoringError(f"{what!r} is no piece: write space.open(Cart, 'ann') or space.open(Cart(...), 'ann')")
-    return pieces.home(space.local, what, name)
+    return pieces.find_or_make(space.local, what, name)
 
 
 def piece(space: SpaceUser, cls: type[PieceT], name: str) -> PieceT:
@@ -137,7 +137,7 @@ async def _given(home: PieceInstance) -> None:
     for member in home.outline.of(GivenMember):
         for _ in range(GIVEN_HOPS):
             try:
-                pieces.input(home, member)
+                pieces.resolve_input(home, member)
             except NotArrivedError as missing:
                 await pieces.core.loaded(missing.document)
             except (AbsentError, AuthoringError):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def descendant(pieces: PieceRegistry, space: LocalSpace, id: str) -> PieceInstance | None:
     """Inside a run: return the child with that id. None: no piece keeps one."""
     root = id.partition(SEPARATOR)[0]
-    home: PieceInstance | None = pieces.known(space.name, root) or pieces.records.found(space, root)
+    home: PieceInstance | None = pieces.find(space.name, root) or pieces.records.found(space, root)
     while home is not None and home.id != id:
         home = None if home.is_stopped else _below(home, id)
     return home
@@ -203,7 +203,7 @@ class LinkAccess:
         scope, _, session = output.key.scope.partition(":")
         if scope != "session":
             return ()
-        home = self._pieces.known(self._pieces.core.space_name(output), output.key.id.rpartition(":")[0])
+        home = self._pieces.find(self._pieces.core.space_name(output), output.key.id.rpartition(":")[0])
         window = None if home is None else home.window(session)
         return () if window is None or not window.user else (f"user:{window.user}",)
 

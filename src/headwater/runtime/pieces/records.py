@@ -83,7 +83,7 @@ class Records:
     def found(self, space: LocalSpace, id: str) -> PieceInstance:
         """Return the instance of a piece that is known by its id alone."""
         record = self._stored(space, id, id)
-        return self._pieces.home(space, class_named(record.cls), record.name)
+        return self._pieces.find_or_make(space, class_named(record.cls), record.name)
 
     def write(self, home: PieceInstance) -> None:
         """Inside a transaction: create the piece or update its record. Refuse a record of another class."""

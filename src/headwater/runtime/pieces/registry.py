@@ -120,7 +120,7 @@ class PieceRegistry:
 
     # ---- instances ---------------------------------------------------------------------------------
 
-    def home(
+    def find_or_make(
         self, space: LocalSpace, cls: type[PieceT], name: str, inputs: dict[str, Any] | None = None
     ) -> PieceInstance:
         """Return the instance of a piece by its name in a space."""
@@ -138,7 +138,7 @@ class PieceRegistry:
         made = self._homes[space.name, id] = PieceInstance(self, space, cls, id, name, inputs=inputs)
         return made
 
-    def adopt(
+    def add_child(
         self,
         parent: PieceInstance,
         piece: Piece,
@@ -165,7 +165,7 @@ class PieceRegistry:
             child.open(user, session, is_back=is_back)
         return child
 
-    def let_go(self, home: PieceInstance) -> None:
+    def forget_instance(self, home: PieceInstance) -> None:
         """Note that a piece was stopped. Its name leads to its instance while that has a holder, unless it is over."""
         self._kept.pop(home, None)
         self.idle.forget(home)
@@ -174,11 +174,11 @@ class PieceRegistry:
         if home.is_stopped and self._homes.get((home.space.name, home.id)) is home:
             del self._homes[home.space.name, home.id]
 
-    def known(self, space: str, id: str) -> PieceInstance | None:
+    def find(self, space: str, id: str) -> PieceInstance | None:
         """Return the instance of a piece by its id, if it exists in this runtime."""
         return self._homes.get((space, id))
 
-    def home_of(self, space: LocalSpace, id: str) -> PieceInstance:
+    def find_by_id(self, space: LocalSpace, id: str) -> PieceInstance:
         """Return the instance of a piece by its id: one of this runtime, or one made from the record or the keeper."""
         found = self._homes.get((space.name, id))
         if found is None and SEPARATOR in id and self.core.current.run is not None:
@@ -187,7 +187,7 @@ class PieceRegistry:
                 raise AbsentError(f"{space.name} has no piece {id!r} any more: what kept it is gone")
         return found or self.records.found(space, id)
 
-    def homes(self) -> tuple[PieceInstance, ...]:
+    def instances(self) -> tuple[PieceInstance, ...]:
         """Return all instances of this runtime."""
         return tuple(self._homes.values())
 
@@ -199,7 +199,7 @@ class PieceRegistry:
         """Return whether no event waits for its turn or for local work, and no piece is being resumed."""
         return not self.events.has_local_work() and self.nodes.is_quiet()
 
-    def outside(self, act: Callable[[], T]) -> T:
+    def outside_run(self, act: Callable[[], T]) -> T:
         """Change the graph outside the open run, so that nodes created by a read are not owned by the reader."""
         current = self.core.current
         run, current.run = current.run, None
@@ -221,7 +221,7 @@ class PieceRegistry:
             self.nodes.wake_piece(home.root)  # The caller may want all of its rows.
         return found
 
-    def sparse(self, home: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
+    def partial_children(self, home: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
         """Return the coordinator of a sleeping piece, which makes only the rows that are needed."""
         found = home.coordinators.get(member)
         if found is None:
@@ -231,7 +231,7 @@ class PieceRegistry:
     def fold(self, view: ScopedView, member: FoldMember) -> Computed[Any]:
         return fold(view, member)
 
-    def past(self, space: str) -> DocumentHistory:
+    def history_of(self, space: str) -> DocumentHistory:
         """Return the documents of a space as of earlier seqs."""
         found = self._pasts.get(space)
         if found is None:
@@ -244,7 +244,7 @@ class PieceRegistry:
     def sender(self, view: ScopedView) -> Sends:
         return self.events.make_sender(view)
 
-    def input(self, home: PieceInstance, member: GivenMember) -> Any:
+    def resolve_input(self, home: PieceInstance, member: GivenMember) -> Any:
         """Return the input of a piece by its name, from its maker or from its record."""
         if home.inputs is not None:
             return home.inputs[member.name]
@@ -272,7 +272,7 @@ class PieceRegistry:
         home = None
         if id:
             try:
-                home = self.home_of(space, id)
+                home = self.find_by_id(space, id)
             except (AbsentError, AuthoringError):
                 return None  # No record, or the class is not imported: the stored value can still be read.
         member = None if home is None else home.outline.get(stored)
@@ -290,7 +290,7 @@ class PieceRegistry:
     def _handler(self, place: str) -> Any:
         space, _, rest = place.partition("/")
         id, _, stored = rest.rpartition(":")
-        home = self.home_of(self.core.space(space), id)
+        home = self.find_by_id(self.core.space(space), id)
         member = home.outline.get(stored)
         if member is None:
             raise AuthoringError(f"{home!r} has no handler {stored!r} any more: keep it, or rename it with was=")
@@ -365,7 +365,7 @@ class PieceRegistry:
         if not colon:
             raise AuthoringError(f"{link!r} points at no piece and at no member of one")
         self.link_access.cross(view.home.space, space)
-        home = self.home_of(space, id)
+        home = self.find_by_id(space, id)
         seen = view.seen_in(home)
         if stored == "@":
             return seen.piece

@@ -173,14 +173,14 @@ class BoundReaction:
 
     async def _home(self, id: str) -> PieceInstance:
         """Return the piece that emitted a record; a child is found through the piece that keeps it."""
-        known = self._pieces.known(self._space.name, id)
+        known = self._pieces.find(self._space.name, id)
         if known is not None and not known.is_stopped:
             return known
         root = id.partition(SEPARATOR)[0]
         document = self._pieces.records.cell(self._space, root).document
         await self._pieces.core.loaded(document)
         try:
-            found = self._pieces.known(self._space.name, root) or self._pieces.records.found(self._space, root)
+            found = self._pieces.find(self._space.name, root) or self._pieces.records.found(self._space, root)
             return found if root == id else await pulled(self._pieces, found, id)
         finally:
             self._space.let_be(document)

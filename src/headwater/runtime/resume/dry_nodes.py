@@ -160,7 +160,7 @@ class Standing(Resume):
         named = [(space, read.doc) for read in observed.reads] + [(each.space, each.doc) for each in observed.foreign]
         for name, doc in dict.fromkeys(named):
             id = owner_of(doc)[0].partition(SEPARATOR)[0]
-            if id and self._pieces.known(name, id) is None:
+            if id and self._pieces.find(name, id) is None:
                 core.load(core.space(name).document(document_id(id, RECORD)))
 
     @contextmanager
@@ -200,7 +200,7 @@ class Standing(Resume):
             home = None if SEPARATOR in doc.id else writers.named(pieces, space, doc)
             if home is not None:
                 self._named[home] = None
-            pieces.outside(lambda space=space, doc=doc: writers.have_made(pieces, space, doc))  # type: ignore[misc]
+            pieces.outside_run(lambda space=space, doc=doc: writers.have_made(pieces, space, doc))  # type: ignore[misc]
         return all(writers.is_told(pieces, space, doc) for space, doc in places)
 
     # ---- putting up ----------------------------------------------------------------------------------
@@ -212,11 +212,11 @@ class Standing(Resume):
         why = "" if record is not None else "its piece is not there any more"
         if record is not None:
             try:
-                home = self._pieces.home(space, class_named(record.cls), record.name)
+                home = self._pieces.find_or_make(space, class_named(record.cls), record.name)
             except HeadwaterError as error:
                 why = str(error)
             else:
-                self._pieces.outside(lambda: self._put_up_from(home, table))
+                self._pieces.outside_run(lambda: self._put_up_from(home, table))
         for key in table:
             if (space.name, piece, key) not in self.stood:
                 self.missing.setdefault((space.name, piece, key), why or "nothing in this program is it any more")

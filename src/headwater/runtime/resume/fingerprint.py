@@ -115,7 +115,7 @@ class Defaults:
 
     def _class(self, pieces: PieceRegistry, space: LocalSpace, id: str) -> tuple[bool, type[Piece] | None]:
         """Whether it is known here of which class a piece is, and which that is. None: of none that is imported."""
-        home = pieces.known(space.name, id)
+        home = pieces.find(space.name, id)
         if home is not None:
             return True, home.cls
         value = _record(pieces, space, id).value

@@ -340,7 +340,7 @@ async def _nodes(
         return None
     nodes: list[Node] = []
     for key in found:
-        node = resuming.pieces.outside(lambda key=key: _node(root, key))  # type: ignore[misc]
+        node = resuming.pieces.outside_run(lambda key=key: _node(root, key))  # type: ignore[misc]
         if node is None:
             return None
         nodes.append(node)
@@ -378,7 +378,7 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
     home_id, _, text = child.partition(BETWEEN)
     home: PieceInstance | None = root
     for parent, name, at in (_above(root, home_id) or []) if home_id else []:
-        keeper = root if parent == root.id else root.pieces.known(root.space.name, parent)
+        keeper = root if parent == root.id else root.pieces.find(root.space.name, parent)
         row = None if keeper is None else _row(keeper, name, at)
         home = None if row is None else row[0]
     if home is None:
@@ -409,7 +409,7 @@ def _row(home: PieceInstance, stored: str, text: str) -> tuple[PieceInstance | N
     member = home.outline.get(stored)
     if not isinstance(member, (EachMember, ChildMember)):
         return None
-    row = home.pieces.sparse(home, member).row(text)
+    row = home.pieces.partial_children(home, member).row(text)
     return None if row is None else (row.child, row.node)
 
 
@@ -793,7 +793,7 @@ def explained(pieces: PieceRegistry, node: str) -> Explanation | None:
     """What can be told of a node that is not here, by its id. None: it is of no piece that sleeps."""
     space, _, place = node.partition("/")
     id, _, stored = place.partition(" ")[0].rpartition(":")
-    root = pieces.known(space, id.partition(SEPARATOR)[0])
+    root = pieces.find(space, id.partition(SEPARATOR)[0])
     if root is None or root.resume_state is None or not root.resume_state.as_of or root.id != id:
         return None
     member = root.outline.get(stored)

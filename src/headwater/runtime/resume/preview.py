@@ -171,7 +171,7 @@ def _fresh(pieces: PieceRegistry, known: Known) -> list[tuple[str, str, str]]:
     """Members whose results are stored and that the class did not have when the piece was last opened."""
     found = []
     for piece, record in known.records.items():
-        home = pieces.known(known.space, piece)
+        home = pieces.find(known.space, piece)
         if home is None or record is None or not record.members:
             continue
         head = f"{home.outline.name}."
@@ -191,7 +191,7 @@ def _renewed(pieces: PieceRegistry, known: Known) -> set[str]:
     """The pieces that would be of another generation if they were opened with this code."""
     found = set()
     for piece, record in known.records.items():
-        home = pieces.known(known.space, piece)
+        home = pieces.find(known.space, piece)
         if home is not None and record is not None and pieces.code_versions.is_newer(home.cls, record.members):
             found.add(piece)
     return found

@@ -332,14 +332,14 @@ class Resume:
         found: list[tuple[RegisteredNode, Observed, int]] = []
         scheduler = self._pieces.core.scheduler
         try:
-            self._pieces.outside(lambda: self._gather(found))
+            self._pieces.outside_run(lambda: self._gather(found))
         finally:
             self._is_bringing = False
         for entered, observed, seq in found:
             if self._waits_again(entered):
                 continue
             if seq == TO_RUN:
-                self._pieces.outside(lambda e=entered, o=observed: scheduler.reconnect(e.node, o.reads))  # type: ignore[misc]
+                self._pieces.outside_run(lambda e=entered, o=observed: scheduler.reconnect(e.node, o.reads))  # type: ignore[misc]
                 continue
             # I7: whatever it read has somebody who tells it of a change.
             if not all(self._is_told(entered, read.doc) for read in observed.reads) or not self.elsewhere.has_makers(
@@ -379,7 +379,7 @@ class Resume:
         phase, scheduler = entered.home.root.resume_state, self._pieces.core.scheduler
         held = () if phase is None else self.elsewhere.held(phase.elsewhere, observed)
         node = entered.node
-        is_back = self._pieces.outside(lambda: scheduler.resume(node, observed.reads, seq, held))
+        is_back = self._pieces.outside_run(lambda: scheduler.resume(node, observed.reads, seq, held))
         if is_back:
             node.remembered = Remembered(observed.cause, observed.changed_at, observed.verified_at, observed.took_us)
         return is_back

@@ -74,7 +74,7 @@ def is_made(space: LocalSpace, doc: DocKey) -> bool:
 def owner_of(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> tuple[PieceInstance | None, str]:
     """Whose document it is, and which of its members'. No text: nobody's."""
     id, colon, stored = doc.id.rpartition(":")
-    return (pieces.known(space.name, id), stored) if colon else (None, "")
+    return (pieces.find(space.name, id), stored) if colon else (None, "")
 
 
 def record_of(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> Document | None:
@@ -92,6 +92,6 @@ def named(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> PieceInstanc
     if not colon or stored == "@":
         return None
     try:
-        return pieces.home_of(space, id)
+        return pieces.find_by_id(space, id)
     except HeadwaterError:
         return None  # It was never made, or its class is not imported: then nobody here makes what it derives.

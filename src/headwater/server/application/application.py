@@ -138,7 +138,7 @@ class Application:
         self.check_open_space(place.space)
         space = self.runtime.acting(place.space, user, session)
         if place.id:
-            home = self.runtime.pieces.known(place.space, place.id)
+            home = self.runtime.pieces.find(place.space, place.id)
             if home is None or home.cls is not cls:
                 raise AuthoringError(
                     f"{place.space} has no {place.cls} {place.id!r} here: name a child that its parent shows now"

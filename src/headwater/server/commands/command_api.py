@@ -328,7 +328,7 @@ class CommandApi:
     async def _find_piece(self, space: str, cls: str, name: str) -> PieceInstance:
         pieces, core = self._runtime.pieces, self._runtime.core
         local = core.space(space)
-        known = pieces.known(space, name)
+        known = pieces.find(space, name)
         if known is not None:
             return known
         cell = pieces.records.cell(local, piece_id(name))
@@ -336,7 +336,7 @@ class CommandApi:
         value = cell.document.value
         if value is not ABSENT and value is not NOT_HERE:
             record = cell.memo().decode(value)
-            return pieces.home(local, class_named(record.cls), record.name)
+            return pieces.find_or_make(local, class_named(record.cls), record.name)
         if not cls:
             there = ""
             if space in self._engines.sizes():
@@ -345,7 +345,7 @@ class CommandApi:
         found = [each for each in classes() if cls in (each.__name__, each.__schema__.name)]
         if not found:
             raise AbsentError(f"there is no class {cls!r} of pieces here")
-        return pieces.home(local, found[-1], name)
+        return pieces.find_or_make(local, found[-1], name)
 
 
 def _address(asked: CommandQuestion) -> AddressParts:

@@ -317,7 +317,7 @@ class ChildSet:
         if made is None:
             return False
         id = child_name(self._home.id, self.member.stored, row.text)
-        row.child = self._home.pieces.adopt(self._home, made, id, row.node, is_back=True)
+        row.child = self._home.pieces.add_child(self._home, made, id, row.node, is_back=True)
         return True
 
     def _made(self, row: ChildRow, made: Any) -> Any:
@@ -340,7 +340,7 @@ class ChildSet:
             if child is not None:
                 self._let_go(row)
                 self._home.pieces.nodes.drop_child(self._home, id)
-            row.child = self._home.pieces.adopt(self._home, made, id, row.node, is_new=row.is_new)
+            row.child = self._home.pieces.add_child(self._home, made, id, row.node, is_new=row.is_new)
         return described(self._home.pieces.core, made)
 
     def _drop(self, row: ChildRow) -> None:
@@ -354,7 +354,7 @@ class ChildSet:
         self._let_go(row)
         if row.node is not None and not row.node.removed:
             node = row.node
-            self._home.pieces.outside(lambda: self._home.pieces.core.remove(node))
+            self._home.pieces.outside_run(lambda: self._home.pieces.core.remove(node))
 
     def _let_go(self, row: ChildRow) -> None:
         child, row.child = row.child, None

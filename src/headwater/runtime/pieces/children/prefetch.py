@@ -98,7 +98,7 @@ class Prefetch:
             return
         space = self._pieces.core.space_of(document)
         id, _, stored = document.key.id.rpartition(":")
-        home = self._pieces.known(space.name, id)
+        home = self._pieces.find(space.name, id)
         way: list[EachMember | ChildMember] = []  # members from the shown child down to the owner of the document
         at = home
         while home is not None and at is not None and at.parent is not None:

@@ -101,7 +101,7 @@ class FoldCheckpoint:
         else:
             self._need(found.past)
             said: Any = found.past.value
-            self._view.home.pieces.past(self._view.home.space.name).let_go(found.past)
+            self._view.home.pieces.history_of(self._view.home.space.name).let_go(found.past)
             if said is None:
                 self._found = None
                 return None
@@ -129,7 +129,7 @@ class FoldCheckpoint:
             return None
         if source.written <= note.written:
             return _Found(value, None)
-        return _Found(value, home.pieces.past(home.space.name).document(source.key, note.written))
+        return _Found(value, home.pieces.history_of(home.space.name).document(source.key, note.written))
 
     def _need(self, document: Document) -> None:
         if document.value is NOT_HERE:
