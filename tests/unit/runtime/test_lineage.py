@@ -31,7 +31,7 @@ class Registry:
         made = Origin("parent", "s", "ann", "")
         for space, ids in (("s", here), ("t", there)):
             for id in ids:
-                posted: Any = SimpleNamespace(id=id, home=SimpleNamespace(space=SimpleNamespace(name=space)))
+                posted: Any = SimpleNamespace(id=id, instance=SimpleNamespace(space=SimpleNamespace(name=space)))
                 made.posted.append(posted)
         for id in pieces:
             home: Any = SimpleNamespace(id=id)

@@ -67,7 +67,7 @@ async def check_right(pieces: PieceRegistry, event: Event) -> None:
     """AccessError: whoever stored it may not send it to that handler."""
     if not event.principal:
         return
-    local = event.home.space
+    local = event.instance.space
     document = local.document(ACCESS.id, ACCESS.scope)
     try:
         await pieces.core.loaded(document)
@@ -121,7 +121,7 @@ class Course:
         """
         # fault across.made_again_too_early: return False
         event = self._event
-        if not event.follows or event.home.space.ended is not None:
+        if not event.follows or event.instance.space.ended is not None:
             return False
         return any(each.stamp < event.stamp and self._events.is_waiting(each) for each in event.follows)
 
@@ -129,11 +129,11 @@ class Course:
         """Whether a rejected event wrote a document that this runtime had written before, and is to write again."""
         # fault writing.overtaken_by_events: return False
         event = self._event
-        if event.seen is None or event.effort.last is None or event.home.space.ended is not None:
+        if event.seen is None or event.effort.last is None or event.instance.space.ended is not None:
             return False
         writing = self._events.pieces.core.writing
         writing.catch_up()
-        return writing.is_held(event.home.space.replica, event.seen.written)
+        return writing.is_held(event.instance.space.replica, event.seen.written)
 
     def made(self, transaction: Transaction) -> None:
         event, events = self._event, self._events
@@ -160,7 +160,7 @@ class Course:
             lineage.confirmed(attempt)
             on_declared = self._events.on_declared
             if layer.commit.declared and on_declared is not None:
-                on_declared(event.home, layer.commit)
+                on_declared(event.instance, layer.commit)
             return
         lineage.failed(attempt)
         outcome = classify(rejection, layer.local_seq)
@@ -188,7 +188,7 @@ class Course:
 
 async def land(pieces: PieceRegistry, event: Event, attempt: Callable[[Transaction], Value]) -> Value:
     """Have an attempt made until it is durable, wherever its space is kept."""
-    channel = pieces.channel(event.home.space.name)
+    channel = pieces.channel(event.instance.space.name)
     if channel is not None:
         made = await channel.land(attempt, node=event.stream, effort=event.effort)
     else:
@@ -199,7 +199,7 @@ async def land(pieces: PieceRegistry, event: Event, attempt: Callable[[Transacti
 
 async def _land_here(pieces: PieceRegistry, event: Event, attempt: Callable[[Transaction], Value]) -> Value:
     """In a space that is nowhere but here nobody is faster, and what is committed stays."""
-    core, effort, replica = pieces.core, event.effort, event.home.space.replica
+    core, effort, replica = pieces.core, event.effort, event.instance.space.replica
     while True:
         await effort.turn()
         effort.stage = Stage.RUNNING
@@ -284,7 +284,7 @@ class Attempting:
 
         Away: there is no connection, and it has not been handled.
         """
-        channels = [self._pieces.channel(space) for space in (event.home.space.name, event.stored_in)]
+        channels = [self._pieces.channel(space) for space in (event.instance.space.name, event.stored_in)]
         here = channels[0]
         assert here is not None
 
@@ -311,7 +311,7 @@ class Attempting:
             await _stopped(handled)
 
     async def _run(self, event: Event) -> Any:
-        pieces, home = self._pieces, event.home
+        pieces, home = self._pieces, event.instance
         self._check_age(event)
         signature = home.outline.signature(event.member)
         event.effort.stage = Stage.LOADING
@@ -405,7 +405,7 @@ class Attempting:
         layers, event.stood_on = event.stood_on, []
 
         def is_decided() -> bool:
-            is_over = event.home.space.ended is not None  # Nothing will be heard any more.
+            is_over = event.instance.space.ended is not None  # Nothing will be heard any more.
             return is_over or (lane.is_first(event) and not any(layer.fate in UNDECIDED for layer in layers))
 
         if is_decided():  # In the very moment of the no: what is decided later may be decided otherwise.
@@ -415,7 +415,7 @@ class Attempting:
         return True
 
     def _called(self, event: Event, view: ScopedView, arguments: dict[str, Any], transaction: Transaction) -> Value:
-        core, replica = self._pieces.core, event.home.space.replica
+        core, replica = self._pieces.core, event.instance.space.replica
         tracker = HandlerTracker(self._events, event, replica, transaction, self._lane.written)
 
         def attempt() -> Value:
@@ -443,7 +443,7 @@ class Attempting:
             self._events.lineage.failed(event.attempt)
         if event.effort.last is not None:
             event.advice = advice(event)
-        event.attempt = Origin(event.id, event.home.space.name, event.user, event.session)
+        event.attempt = Origin(event.id, event.instance.space.name, event.user, event.session)
         event.kept, event.is_of_elsewhere = None, False
         event.calls += 1
         event.is_dispatched = True
@@ -460,7 +460,7 @@ async def _stopped(task: asyncio.Future[Any]) -> None:
 def call(events: Events, event: Event, view: ScopedView, arguments: dict[str, Any]) -> Value:
     """One call of the handler, in the transaction that is open."""
     core = events.pieces.core
-    home = event.home
+    home = event.instance
     deleted_target.check(event)
     if event.period is not None and periodic.is_over(core, event):
         return None
@@ -469,7 +469,7 @@ def call(events: Events, event: Event, view: ScopedView, arguments: dict[str, An
     try:
         home.pieces.records.keep(home)
         made = event.member.fn(view.piece, **arguments)
-        result = view.home.outline.signature(event.member).result.encode(made)
+        result = view.instance.outline.signature(event.member).result.encode(made)
         _sign(events, event, result)
         return result
     except Refused:
@@ -490,7 +490,7 @@ def _sign(events: Events, event: Event, result: Value) -> None:
     assert transaction is not None
     assert attempt is not None
     for origin in (event.origin, None if event.keeping is None else event.keeping.origin):
-        condition = None if origin is None else origin.condition(event.home.space.name)
+        condition = None if origin is None else origin.condition(event.instance.space.name)
         if condition is not None:
             transaction.preconditions.append(condition)
     if event.delivers is not None:
@@ -509,7 +509,7 @@ def _note_kept(events: Events, event: Event) -> None:
     another space is the sender's, unless everybody may read that one: who may read this one may not read that.
     """
     # fault+ receipts.answer_for_everybody: return
-    core, here = events.pieces.core, event.home.space.replica
+    core, here = events.pieces.core, event.instance.space.replica
     run = core.current.run
     assert run is not None
     tracker = cast(HandlerTracker, run.tracker)

@@ -51,7 +51,7 @@ def advice(event: Event) -> str:
     seen, last = event.seen, event.effort.last
     if seen is None or last is None:
         return event.advice
-    documents = event.home.space.replica.documents
+    documents = event.instance.space.replica.documents
     for collision in last.collisions:
         was = seen.read.get((collision.doc, collision.path), ABSENT)
         document = documents.get(collision.doc)

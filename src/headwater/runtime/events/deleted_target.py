@@ -47,7 +47,7 @@ def check(event: Event) -> None:
     """
     if not event.is_late and event.period is None:
         return
-    home = event.home
+    home = event.instance
     if home.parent is not None and home.is_stopped:
         if event.is_stored:
             raise Away(f"{home.space.name}/{home.id} is part of a piece that is not open here any more")

@@ -115,7 +115,7 @@ class Waiting:
         except Unavailable as error:
             return str(error)
         if event.is_own:  # The window that it was sent from ended with its process: this one is in its place.
-            event.session = pieces.sessions.of(event.home.space.name, event.user)
+            event.session = pieces.sessions.of(event.instance.space.name, event.user)
         event.is_late = bool(event.due_us)
         self._events.resume(event)
         return None
@@ -147,7 +147,7 @@ class Keeping:
         self._core = core
         self._event = event
         self.effort = WriteAttempt(course=self, is_sure=True)
-        self.origin = Origin(event.id, event.home.space.name, event.user, event.session)
+        self.origin = Origin(event.id, event.instance.space.name, event.user, event.session)
         self.is_there = False  # it was refused because the row is there already
 
     @property
@@ -175,7 +175,7 @@ class Keeping:
         event = self._event
         if self.origin.status is Status.OPEN:
             self.origin.status, self.origin.local_seq = Status.PENDING, transaction.local_seq
-            event.is_stored, event.stored_in = True, event.home.space.name
+            event.is_stored, event.stored_in = True, event.instance.space.name
             self._core.observing.look()
 
     def settled(self, layer: Layer, rejection: Rejection | None) -> None:
@@ -210,7 +210,7 @@ class Storing:
         if event.is_stored or event.origin is not None or event.period is not None or event.delivers is not None:
             return  # The result of a reaction: whoever has the target next makes it again.
         if self.outbox is not None and not event.is_taken:
-            self.outbox.put(event.home.space.name, event_rows.row(event))
+            self.outbox.put(event.instance.space.name, event_rows.row(event))
         # What an outbox keeps is as durable as it can be before it is handled; what is due later is not handled here.
         if event.is_durable and (self.outbox is None or is_later):
             event.keeping = keeping = Keeping(self._pieces.core, event)
@@ -231,7 +231,7 @@ class Storing:
             event.keeping.fail()
 
     async def _store(self, event: Event, keeping: Keeping) -> None:
-        space = event.home.space.name
+        space = event.instance.space.name
         try:
             if event.is_withdrawn:
                 return
@@ -304,7 +304,7 @@ class Storing:
 
     async def _remove(self, event: Event, end: End) -> None:
         # fault+ events.row_elsewhere_stays: return
-        is_here = event.stored_in == event.home.space.name
+        is_here = event.stored_in == event.instance.space.name
         if end is End.LANDED and is_here:
             return  # Its row went with its commit.
         if end is End.HANDLED_BEFORE and is_here and not event.row:
@@ -347,7 +347,7 @@ class Storing:
 
         while True:
             try:
-                await self.commit(event.home.space.name, write)
+                await self.commit(event.instance.space.name, write)
             except PreconditionFailedError:
                 return False
             except RuleRefusedError:

@@ -129,7 +129,7 @@ class Sender:
         self._view = view
 
     def send(self, member: HandlerMember, payload: Value, options: Options) -> Coroutine[Any, Any, Any]:
-        core = self._view.home.pieces.core
+        core = self._view.instance.pieces.core
         if core.current.run is not None:
             raise AuthoringError(f"send() of {member!r} inside a run, which never awaits: write post()")
         core.check_thread()
@@ -151,7 +151,7 @@ class Sender:
         return self._posted(member, payload, options, max(1, due_us))
 
     def _posted(self, member: HandlerMember, payload: Value, options: Options, due_us: int) -> Intent:
-        events, core = self._events, self._view.home.pieces.core
+        events, core = self._events, self._view.instance.pieces.core
         core.check_thread()
         if core.current.run is not None and events.current is None:
             raise AuthoringError(f"post() of {member!r}: this run is repeated. Post it in a handler.")
@@ -164,14 +164,14 @@ class Sender:
 
     @property
     def core(self) -> Core:
-        return self._view.home.pieces.core
+        return self._view.instance.pieces.core
 
     def place(self, member: HandlerMember) -> str:
-        return self._view.home.place(member)
+        return self._view.instance.place(member)
 
     def seen_by(self, view: ScopedView) -> Sender:
         """The same piece, for the user and the session of another view."""
-        return Sender(self._events, view.seen_in(self._view.home, "session"))
+        return Sender(self._events, view.seen_in(self._view.instance, "session"))
 
     def same(self, other: object) -> bool:
         """Whether it sends to the same piece for the same user and session."""

@@ -32,7 +32,7 @@ class Unavailable(HeadwaterError):
 
 def row(event: Event) -> SentEvent:
     """What is stored of an event."""
-    home = event.home
+    home = event.instance
     payload: dict[str, Any] = {
         "args": event.payload,
         "cls": home.outline.name,
@@ -86,7 +86,7 @@ def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: i
     return Event(
         id=id,
         row="" if row == id else row,
-        home=home,
+        instance=home,
         member=member,
         stream=home.place(member),
         payload=args,

@@ -122,9 +122,9 @@ class Events:
         """Return the object that sends events to the handlers of one piece, for the user and session of a view."""
         return Sender(self, view)
 
-    def start_periods(self, home: PieceInstance) -> list[asyncio.Task[None]]:
+    def start_periods(self, instance: PieceInstance) -> list[asyncio.Task[None]]:
         """Start sending the events of the periodic handlers of an open piece."""
-        return periodic.begin(self, home)
+        return periodic.begin(self, instance)
 
     def retry_parked(self, space: str) -> None:
         """Retry stored events of a space that could not be handled here, because a piece of it was opened."""
@@ -158,7 +158,7 @@ class Events:
         assert self.current is not None
         attempt = self.current[0].attempt
         assert attempt is not None
-        follow_up(attempt, event, self._lane(event.home.space.name), self.policy.backlog)
+        follow_up(attempt, event, self._lane(event.instance.space.name), self.policy.backlog)
 
     def start(self, event: Event) -> Event:
         """Have it handled, whoever waits for it, after those of its space that were sent before it.
@@ -175,7 +175,7 @@ class Events:
                 f"{len(self._live)} events wait to be handled here, which is the limit, and {event.stream} would be "
                 "one more: await some of them first"
             )
-        lane = self._lane(event.home.space.name)
+        lane = self._lane(event.instance.space.name)
         before = self._before(lane, event)
         if before is None:
             lane.check_room(event.stream, self.policy.backlog)
@@ -194,7 +194,7 @@ class Events:
             self._put_off(event)
             return
         self._begin(event)
-        self._enter(self._lane(event.home.space.name), event)
+        self._enter(self._lane(event.instance.space.name), event)
 
     def _enter(self, lane: Lane, event: Event) -> None:
         """It has its place, behind everything that was sent before it."""
@@ -208,7 +208,7 @@ class Events:
         trace = self.trace
         if trace is not None and not event.is_over:
             trace.emit(EventDecided(event.stream, event.id))
-        self._lane(event.home.space.name).let_go(event)
+        self._lane(event.instance.space.name).let_go(event)
 
     def _begin(self, event: Event, *, is_later: bool = False) -> None:
         """From now on it is known here."""
@@ -257,7 +257,7 @@ class Events:
 
     def _put_off(self, event: Event) -> Event:
         """It is due later: once it is stored, that is all that is to be done now."""
-        if self.pieces.channel(event.home.space.name) is None:
+        if self.pieces.channel(event.instance.space.name) is None:
             self.takeover.later(event)
             return event
         self._begin(event, is_later=True)
@@ -335,7 +335,7 @@ class Events:
             if event.is_withdrawn:
                 end = End.WITHDRAWN
             else:
-                event.answer = await attempt.Attempting(self, self._lane(event.home.space.name)).run(event)
+                event.answer = await attempt.Attempting(self, self._lane(event.instance.space.name)).run(event)
         except HandledBefore as before:
             event.answer, event.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
         except (Exception, asyncio.CancelledError) as error:
@@ -357,7 +357,7 @@ class Events:
         event.follows = ()
         event.effort.stage = Stage.ENDED
         self._live.pop(event.id, None)
-        lane = self._lanes.get(event.home.space.name)
+        lane = self._lanes.get(event.instance.space.name)
         if lane is not None:
             lane.end(event)
             if not lane:
@@ -432,7 +432,7 @@ class Events:
 
     def is_waiting(self, event: Event) -> bool:
         """Whether an event is still, or again, to be committed."""
-        lane = self._lanes.get(event.home.space.name)
+        lane = self._lanes.get(event.instance.space.name)
         return lane is not None and lane.is_waiting(event)
 
     def makers_of(self, documents: Iterable[Document], layers: Sequence[Layer]) -> tuple[Event, ...]:
@@ -483,13 +483,13 @@ class Events:
         if self.current is None or run is None or run.transaction is None:
             raise AuthoringError(f"{topic!r}: records are emitted in a handler, with the commit that causes them")
         event = self.current[0]
-        if topic.document.home is not event.home.space.replica:
+        if topic.document.home is not event.instance.space.replica:
             raise AuthoringError(
-                f"{topic!r} is not of {event.home.space.name}, where this is handled: a record is part of the commit. "
-                "Post to a handler there, and emit in that one."
+                f"{topic!r} is not of {event.instance.space.name}, where this is handled: a record is part of the "
+                "commit. Post to a handler there, and emit in that one."
             )
         # The ordering key is given by the topic's declaration, or is the id of the piece.
-        owner = topic.owner if isinstance(topic.owner, PieceInstance) else event.home
+        owner = topic.owner if isinstance(topic.owner, PieceInstance) else event.instance
         declared = owner.outline.get(topic.document.key.id.rpartition(":")[2]) if owner is topic.owner else None
         name, key = doc_text(topic.document.key), owner.id
         if isinstance(declared, TopicMember):

@@ -29,7 +29,7 @@ def event(
     events: Events, view: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int
 ) -> Event:
     """An event, with an id of its own or the caller's."""
-    pieces, home, current = events.pieces, view.home, events.current
+    pieces, home, current = events.pieces, view.instance, events.current
     stream = home.place(member)
     minted_us = pieces.core.clock.now_us()
     user, session = view.user, view.session
@@ -43,7 +43,7 @@ def event(
         assert attempt is not None
         # A follow-up is sent for whoever sent the first.
         user, is_own = parent.user, parent.is_own
-        session = pieces.sessions.there(parent.home.space.name, home.space.name, user, parent.session)
+        session = pieces.sessions.there(parent.instance.space.name, home.space.name, user, parent.session)
         cause = f"{parent.id} {pieces.origin} {parent.calls}"
         # fault lineage.followups_keep_ids: id = event_id(parent.id, stream, attempt.minted, 0)
         id = event_id(cause, stream, attempt.minted, minted_us)
@@ -54,7 +54,7 @@ def event(
     return Event(
         id=given or id,
         row=id if given else "",
-        home=home,
+        instance=home,
         member=member,
         stream=stream,
         payload=payload,
@@ -91,7 +91,7 @@ def periodic(home: PieceInstance, member: HandlerMember, period: int) -> Event:
     began_us = period * member.every_ms * 1_000
     return Event(
         id=event_id("period", stream, period, began_us),
-        home=home,
+        instance=home,
         member=member,
         stream=stream,
         payload=freeze({}),

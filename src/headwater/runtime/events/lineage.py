@@ -87,7 +87,7 @@ class Lineage:
                 self._keep(origin, home)
         for event in origin.posted:
             # fault lineage.origin_not_awaited: if True:
-            if event.home.space.name == origin.space:
+            if event.instance.space.name == origin.space:
                 self._start(event)
 
     def confirmed(self, origin: Origin) -> None:
@@ -99,7 +99,7 @@ class Lineage:
         for event in origin.posted:
             # I10: what is sent to another space is dispatched once this is certain, and not before.
             # fault lineage.origin_not_awaited: if False:
-            if was is Status.OPEN or event.home.space.name != origin.space:
+            if was is Status.OPEN or event.instance.space.name != origin.space:
                 self._start(event)
         origin.launched, origin.posted = [], []
 

@@ -71,7 +71,7 @@ def _is_ahead(core: Core, event: Event, period: int) -> bool:
 def is_over(core: Core, event: Event) -> bool:
     """Inside the handler's transaction: whether its period was handled before; from now on it was."""
     assert event.period is not None
-    document = event.home.space.document(document_id(event.home.id, f"{event.member.stored}/period"))
+    document = event.instance.space.document(document_id(event.instance.id, f"{event.member.stored}/period"))
     last: Cell[int] = Cell(core, document, codec_for(int))
     found = last.get(-1)
     if found >= event.period and not _is_ahead(core, event, found):

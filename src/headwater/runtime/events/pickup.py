@@ -185,7 +185,7 @@ class Takeover:
 
     def later(self, event: Event) -> None:
         """It is due later."""
-        space = event.home.space.name if event.origin is None else event.origin.space
+        space = event.instance.space.name if event.origin is None else event.origin.space
         attending = self._spaces.get(space)
         if attending is not None:
             attending.look_at(event.due_us)

@@ -116,7 +116,7 @@ def leave_refusal(pieces: PieceRegistry, transaction: Transaction, id: str, refu
 
 
 def _write(pieces: PieceRegistry, transaction: Transaction, event: Event, receipt: Receipt) -> None:
-    is_kept = pieces.channel(event.home.space.name) is not None
+    is_kept = pieces.channel(event.instance.space.name) is not None
     if not is_kept and not event.is_known:
         return  # The space is nowhere but here: nobody can have the same event, unless its sender gave it an id.
     whole: Any = codec_for(Receipt).encode(receipt)
@@ -133,7 +133,7 @@ def _write(pieces: PieceRegistry, transaction: Transaction, event: Event, receip
         # fault receipts.not_written: if False:
         if scope != SPACE_SCOPE and each.is_named and _may_answer(event):
             transaction.create(place(each.id, scope), whole)
-        if each.is_stored and each.stored_in == each.home.space.name:
+        if each.is_stored and each.stored_in == each.instance.space.name:
             # fault receipts.handled_event_stays_stored:
             transaction.handled.append(each.row_id)
 
@@ -192,7 +192,7 @@ async def answered(pieces: PieceRegistry, event: Event, *, is_certain: bool = Tr
     elif receipt.failed is not None:
         failure = HandlerFailed(f"{event.stream} failed before: {receipt.failed}")
     raw: Any = receipt.result
-    answer = None if failure is not None else event.home.outline.signature(event.member).result.decode(raw)
+    answer = None if failure is not None else event.instance.outline.signature(event.member).result.decode(raw)
     raise HandledBefore(answer, failure)
 
 
@@ -212,9 +212,9 @@ async def _kept(pieces: PieceRegistry, event: Event, kept: str) -> Receipt:
 async def _stored(pieces: PieceRegistry, event: Event, scope: str) -> MaybeValue:
     """The receipt as it is stored now. What is watched here may not show yet what a commit was refused for."""
     doc = place(event.id, scope)
-    channel = pieces.channel(event.home.space.name)
+    channel = pieces.channel(event.instance.space.name)
     if channel is None:
-        document = event.home.space.document(doc.id, doc.scope)
+        document = event.instance.space.document(doc.id, doc.scope)
         await pieces.core.loaded(document)
         return ABSENT if document.value is NOT_HERE else document.value
     driver = channel.driver
@@ -263,7 +263,7 @@ class Retention:
 
     def landed(self, event: Event) -> None:
         """It was handled. Every so many are followed by a sweep, also if no process handles so many."""
-        space = event.home.space.name
+        space = event.instance.space.name
         self._count((space, SPACE_SCOPE))
         now_us = self._pieces.core.clock.now_us()
         if event.kept is not None and event.is_named:

@@ -90,30 +90,30 @@ class CodeVersions:
         now = self.members(cls)
         return any(stored.get(name) != digest for name, digest in now.items())
 
-    def check(self, home: PieceInstance) -> None:
+    def check(self, instance: PieceInstance) -> None:
         """Inside a derived run of a piece: refuse the run if a newer version of the class runs the piece."""
-        if home.generation:
-            number = self._numbers.get(home)
+        if instance.generation:
+            number = self._numbers.get(instance)
             if number is None:
-                number = self._numbers[home] = self._pieces.records.generation(home)
+                number = self._numbers[instance] = self._pieces.records.generation(instance)
             now = number.get(0)
-            if now > home.generation:
-                raise self._outdated(home, now)
+            if now > instance.generation:
+                raise self._outdated(instance, now)
 
-    def forget(self, home: PieceInstance) -> None:
-        self._numbers.pop(home, None)
+    def forget(self, instance: PieceInstance) -> None:
+        self._numbers.pop(instance, None)
 
-    def _outdated(self, home: PieceInstance, now: int) -> AuthoringError:
+    def _outdated(self, instance: PieceInstance, now: int) -> AuthoringError:
         error = AuthoringError(
-            f"{home!r} is run by a newer version of its class ({now}, this is {home.generation}): what this program "
-            "derives of it is refused. Start it again with the new code."
+            f"{instance!r} is run by a newer version of its class ({now}, this is {instance.generation}): what this "
+            "program derives of it is refused. Start it again with the new code."
         )
         core = self._pieces.core
 
         def stop() -> None:
-            if home.is_open:
-                home.stop()
-                core.report(f"{home.space.name}/{home.id}", error)
+            if instance.is_open:
+                instance.stop()
+                core.report(f"{instance.space.name}/{instance.id}", error)
 
         core.afterwards(stop)
         return error
@@ -207,43 +207,43 @@ def renew(pieces: PieceRegistry, members: frozenset[tuple[str, str]]) -> None:
     """Invalidate the nodes of these members in every piece of a runtime. They run again when they are demanded."""
     pieces.code_versions.patched()
     pieces.nodes.drop_fingerprints()
-    for home in pieces.instances():
-        for member in home.outline:
-            at = (home.outline.name, member.stored)
+    for instance in pieces.instances():
+        for member in instance.outline:
+            at = (instance.outline.name, member.stored)
             if at in members:
-                _renew(pieces, home, member)
+                _renew(pieces, instance, member)
             if (at[0], KEYS + at[1]) in members:
-                _renew_keys(pieces, home, member)
+                _renew_keys(pieces, instance, member)
     pieces.core.request_tick()
 
 
-def _renew(pieces: PieceRegistry, home: PieceInstance, member: Declaration) -> None:
-    coordinator = home.coordinators.get(member)
+def _renew(pieces: PieceRegistry, instance: PieceInstance, member: Declaration) -> None:
+    coordinator = instance.coordinators.get(member)
     if coordinator is not None:
         for row in coordinator.rows.values():
             if row.node is not None:
-                row.node.fingerprint = home.digest(member)
+                row.node.fingerprint = instance.digest(member)
                 pieces.core.scheduler.outdate(row.node)
         return
     if isinstance(member, ResourceMember):
-        for handle in home.handles_of(member):
+        for handle in instance.handles_of(member):
             handle.renew()
-    name = f"{home.space.name}/{home.id}:{member.stored}"
-    for node in home.nodes:
+    name = f"{instance.space.name}/{instance.id}:{member.stored}"
+    for node in instance.nodes:
         if node.id == name or node.id.startswith(f"{name} of "):
             folding: Any = getattr(node.fn, "__self__", None)
             if isinstance(folding, Folding):
                 folding.forget()  # The accumulated value comes from the replaced function.
-            node.fingerprint = home.digest(member)
+            node.fingerprint = instance.digest(member)
             pieces.core.scheduler.outdate(node)
 
 
-def _renew_keys(pieces: PieceRegistry, home: PieceInstance, member: Declaration) -> None:
-    coordinator = home.coordinators.get(member)
+def _renew_keys(pieces: PieceRegistry, instance: PieceInstance, member: Declaration) -> None:
+    coordinator = instance.coordinators.get(member)
     if coordinator is not None:
-        coordinator.node.fingerprint = home.digest(member, keys=True)
+        coordinator.node.fingerprint = instance.digest(member, keys=True)
         pieces.core.scheduler.outdate(coordinator.node)
-    for node in home.nodes:
-        if node.id == f"{home.space.name}/{home.id}:{member.stored}/elements":
-            node.fingerprint = home.digest(member, keys=True)
+    for node in instance.nodes:
+        if node.id == f"{instance.space.name}/{instance.id}:{member.stored}/elements":
+            node.fingerprint = instance.digest(member, keys=True)
             pieces.core.scheduler.outdate(node)

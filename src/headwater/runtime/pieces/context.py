@@ -32,7 +32,7 @@ class EventHeader:
     """The part of an event that is visible in the context of its handler: id, target, sender and time."""
 
     id: str
-    home: PieceInstance
+    instance: PieceInstance
     user: str
     session: str
     minted_us: int
@@ -54,7 +54,7 @@ class _Context:
     def space(self) -> Any:
         """The space of the piece."""
         view = self._view
-        return view.home.pieces.make_space(view.home.space.name, self.user_or_none, self.session_or_none)
+        return view.instance.pieces.make_space(view.instance.space.name, self.user_or_none, self.session_or_none)
 
     @property
     def user_or_none(self) -> str:
@@ -67,15 +67,15 @@ class _Context:
     @property
     def name(self) -> str:
         """The name of the piece in its space."""
-        return self._view.home.name
+        return self._view.instance.name
 
     def past(self, when: datetime, /) -> bool:
         """Return whether a moment has come. The reader runs again at that moment."""
-        return self._view.home.pieces.core.has_passed(when)
+        return self._view.instance.pieces.core.has_passed(when)
 
     def follow(self, link: Link, /) -> Any:
         """Return the handle or the piece that a link points at."""
-        return self._view.home.pieces.follow(self._view, link)
+        return self._view.instance.pieces.follow(self._view, link)
 
 
 class NodeContext(_Context):
@@ -101,7 +101,7 @@ class NodeContext(_Context):
 
         Without a step, return the time at which the run began.
         """
-        pieces = self._view.home.pieces
+        pieces = self._view.instance.pieces
         if every_ms is not None:
             return pieces.core.current_time(every_ms)
         return as_datetime(pieces.run_began_us())
@@ -116,7 +116,7 @@ class NodeContext(_Context):
         self._refuse("launch()", "launch it in a handler: this run is repeated")
 
     def _refuse(self, what: str, instead: str) -> NoReturn:
-        raise AuthoringError(f"ctx.{what} in a run of {self._view.home!r} that no event began: {instead}")
+        raise AuthoringError(f"ctx.{what} in a run of {self._view.instance!r} that no event began: {instead}")
 
 
 class EventContext(_Context):
@@ -157,7 +157,7 @@ class EventContext(_Context):
 
     def past(self, when: datetime, /) -> bool:
         """Return whether a moment has come by the current clock, so that a delayed handler knows how late it is."""
-        return self._view.home.pieces.core.has_passed(when)
+        return self._view.instance.pieces.core.has_passed(when)
 
     def new_id(self) -> str:
         """Return a new id, the same in every retry of one event."""
@@ -188,11 +188,11 @@ def launch(
     A piece with this id that already exists here was launched by another handling of the same event. It is returned
     unchanged, whatever the outcome of this attempt.
     """
-    pieces = view.home.pieces
-    known = pieces.find(view.home.space.name, piece_id(id))
+    pieces = view.instance.pieces
+    known = pieces.find(view.instance.space.name, piece_id(id))
     is_own = known is not None and not known.is_stopped and not known.is_launched and isinstance(piece, known.cls)
     if known is not None and is_own and pieces.records.exists(known):  # A piece that was only named has no record.
         return known.view("session", event.user, event.session).piece  # type: ignore[return-value]
-    home = pieces.launch(view.home.space, id, piece)
-    launched.append((home, after_commit))
-    return home.view("session", event.user, event.session).piece  # type: ignore[return-value]
+    instance = pieces.launch(view.instance.space, id, piece)
+    launched.append((instance, after_commit))
+    return instance.view("session", event.user, event.session).piece  # type: ignore[return-value]

@@ -57,16 +57,18 @@ def make(view: ScopedView, member: Declaration) -> Any:
         case ComputedMember() | MaterializerMember():
             return _computed(view, member)
         case HandlerMember():
-            return Handler(view.home.pieces.sender(view), member, view.home.outline.signature(member))
+            return Handler(
+                view.instance.pieces.events.make_sender(view), member, view.instance.outline.signature(member)
+            )
         case TopicMember():
-            codec = view.home.outline.codec(member)
-            return Topic(view.home.pieces.core, view.document(member.stored), codec, view.home)
+            codec = view.instance.outline.codec(member)
+            return Topic(view.instance.pieces.core, view.document(member.stored), codec, view.instance)
         case EachMember() | ChildMember():
-            return view.home.pieces.coordinator(view.home, member).handle(view)
+            return view.instance.pieces.coordinator(view.instance, member).handle(view)
         case FoldMember():
-            return view.home.pieces.fold(view, member)
+            return view.instance.pieces.fold(view, member)
         case ResourceMember():
-            return view.home.pieces.resource(view, member)
+            return view.instance.pieces.resource(view, member)
         case EffectMember():
             return Effect(view.node_id(member.stored))
         case ReactionMember():
@@ -76,15 +78,15 @@ def make(view: ScopedView, member: Declaration) -> Any:
 
 
 def _cell(view: ScopedView, member: CellMember) -> Cell[Any]:
-    codec = view.home.outline.codec(member)
-    return Cell(view.home.pieces.core, view.document(member.stored), codec, (), codec.encode(member.default))
+    codec = view.instance.outline.codec(member)
+    return Cell(view.instance.pieces.core, view.document(member.stored), codec, (), codec.encode(member.default))
 
 
 def _given(view: ScopedView, member: GivenMember) -> Any:
     """Return the handle that was passed in, restricted to its declaration: an Input is read-only, even of a Cell."""
-    home = view.home
-    given = home.outline.given(member)
-    value = home.pieces.resolve_input(home, member)
+    instance = view.instance
+    given = instance.outline.given(member)
+    value = instance.pieces.resolve_input(instance, member)
     if isinstance(value, OtherScopeHandle):
         value = value.seen_by(view)
         if isinstance(value, OtherScopeHandle):
@@ -99,27 +101,27 @@ def _given(view: ScopedView, member: GivenMember) -> Any:
 
 
 def _computed(view: ScopedView, member: ComputedMember | MaterializerMember) -> Computed[Any]:
-    home = view.home
+    instance = view.instance
     document = view.document(member.stored)
-    handle: Computed[Any] = Computed(home.pieces.core, document, home.outline.codec(member))
+    handle: Computed[Any] = Computed(instance.pieces.core, document, instance.outline.codec(member))
     id = view.node_id(member.stored)
     is_materializer = isinstance(member, MaterializerMember)
     writes = () if isinstance(member, MaterializerMember) else member.writes
-    home.register(
+    instance.register(
         NodeSpec(
             id=id,
             kind=NodeKind.MATERIALIZER if is_materializer else NodeKind.COMPUTATION,
             fn=_derive(view, member.fn),
-            home=home.space.replica,
+            home=instance.space.replica,
             outputs=(document, *(_written(view, member, each) for each in writes)),
             encode=encoder(id, handle),
             envelope=_envelope(view, member) if isinstance(member, MaterializerMember) else (),
             declared=_named(view, member),
-            parent=home.maker,
+            parent=instance.maker,
             transient=member.transient,
             debounce_ms=member.debounce_ms,
             throttle_ms=member.throttle_ms,
-            fingerprint=home.digest(member),
+            fingerprint=instance.digest(member),
         ),
         part_of(view, member),
     )
@@ -134,7 +136,7 @@ def _call(view: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
 
 def _derive(view: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
     """Return a call of `fn` that is refused if a newer version of the class runs the piece. For nodes with outputs."""
-    piece, check = view.piece, view.home.check_generation
+    piece, check = view.piece, view.instance.check_generation
 
     def derive() -> object:
         check()
@@ -160,7 +162,7 @@ def _envelope(view: ScopedView, member: MaterializerMember) -> tuple[tuple[Docum
 
 def _named(view: ScopedView, member: ComputedMember | MaterializerMember) -> tuple[Document, ...]:
     """Return the outputs of computed members of the same scope that the code names: these are to run first."""
-    members = view.home.outline.members
+    members = view.instance.outline.members
     found = []
     for name in member.fn.__code__.co_names:
         named = members.get(name)
@@ -183,15 +185,15 @@ def is_always_shown(view: ScopedView, member: EffectMember) -> bool:
 
 def show(view: ScopedView, member: EffectMember) -> Node:
     """Register the node of an effect, for a user and a session."""
-    home = view.home
-    return home.register(
+    instance = view.instance
+    return instance.register(
         NodeSpec(
             id=shown_as(view, member),
             kind=NodeKind.EFFECT,
             fn=_call(view, member.fn),
-            home=home.space.replica,
+            home=instance.space.replica,
             returns=False,
-            parent=home.maker,
+            parent=instance.maker,
             transient=member.transient,
             debounce_ms=member.debounce_ms,
             throttle_ms=member.throttle_ms,
@@ -202,7 +204,7 @@ def show(view: ScopedView, member: EffectMember) -> Node:
 
 def _shown_by(view: ScopedView, member: EffectMember) -> NodeIdentity | None:
     """Return the identity of an effect: one runtime shows it to one user. None: that runtime cannot be recognized."""
-    identity = view.home.pieces.nodes.identity
+    identity = view.instance.pieces.nodes.identity
     if identity is None or member.every_start:
         return None
     return NodeIdentity(member=member.stored, code=member.stored, scope=f"runtime:{identity}", principal=view.user)
@@ -210,11 +212,11 @@ def _shown_by(view: ScopedView, member: EffectMember) -> NodeIdentity | None:
 
 def cells_of(view: ScopedView) -> list[Document]:
     """Return the documents of a piece's own cells, those of a user or session only if the view has one."""
-    home = view.home
+    instance = view.instance
     found = []
-    for each in home.outline.of(CellMember):
+    for each in instance.outline.of(CellMember):
         if each.scope == "space":
-            found.append(home.space.document(document_id(home.id, each.stored)))
+            found.append(instance.space.document(document_id(instance.id, each.stored)))
         elif view.user if each.scope == "user" else view.session:
             found.append(view.handle(each).document)
     return found
@@ -222,25 +224,25 @@ def cells_of(view: ScopedView) -> list[Document]:
 
 def keep_cells(view: ScopedView) -> Node:
     """Register a node that keeps the cells of a piece loaded while it is open. Writes to them run no node."""
-    home = view.home
+    instance = view.instance
     spots = [Spot(each, (_NOWHERE,), Depth.SHAPE) for each in cells_of(view)]
 
     def look() -> None:
-        run = home.pieces.core.current.run
+        run = instance.pieces.core.current.run
         assert run is not None
         for spot in spots:
             run.record_read(spot)
             if spot.document.value is NOT_HERE:  # type: ignore[attr-defined]  # Every spot is one of a document's.
                 run.tracker.absent(run, spot.document)  # type: ignore[arg-type]
 
-    return home.register(
+    return instance.register(
         NodeSpec(
-            id=f"{view.home.space.name}/{view.home.id}{WHILE_OPEN} for {view.user}/{view.session}",
+            id=f"{view.instance.space.name}/{view.instance.id}{WHILE_OPEN} for {view.user}/{view.session}",
             kind=NodeKind.EFFECT,
             fn=look,
-            home=home.space.replica,
+            home=instance.space.replica,
             returns=False,
-            parent=home.maker,
+            parent=instance.maker,
             no_auto_debounce=True,
         )
     )
@@ -249,19 +251,19 @@ def keep_cells(view: ScopedView) -> Node:
 def keep_children(view: ScopedView, member: Declaration) -> Node:
     """Register a node that demands the children of a member while its piece is open."""
     handle: EachHandle[Any, Any] | ChildHandle[Any] = view.handle(member)
-    home = view.home
+    instance = view.instance
 
     def look() -> None:
         handle.now.keep()
 
-    return home.register(
+    return instance.register(
         NodeSpec(
             id=f"{view.node_id(member.stored)}{WHILE_OPEN}",
             kind=NodeKind.EFFECT,
             fn=look,
-            home=home.space.replica,
+            home=instance.space.replica,
             returns=False,
-            parent=home.maker,
+            parent=instance.maker,
             no_auto_debounce=True,
         )
     )

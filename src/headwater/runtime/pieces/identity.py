@@ -76,8 +76,8 @@ class NodeIdentity:
     started: Callable[[], tuple[str, ...] | None] | None = None
     restore: Callable[[tuple[str, ...]], bool] | None = None
 
-    def key(self, home: PieceInstance) -> Key:
-        child = home.id if home.parent is not None else ""
+    def key(self, instance: PieceInstance) -> Key:
+        child = instance.id if instance.parent is not None else ""
         if self.element:
             child = f"{child}{BETWEEN}{self.element}"
         return (self.member, child, self.scope, self.principal)

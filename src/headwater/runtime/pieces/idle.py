@@ -37,17 +37,17 @@ class Read(NamedTuple):
     readers: dict[Node, None]  # the readers of everything else
 
 
-def homes_of(home: PieceInstance) -> list[PieceInstance]:
+def homes_of(instance: PieceInstance) -> list[PieceInstance]:
     """Return a piece and all its descendants."""
-    found = [home]
+    found = [instance]
     for each in found:
         found += each.children()
     return found
 
 
-def nodes_of(home: PieceInstance) -> list[Node]:
+def nodes_of(instance: PieceInstance) -> list[Node]:
     """Return the nodes of a piece and of its descendants."""
-    return [node for each in homes_of(home) for node in each.nodes]
+    return [node for each in homes_of(instance) for node in each.nodes]
 
 
 def readers(nodes: list[Node]) -> dict[Node, None]:
@@ -56,12 +56,12 @@ def readers(nodes: list[Node]) -> dict[Node, None]:
     return {each: None for node in nodes for each in readers_of(node) if each not in own}
 
 
-def read(home: PieceInstance) -> Read:
+def read(instance: PieceInstance) -> Read:
     """Return the members of a piece that nodes outside it read, and the other outside readers."""
-    nodes = nodes_of(home)
+    nodes = nodes_of(instance)
     own = set(nodes)
     places: dict[Document, tuple[ScopedView, Declaration]] = {}
-    for view in home.views():
+    for view in instance.views():
         for member, handle in view.handles.items():
             if isinstance(handle, Input):
                 known: Input[Any] = handle
@@ -77,11 +77,11 @@ def read(home: PieceInstance) -> Read:
     return found
 
 
-def go_on(home: PieceInstance, found: Read) -> None:
+def go_on(instance: PieceInstance, found: Read) -> None:
     """Recreate the read members of a piece that was stopped, and invalidate the other readers."""
     for view, member in found.members:
         view.handle(member)
-    look_again(home.pieces, found.readers)
+    look_again(instance.pieces, found.readers)
 
 
 def look_again(pieces: PieceRegistry, readers: Iterable[Node]) -> None:
@@ -100,49 +100,49 @@ TRIES: Final = 8
 class IdlePieces:
     """The pieces of one runtime that have nodes and are not open."""
 
-    __slots__ = ("_core", "_homes", "_is_asked", "_most")
+    __slots__ = ("_core", "_instances", "_is_asked", "_most")
 
     def __init__(self, core: Core, most: int) -> None:
         self._core = core
-        self._homes: OrderedDict[PieceInstance, None] = OrderedDict()
+        self._instances: OrderedDict[PieceInstance, None] = OrderedDict()
         self._is_asked = False
         self._most = most
 
     def __len__(self) -> int:
-        return len(self._homes)
+        return len(self._instances)
 
-    def used(self, home: PieceInstance) -> None:
+    def used(self, instance: PieceInstance) -> None:
         """Note that a node of a piece was registered. An open piece is not idle."""
-        while home.parent is not None:
-            home = home.parent
-        if home.is_open:
-            self._homes.pop(home, None)
+        while instance.parent is not None:
+            instance = instance.parent
+        if instance.is_open:
+            self._instances.pop(instance, None)
             return
-        self._homes[home] = None
-        self._homes.move_to_end(home)
-        if len(self._homes) > self._most and not self._is_asked:
+        self._instances[instance] = None
+        self._instances.move_to_end(instance)
+        if len(self._instances) > self._most and not self._is_asked:
             self._is_asked = True
             self._core.afterwards(self._let_go)
 
-    def forget(self, home: PieceInstance) -> None:
-        self._homes.pop(home, None)
+    def forget(self, instance: PieceInstance) -> None:
+        self._instances.pop(instance, None)
 
     def _let_go(self) -> None:
         """Stop pieces above the limit, those used longest ago first, unless they are read or demanded."""
         self._is_asked = False
-        for _ in range(len(self._homes) - self._most + TRIES):
-            if len(self._homes) <= self._most:
+        for _ in range(len(self._instances) - self._most + TRIES):
+            if len(self._instances) <= self._most:
                 return
-            home, _ = self._homes.popitem(last=False)
-            if home.is_open:
+            instance, _ = self._instances.popitem(last=False)
+            if instance.is_open:
                 continue
-            if home.is_launched or _is_looked_at(home):
-                self._homes[home] = None
+            if instance.is_launched or _is_looked_at(instance):
+                self._instances[instance] = None
             else:
-                home.stop()
+                instance.stop()
 
 
-def _is_looked_at(home: PieceInstance) -> bool:
+def _is_looked_at(instance: PieceInstance) -> bool:
     """Return whether a node of the piece is demanded, suspended, or read by a node outside the piece."""
-    own = set(nodes_of(home))
+    own = set(nodes_of(instance))
     return any(node.live or node.suspended or any(each not in own for each in readers_of(node)) for node in own)

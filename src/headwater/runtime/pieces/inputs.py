@@ -36,18 +36,18 @@ REFUSED: Final = (
 class OtherScopeHandle(NotAValue):
     """A member of a narrower scope than the run that names it."""
 
-    __slots__ = ("_home", "_member", "_way")
+    __slots__ = ("_instance", "_member", "_way")
     __narrow__ = True
 
-    def __init__(self, home: PieceInstance, member: Declaration, way: tuple[tuple[str, Any], ...] = ()) -> None:
-        self._home = home
+    def __init__(self, instance: PieceInstance, member: Declaration, way: tuple[tuple[str, Any], ...] = ()) -> None:
+        self._instance = instance
         self._member = member
         self._way = way
 
     @property
     def core(self) -> Core:
         """The core of the runtime that the handle belongs to."""
-        return self._home.pieces.core
+        return self._instance.pieces.core
 
     def declaration(self) -> Declaration:
         """Return the member that the handle stands for or leads into."""
@@ -55,17 +55,17 @@ class OtherScopeHandle(NotAValue):
 
     def place(self) -> str | None:
         """Return the place of the member as text. None: the handle leads into the member, and that path has no text."""
-        return None if self._way else f"{self._home.id}:{self._member.stored}"
+        return None if self._way else f"{self._instance.id}:{self._member.stored}"
 
     def key(self, k: Any, /) -> OtherScopeHandle:
-        return OtherScopeHandle(self._home, self._member, (*self._way, ("key", k)))
+        return OtherScopeHandle(self._instance, self._member, (*self._way, ("key", k)))
 
     def at(self, path: Callable[[Any], Any], /) -> OtherScopeHandle:
-        return OtherScopeHandle(self._home, self._member, (*self._way, ("at", path)))
+        return OtherScopeHandle(self._instance, self._member, (*self._way, ("at", path)))
 
     def seen_by(self, view: ScopedView) -> Any:
         """Return the handle of the member, and of the path below it, for the user and session of a view."""
-        handle = view.seen_in(self._home).handle(self._member)
+        handle = view.seen_in(self._instance).handle(self._member)
         for step, argument in self._way:
             handle = getattr(handle, step)(argument)
         return handle
@@ -74,7 +74,7 @@ class OtherScopeHandle(NotAValue):
         """Return whether another handle leads to the same place."""
         return (
             isinstance(other, OtherScopeHandle)
-            and self._home is other._home
+            and self._instance is other._instance
             and self._member is other._member
             and self._way == other._way
         )

@@ -180,10 +180,10 @@ class PieceInstance:
     @property
     def root(self) -> PieceInstance:
         """The topmost ancestor of the piece, or the piece itself."""
-        home = self
-        while home.parent is not None:
-            home = home.parent
-        return home
+        instance = self
+        while instance.parent is not None:
+            instance = instance.parent
+        return instance
 
     def check_generation(self) -> None:
         """Inside a derived run: refuse it if a newer version of the class runs the root of this piece."""
@@ -316,7 +316,7 @@ class PieceInstance:
         return tuple(self._shown)
 
     def children(self) -> list[PieceInstance]:
-        return [child for each in self.coordinators.values() for child in each.homes()]
+        return [child for each in self.coordinators.values() for child in each.instances()]
 
     def close(self, user: str, session: str) -> bool:
         """Stop running the piece for one user and session.

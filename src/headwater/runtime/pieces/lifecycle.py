@@ -68,7 +68,7 @@ class SpaceUser:
         return self.local.name
 
 
-def _home(space: SpaceUser, what: Any, name: str) -> PieceInstance:
+def _instance(space: SpaceUser, what: Any, name: str) -> PieceInstance:
     """Return the instance for a class, or for an unbound piece that was made with its inputs."""
     pieces = space.pieces
     if isinstance(what, Piece):
@@ -82,8 +82,8 @@ def _home(space: SpaceUser, what: Any, name: str) -> PieceInstance:
 
 def piece(space: SpaceUser, cls: type[PieceT], name: str) -> PieceT:
     """Return a piece by its name. Nothing of it is started."""
-    home = _home(space, cls, name)
-    return home.view("session", space.user, _session(space)).piece  # type: ignore[return-value]
+    instance = _instance(space, cls, name)
+    return instance.view("session", space.user, _session(space)).piece  # type: ignore[return-value]
 
 
 def _session(space: SpaceUser) -> str:
@@ -96,48 +96,50 @@ async def open_piece(
 ) -> Any:
     """Create the piece if it does not exist, and run it here until it is stopped."""
     pieces = space.pieces
-    home = _home(space, what, name)
+    instance = _instance(space, what, name)
     session = _session(space)
-    made = home.view("session", space.user, session).piece
-    if isinstance(what, Piece) and home.inputs is None:
-        home.inputs = dict(what.__inputs__)
+    made = instance.view("session", space.user, session).piece
+    if isinstance(what, Piece) and instance.inputs is None:
+        instance.inputs = dict(what.__inputs__)
 
     def make() -> None:
-        if pieces.records.exists(home):
+        if pieces.records.exists(instance):
             if new:
                 raise AuthoringError(f"{space.name} has a piece {name!r} already: open it, or choose another name")
-            pieces.records.write(home)
+            pieces.records.write(instance)
             return
-        if home.inputs is None:
-            home.outline.check_inputs({})
-        pieces.records.write(home)
+        if instance.inputs is None:
+            instance.outline.check_inputs({})
+        pieces.records.write(instance)
         if setup is not None:
             setup(made)
 
-    if not new and isinstance(what, type) and await pieces.nodes.open_asleep(home, space.user):
-        pieces.keep(home, space.user, session)
-        if any(each.value is NOT_HERE for each in home.held):
-            await pieces.nodes.load_cells(home)
-            await _arrived(space, home.view("session", space.user, session))
-        if home.nodes or not pieces.is_quiet():
-            await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not home.waits())
+    if not new and isinstance(what, type) and await pieces.nodes.open_asleep(instance, space.user):
+        pieces.keep(instance, space.user, session)
+        if any(each.value is NOT_HERE for each in instance.held):
+            await pieces.nodes.load_cells(instance)
+            await _arrived(space, instance.view("session", space.user, session))
+        if instance.nodes or not pieces.is_quiet():
+            await pieces.core.observing.until(
+                lambda: pieces.core.is_quiet() and pieces.is_quiet() and not instance.waits()
+            )
         return made
     await pieces.transactions.transact(space.local, make)
-    await _given(home)
-    await pieces.nodes.prepare_open(home, space.user)
-    pieces.keep(home, space.user, session)
-    await _arrived(space, home.view("session", space.user, session))
-    await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not home.waits())
+    await _given(instance)
+    await pieces.nodes.prepare_open(instance, space.user)
+    pieces.keep(instance, space.user, session)
+    await _arrived(space, instance.view("session", space.user, session))
+    await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not instance.waits())
     return made
 
 
-async def _given(home: PieceInstance) -> None:
+async def _given(instance: PieceInstance) -> None:
     """Load the records that the inputs of a piece are resolved with."""
-    pieces = home.pieces
-    for member in home.outline.of(GivenMember):
+    pieces = instance.pieces
+    for member in instance.outline.of(GivenMember):
         for _ in range(GIVEN_HOPS):
             try:
-                pieces.resolve_input(home, member)
+                pieces.resolve_input(instance, member)
             except NotArrivedError as missing:
                 await pieces.core.loaded(missing.document)
             except (AbsentError, AuthoringError):
@@ -158,35 +160,35 @@ async def _arrived(space: SpaceUser, view: ScopedView) -> None:
     for each in waiting:
         why = core.why_not(each)
         if each.value is NOT_HERE and why is not None:
-            view.home.stop()
+            view.instance.stop()
             raise why
 
 
 async def stop(space: SpaceUser, what: Piece) -> None:
     """Stop running a piece here for the user and session of the space. Its documents stay."""
-    home = _own(space, what)
-    users = {user for user, _ in home.opened_for()}
+    instance = _own(space, what)
+    users = {user for user, _ in instance.opened_for()}
     is_others = bool(space.user and users) and not users & {space.user, ""}
-    if not is_others and not home.close(space.user, _session(space)):
-        home.stop(is_read_on=True)
+    if not is_others and not instance.close(space.user, _session(space)):
+        instance.stop(is_read_on=True)
     pieces = space.pieces
     await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet())
 
 
 async def delete(space: SpaceUser, what: Piece) -> None:
     """Stop a piece and delete its documents for all users."""
-    home = _own(space, what)
-    home.stop()
-    await erase(space, home.id)
-    home.is_made = False  # The next event sent to it creates a new piece.
+    instance = _own(space, what)
+    instance.stop()
+    await erase(space, instance.id)
+    instance.is_made = False  # The next event sent to it creates a new piece.
 
 
 def _own(space: SpaceUser, what: Piece) -> PieceInstance:
     bound = what.__bound__ if isinstance(what, Piece) else None
-    home: PieceInstance | None = getattr(bound, "home", None)
-    if home is None or home.pieces is not space.pieces or home.space is not space.local:
+    instance: PieceInstance | None = getattr(bound, "instance", None)
+    if instance is None or instance.pieces is not space.pieces or instance.space is not space.local:
         raise AuthoringError(f"{what!r} is no piece of {space!r}")
-    return home
+    return instance
 
 
 class Due(NamedTuple):

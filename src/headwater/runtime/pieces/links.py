@@ -40,41 +40,41 @@ if TYPE_CHECKING:
 def descendant(pieces: PieceRegistry, space: LocalSpace, id: str) -> PieceInstance | None:
     """Inside a run: return the child with that id. None: no piece keeps one."""
     root = id.partition(SEPARATOR)[0]
-    home: PieceInstance | None = pieces.find(space.name, root) or pieces.records.found(space, root)
-    while home is not None and home.id != id:
-        home = None if home.is_stopped else _below(home, id)
-    return home
+    instance: PieceInstance | None = pieces.find(space.name, root) or pieces.records.found(space, root)
+    while instance is not None and instance.id != id:
+        instance = None if instance.is_stopped else _below(instance, id)
+    return instance
 
 
 async def pulled(pieces: PieceRegistry, root: PieceInstance, id: str) -> PieceInstance:
     """Outside a run: return the child with that id, after its keepers are brought up to date, which may take time."""
-    home: PieceInstance | None = root
-    while home is not None and home.id != id:
-        at = None if home.is_stopped else _keeper(home, id)
-        home = None if at is None else await pieces.coordinator(home, at[0]).pulled(at[1])
-    if home is None:
+    instance: PieceInstance | None = root
+    while instance is not None and instance.id != id:
+        at = None if instance.is_stopped else _keeper(instance, id)
+        instance = None if at is None else await pieces.coordinator(instance, at[0]).pulled(at[1])
+    if instance is None:
         raise AbsentError(f"{root.space.name} has no piece {id!r} any more: what kept it is gone")
-    return home
+    return instance
 
 
-def _below(home: PieceInstance, id: str) -> PieceInstance | None:
+def _below(instance: PieceInstance, id: str) -> PieceInstance | None:
     """Return the child of a piece that is the child with this id or an ancestor of it."""
-    at = _keeper(home, id)
-    return None if at is None else home.pieces.coordinator(home, at[0]).child(at[1])
+    at = _keeper(instance, id)
+    return None if at is None else instance.pieces.coordinator(instance, at[0]).child(at[1])
 
 
-def _keeper(home: PieceInstance, id: str) -> tuple[EachMember | ChildMember, str] | None:
+def _keeper(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember, str] | None:
     """Return the member and the element key that an id leads through.
 
     None: the id leads elsewhere, or was too long and contains a digest instead of the key.
     """
-    if not id.startswith(home.id + SEPARATOR):
+    if not id.startswith(instance.id + SEPARATOR):
         return None
-    stored, _, rest = id[len(home.id) + 1 :].partition(SEPARATOR)
+    stored, _, rest = id[len(instance.id) + 1 :].partition(SEPARATOR)
     text = unquote(rest.partition(SEPARATOR)[0], encoding="latin-1")
-    members: list[EachMember | ChildMember] = [*home.outline.of(EachMember), *home.outline.of(ChildMember)]
+    members: list[EachMember | ChildMember] = [*instance.outline.of(EachMember), *instance.outline.of(ChildMember)]
     for member in members:
-        name = child_name(home.id, member.stored, text)
+        name = child_name(instance.id, member.stored, text)
         if unquote(stored, encoding="latin-1") == member.stored and (id == name or id.startswith(name + SEPARATOR)):
             return member, text
     return None
@@ -143,35 +143,35 @@ class LinkAccess:
 
     def given(self, view: ScopedView, handle: Any) -> None:
         """Check that the open run may use an input that the record of a piece names. Raise `AccessError` if not."""
-        run, home = self._pieces.core.current.run, view.home
+        run, instance = self._pieces.core.current.run, view.instance
         if run is None or (self._pieces.events.current is None and not isinstance(run.node, Node)):
             return
-        what = f"the record of {home.name!r}"
+        what = f"the record of {instance.name!r}"
         if isinstance(handle, Handler):
             there = self._pieces.core.space(handle.sends.place(handle.member).partition("/")[0])
-            self.cross(home.space, there, what)
-            if not self._includes(run, home.space, there, RIGHT_FOR[handle.member.allow]):
+            self.cross(instance.space, there, what)
+            if not self._includes(run, instance.space, there, RIGHT_FOR[handle.member.allow]):
                 raise AccessError(
                     f"{what} says that it calls {handle!r}, and not everybody may send to it who may have put that "
-                    f"there: open the piece with it, as in {home.cls.__name__}(...)"
+                    f"there: open the piece with it, as in {instance.cls.__name__}(...)"
                 )
         elif isinstance(handle, Input):
             key = handle.document.key
-            if key.id.startswith("$") or not self._is_seen(home.space.name, view.scopes(), handle.document):
+            if key.id.startswith("$") or not self._is_seen(instance.space.name, view.scopes(), handle.document):
                 kept = "who has access" if key == ACCESS else f"what is kept for {key.scope}"
                 raise AccessError(
                     f"{what} leads to {kept}, which is not for this run: open the piece with it, as in "
-                    f"{home.cls.__name__}(...)"
+                    f"{instance.cls.__name__}(...)"
                 )
-            self.cross(home.space, self._pieces.core.space_of(handle.document), what)
+            self.cross(instance.space, self._pieces.core.space_of(handle.document), what)
 
-    def is_asked_about(self, home: PieceInstance, handle: Any) -> bool:
+    def is_asked_about(self, instance: PieceInstance, handle: Any) -> bool:
         """Return whether an input that comes from the record of a piece may be refused to some runs of it."""
-        if home.inputs is not None:
+        if instance.inputs is not None:
             return False
         if isinstance(handle, Handler):
             return True
-        is_plain = isinstance(handle, Input) and handle.document.home is home.space.replica
+        is_plain = isinstance(handle, Input) and handle.document.home is instance.space.replica
         return not is_plain or handle.document.key.scope != SPACE_SCOPE or handle.document.key.id.startswith("$")
 
     def _whose(self) -> tuple[str, tuple[str, ...]] | None:
@@ -182,7 +182,7 @@ class LinkAccess:
         current = self._pieces.events.current
         if current is not None:
             event = current[0]
-            return event.home.space.name, (SPACE_SCOPE, f"user:{event.user}", f"session:{event.session}")
+            return event.instance.space.name, (SPACE_SCOPE, f"user:{event.user}", f"session:{event.session}")
         node = run.node
         if not isinstance(node, Node) or not node.outputs:
             return None
@@ -203,8 +203,8 @@ class LinkAccess:
         scope, _, session = output.key.scope.partition(":")
         if scope != "session":
             return ()
-        home = self._pieces.find(self._pieces.core.space_name(output), output.key.id.rpartition(":")[0])
-        window = None if home is None else home.window(session)
+        instance = self._pieces.find(self._pieces.core.space_name(output), output.key.id.rpartition(":")[0])
+        window = None if instance is None else instance.window(session)
         return () if window is None or not window.user else (f"user:{window.user}",)
 
 

@@ -32,7 +32,7 @@ class EventSender(Protocol):
     def make_sender(self, view: ScopedView) -> Sends:
         """Return the object that sends events to the handlers of one piece, for the user and session of a view."""
 
-    def start_periods(self, home: PieceInstance) -> list[asyncio.Task[None]]:
+    def start_periods(self, instance: PieceInstance) -> list[asyncio.Task[None]]:
         """Start sending the events of the periodic handlers of an open piece, until the tasks are cancelled."""
 
     def retry_parked(self, space: str) -> None:
@@ -49,7 +49,7 @@ class NodeSource(Protocol):
     def identity(self) -> str | None:
         """The identity of this runtime over restarts, which names the nodes of its effects. None: it has none."""
 
-    def add_node(self, home: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity | None) -> None:
+    def add_node(self, instance: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity | None) -> None:
         """Install a registered node, hold it until its observation is known, or let it run.
 
         `part` is the identity of the node over restarts; None: the node is never resumed.
@@ -61,13 +61,13 @@ class NodeSource(Protocol):
     def is_quiet(self) -> bool:
         """Return whether no piece is being resumed, unless the network holds it up."""
 
-    async def open_asleep(self, home: PieceInstance, user: str) -> bool:
+    async def open_asleep(self, instance: PieceInstance, user: str) -> bool:
         """Put a piece to sleep that is about to be opened, if it is known to be clean without reading its record."""
 
-    async def load_cells(self, home: PieceInstance) -> None:
+    async def load_cells(self, instance: PieceInstance) -> None:
         """Wait until the cells that are held for a sleeping piece are loaded, or will not arrive."""
 
-    async def prepare_open(self, home: PieceInstance, user: str) -> None:
+    async def prepare_open(self, instance: PieceInstance, user: str) -> None:
         """Put a piece to sleep that is about to be opened and whose record was read, if it is known to be clean."""
 
     def is_asleep(self, root: PieceInstance) -> bool:
@@ -76,16 +76,16 @@ class NodeSource(Protocol):
     def wake_piece(self, root: PieceInstance) -> None:
         """Register all nodes of a sleeping piece. Each is resumed or runs."""
 
-    async def start_effects(self, home: PieceInstance) -> None:
+    async def start_effects(self, instance: PieceInstance) -> None:
         """Register the effects of a sleeping piece before an event is handled by it or by one of its children."""
 
-    def forget_piece(self, home: PieceInstance) -> None:
+    def forget_piece(self, instance: PieceInstance) -> None:
         """Release a piece that was stopped."""
 
-    def drop_rows(self, home: PieceInstance, member: str, here: Container[str]) -> None:
+    def drop_rows(self, instance: PieceInstance, member: str, here: Container[str]) -> None:
         """Withdraw the observations of elements of an `each` that are not among the keys `here`."""
 
-    def drop_child(self, home: PieceInstance, child: str) -> None:
+    def drop_child(self, instance: PieceInstance, child: str) -> None:
         """Withdraw the observations of the nodes of a child that is gone, by the id of the child."""
 
     def drop_fingerprints(self) -> None:

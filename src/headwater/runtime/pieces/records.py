@@ -62,9 +62,9 @@ class Records:
             self._codec = codec_for(Record)
         return Cell(self._pieces.core, space.document(document_id(id, RECORD)), self._codec)
 
-    def read(self, home: PieceInstance) -> Record:
+    def read(self, instance: PieceInstance) -> Record:
         """Return the record of a piece that is known by its name. Inside a run this is not recorded as a read."""
-        return self._stored(home.space, home.id, home.name)
+        return self._stored(instance.space, instance.id, instance.name)
 
     def _stored(self, space: LocalSpace, id: str, name: str) -> Record:
         cell = self.cell(space, id)
@@ -85,62 +85,62 @@ class Records:
         record = self._stored(space, id, id)
         return self._pieces.find_or_make(space, class_named(record.cls), record.name)
 
-    def write(self, home: PieceInstance) -> None:
+    def write(self, instance: PieceInstance) -> None:
         """Inside a transaction: create the piece or update its record. Refuse a record of another class."""
-        cell = self.cell(home.space, home.id)
-        outline = home.outline
-        inputs: Any = written(self._pieces.core, home.inputs or {})
+        cell = self.cell(instance.space, instance.id)
+        outline = instance.outline
+        inputs: Any = written(self._pieces.core, instance.inputs or {})
         there = cell.get(None)
         generations = self._pieces.code_versions
         if there is None:
-            members = generations.members(home.cls)
-            cell.set(Record(cls=outline.name, name=home.name, inputs=inputs, members=members))
-            home.generation, home.is_new = 1, True
+            members = generations.members(instance.cls)
+            cell.set(Record(cls=outline.name, name=instance.name, inputs=inputs, members=members))
+            instance.generation, instance.is_new = 1, True
             return
         if there.cls not in (outline.name, outline.was):
-            raise self._another(home, there)
+            raise self._another(instance, there)
         if there.cls != outline.name:
             cell.at(lambda record: record.cls).set(outline.name)
-        if home.inputs and dict(there.inputs) != dict(inputs):
+        if instance.inputs and dict(there.inputs) != dict(inputs):
             cell.at(lambda record: record.inputs).set(inputs)
-        home.generation, home.is_new = there.generation, False
-        if generations.is_newer(home.cls, there.members):
-            home.generation += 1
-            cell.at(lambda record: record.generation).set(home.generation)
-            cell.at(lambda record: record.members).set(generations.members(home.cls))
+        instance.generation, instance.is_new = there.generation, False
+        if generations.is_newer(instance.cls, there.members):
+            instance.generation += 1
+            cell.at(lambda record: record.generation).set(instance.generation)
+            cell.at(lambda record: record.members).set(generations.members(instance.cls))
 
-    def generation(self, home: PieceInstance) -> Input[int]:
+    def generation(self, instance: PieceInstance) -> Input[int]:
         """Return the handle of the stored generation of a piece."""
-        return self.cell(home.space, home.id).at(lambda record: record.generation)
+        return self.cell(instance.space, instance.id).at(lambda record: record.generation)
 
-    def _another(self, home: PieceInstance, there: Record) -> AuthoringError:
+    def _another(self, instance: PieceInstance, there: Record) -> AuthoringError:
         return AuthoringError(
-            f"{home.name!r} of {home.space.name} is a {there.cls}, not a {home.outline.name}: choose another name, or, "
-            f"if it was renamed, write class {home.cls.__name__}(Piece, was={there.cls!r})"
+            f"{instance.name!r} of {instance.space.name} is a {there.cls}, not a {instance.outline.name}: choose "
+            f"another name, or, if it was renamed, write class {instance.cls.__name__}(Piece, was={there.cls!r})"
         )
 
-    async def check(self, home: PieceInstance) -> None:
+    async def check(self, instance: PieceInstance) -> None:
         """Before the first event of a piece: check that its record does not name another class."""
-        if home.is_made or home.parent is not None:
+        if instance.is_made or instance.parent is not None:
             return
-        cell = self.cell(home.space, home.id)
+        cell = self.cell(instance.space, instance.id)
         if cell.document.value is NOT_HERE:
             await self._pieces.core.loaded(cell.document)
         value = cell.document.value
         if value is not ABSENT and value is not NOT_HERE:
             there = cell.memo().decode(value)
-            if there.cls not in (home.outline.name, home.outline.was):
-                raise self._another(home, there)
-            home.is_made = True
+            if there.cls not in (instance.outline.name, instance.outline.was):
+                raise self._another(instance, there)
+            instance.is_made = True
 
-    def keep(self, home: PieceInstance) -> None:
+    def keep(self, instance: PieceInstance) -> None:
         """Inside a handler: create the piece with its first event, if it was not opened before or was deleted."""
-        if home.parent is None and not self.exists(home):
-            self.write(home)
+        if instance.parent is None and not self.exists(instance):
+            self.write(instance)
 
-    def exists(self, home: PieceInstance) -> bool:
+    def exists(self, instance: PieceInstance) -> bool:
         """Inside a transaction: return whether the piece has a record."""
-        return self.cell(home.space, home.id).exists()
+        return self.cell(instance.space, instance.id).exists()
 
 
 def classes() -> Iterator[type[Piece]]:

@@ -35,7 +35,7 @@ from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import FoldMember, ResourceMember
-    from headwater.pieces.handles import Computed, Resource, Sends
+    from headwater.pieces.handles import Computed, Resource
     from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.policy import Policy
@@ -53,7 +53,7 @@ class PieceRegistry:
     """The pieces of one runtime."""
 
     __slots__ = (
-        "_homes",
+        "_instances",
         "_kept",
         "_pasts",
         "_resources",
@@ -102,7 +102,7 @@ class PieceRegistry:
         self.origin = origin  # part of the ids of this runtime's events, claims, sessions
         self.make_space = make_space  # returns the application's object for a space, a user and a session
         # Instances with a holder: a program, a node, an event, their parent. Those that run here are in `_kept`, too.
-        self._homes: WeakValueDictionary[tuple[str, str], PieceInstance] = WeakValueDictionary()
+        self._instances: WeakValueDictionary[tuple[str, str], PieceInstance] = WeakValueDictionary()
         self._kept: dict[PieceInstance, None] = {}
         self._pasts: dict[str, DocumentHistory] = {}  # by space, created at its first use
         self.records = Records(self)
@@ -127,7 +127,7 @@ class PieceRegistry:
         if not (isinstance(cls, type) and issubclass(cls, Piece)):
             raise AuthoringError(f"{cls!r} is no class of pieces: write space.piece(Cart, 'ann')")
         id = piece_id(name)
-        found = self._homes.get((space.name, id))
+        found = self._instances.get((space.name, id))
         if found is not None:
             if found.cls is not cls:
                 raise AuthoringError(
@@ -135,7 +135,7 @@ class PieceRegistry:
                 )
             return found
         cls.__schema__.check()
-        made = self._homes[space.name, id] = PieceInstance(self, space, cls, id, name, inputs=inputs)
+        made = self._instances[space.name, id] = PieceInstance(self, space, cls, id, name, inputs=inputs)
         return made
 
     def add_child(
@@ -152,35 +152,35 @@ class PieceRegistry:
 
         `is_back`: the child was restored from the stored observation of its row, which did not run.
         """
-        old = self._homes.get((parent.space.name, id))
+        old = self._instances.get((parent.space.name, id))
         if old is not None:
             old.stop()
         type(piece).__schema__.check()
         child = PieceInstance(
             self, parent.space, type(piece), id, id, inputs=dict(piece.__inputs__), parent=parent, maker=maker
         )
-        self._homes[parent.space.name, id] = child
+        self._instances[parent.space.name, id] = child
         child.is_new = is_new
         for user, session in parent.opened_for():
             child.open(user, session, is_back=is_back)
         return child
 
-    def forget_instance(self, home: PieceInstance) -> None:
+    def forget_instance(self, instance: PieceInstance) -> None:
         """Note that a piece was stopped. Its name leads to its instance while that has a holder, unless it is over."""
-        self._kept.pop(home, None)
-        self.idle.forget(home)
-        self.nodes.forget_piece(home)
-        self.code_versions.forget(home)
-        if home.is_stopped and self._homes.get((home.space.name, home.id)) is home:
-            del self._homes[home.space.name, home.id]
+        self._kept.pop(instance, None)
+        self.idle.forget(instance)
+        self.nodes.forget_piece(instance)
+        self.code_versions.forget(instance)
+        if instance.is_stopped and self._instances.get((instance.space.name, instance.id)) is instance:
+            del self._instances[instance.space.name, instance.id]
 
     def find(self, space: str, id: str) -> PieceInstance | None:
         """Return the instance of a piece by its id, if it exists in this runtime."""
-        return self._homes.get((space, id))
+        return self._instances.get((space, id))
 
     def find_by_id(self, space: LocalSpace, id: str) -> PieceInstance:
         """Return the instance of a piece by its id: one of this runtime, or one made from the record or the keeper."""
-        found = self._homes.get((space.name, id))
+        found = self._instances.get((space.name, id))
         if found is None and SEPARATOR in id and self.core.current.run is not None:
             found = descendant(self, space, id)
             if found is None:
@@ -189,7 +189,7 @@ class PieceRegistry:
 
     def instances(self) -> tuple[PieceInstance, ...]:
         """Return all instances of this runtime."""
-        return tuple(self._homes.values())
+        return tuple(self._instances.values())
 
     def kept(self) -> tuple[PieceInstance, ...]:
         """Return the pieces that run here until they are stopped."""
@@ -210,22 +210,22 @@ class PieceRegistry:
 
     # ---- members -----------------------------------------------------------------------------------
 
-    def coordinator(self, home: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
-        found = home.coordinators.get(member)
+    def coordinator(self, instance: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
+        found = instance.coordinators.get(member)
         if found is None:
             with self.nodes.batch_nodes():
-                found = home.coordinators[member] = ChildSet(home, member)
-            if self.nodes.is_asleep(home.root):
-                self.core.afterwards(lambda: home.keep(member))  # In a piece that is awake they are kept already.
+                found = instance.coordinators[member] = ChildSet(instance, member)
+            if self.nodes.is_asleep(instance.root):
+                self.core.afterwards(lambda: instance.keep(member))  # In a piece that is awake they are kept already.
         elif found.is_sparse:
-            self.nodes.wake_piece(home.root)  # The caller may want all of its rows.
+            self.nodes.wake_piece(instance.root)  # The caller may want all of its rows.
         return found
 
-    def partial_children(self, home: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
+    def partial_children(self, instance: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
         """Return the coordinator of a sleeping piece, which makes only the rows that are needed."""
-        found = home.coordinators.get(member)
+        found = instance.coordinators.get(member)
         if found is None:
-            found = home.coordinators[member] = ChildSet(home, member, is_sparse=True)
+            found = instance.coordinators[member] = ChildSet(instance, member, is_sparse=True)
         return found
 
     def fold(self, view: ScopedView, member: FoldMember) -> Computed[Any]:
@@ -241,24 +241,23 @@ class PieceRegistry:
     def resource(self, view: ScopedView, member: ResourceMember) -> Resource[Any]:
         return self._resources.handle(view, member)
 
-    def sender(self, view: ScopedView) -> Sends:
-        return self.events.make_sender(view)
-
-    def resolve_input(self, home: PieceInstance, member: GivenMember) -> Any:
+    def resolve_input(self, instance: PieceInstance, member: GivenMember) -> Any:
         """Return the input of a piece by its name, from its maker or from its record."""
-        if home.inputs is not None:
-            return home.inputs[member.name]
-        said = self.records.read(home).inputs.get(member.name)
+        if instance.inputs is not None:
+            return instance.inputs[member.name]
+        said = self.records.read(instance).inputs.get(member.name)
         if not isinstance(said, str):
-            raise AuthoringError(f"{home!r} has no input {member.name!r} yet: open it with {home.cls.__name__}(...)")
+            raise AuthoringError(
+                f"{instance!r} has no input {member.name!r} yet: open it with {instance.cls.__name__}(...)"
+            )
         if said.startswith(HANDLER):
             return self._handler(said.removeprefix(HANDLER))
         parts = parse_address(said)
-        space = home.space if parts.space is None else self.core.space(parts.space)
+        space = instance.space if parts.space is None else self.core.space(parts.space)
         found = self._owned(space, parts)
         if found is not None:
             return found
-        given = home.outline.given(member)
+        given = instance.outline.given(member)
         assert given.codec is not None
         kind: type[Input[Any]] = Cell if given.is_cell else Input
         made = kind(self.core, space.document(parts.id, parts.scope), given.codec, parts.path)
@@ -269,20 +268,20 @@ class PieceRegistry:
     def _owned(self, space: LocalSpace, parts: AddressParts) -> Input[Any] | None:
         """Return the handle of the member at an address, with its default and its node. None: no member is there."""
         id, _, stored = parts.id.rpartition(":")
-        home = None
+        instance = None
         if id:
             try:
-                home = self.find_by_id(space, id)
+                instance = self.find_by_id(space, id)
             except (AbsentError, AuthoringError):
                 return None  # No record, or the class is not imported: the stored value can still be read.
-        member = None if home is None else home.outline.get(stored)
-        if home is None or member is None:
+        member = None if instance is None else instance.outline.get(stored)
+        if instance is None or member is None:
             return None
         scope, _, owner = parts.scope.partition(":")
         user, session = (owner, "") if scope == "user" else ("", owner)
         if member.scope != scope:
             return None
-        handle = home.view(member.scope, user, session).handle(member)
+        handle = instance.view(member.scope, user, session).handle(member)
         if not isinstance(handle, Input):
             return None
         return handle.below(parts.path) if parts.path else handle
@@ -290,11 +289,11 @@ class PieceRegistry:
     def _handler(self, place: str) -> Any:
         space, _, rest = place.partition("/")
         id, _, stored = rest.rpartition(":")
-        home = self.find_by_id(self.core.space(space), id)
-        member = home.outline.get(stored)
+        instance = self.find_by_id(self.core.space(space), id)
+        member = instance.outline.get(stored)
         if member is None:
-            raise AuthoringError(f"{home!r} has no handler {stored!r} any more: keep it, or rename it with was=")
-        return home.view("space").handle(member)
+            raise AuthoringError(f"{instance!r} has no handler {stored!r} any more: keep it, or rename it with was=")
+        return instance.view("space").handle(member)
 
     # ---- runs --------------------------------------------------------------------------------------
 
@@ -304,7 +303,7 @@ class PieceRegistry:
         if current is None:
             return NodeContext(view)
         event, context = current
-        if event.home is view.home:
+        if event.instance is view.instance:
             return context
         return EventContext(view, event, context.launched)
 
@@ -319,13 +318,13 @@ class PieceRegistry:
 
     # ---- for spaces --------------------------------------------------------------------------------
 
-    def keep(self, home: PieceInstance, user: str, session: str, *, is_launch: bool = False) -> None:
+    def keep(self, instance: PieceInstance, user: str, session: str, *, is_launch: bool = False) -> None:
         """Run a piece here until it is stopped. A piece that a program opened does not depend on a launch any more."""
-        home.is_launched = home.is_launched and is_launch
-        self._kept[home] = None
-        self.idle.forget(home)
-        home.open(user, session)
-        self.events.retry_parked(home.space.name)
+        instance.is_launched = instance.is_launched and is_launch
+        self._kept[instance] = None
+        self.idle.forget(instance)
+        instance.open(user, session)
+        self.events.retry_parked(instance.space.name)
         self.core.request_tick()
 
     def launch(self, space: LocalSpace, id: str, piece: Piece) -> PieceInstance:
@@ -334,45 +333,45 @@ class PieceRegistry:
             raise AuthoringError(f"ctx.launch({piece!r}): make the piece in the call, as in ctx.launch(Job(...))")
         type(piece).__schema__.check()
         name = piece_id(id)
-        known = self._homes.get((space.name, name))
+        known = self._instances.get((space.name, name))
         if known is not None and not known.is_stopped and known.cls is type(piece):
-            home = known  # An earlier attempt launched it, or a program names it: they share the instance.
+            instance = known  # An earlier attempt launched it, or a program names it: they share the instance.
             is_opened = known in self._kept and not known.is_launched
         else:
-            home = self._homes[space.name, name] = PieceInstance(
+            instance = self._instances[space.name, name] = PieceInstance(
                 self, space, type(piece), name, id, inputs=dict(piece.__inputs__)
             )
             is_opened = False
-        given, home.inputs = home.inputs, dict(piece.__inputs__)
-        self.records.write(home)
+        given, instance.inputs = instance.inputs, dict(piece.__inputs__)
+        self.records.write(instance)
         if is_opened:  # An opened piece keeps its inputs, whatever the outcome of this attempt.
-            home.inputs = given
-        home.is_launched = not is_opened
-        return home
+            instance.inputs = given
+        instance.is_launched = not is_opened
+        return instance
 
-    def unlaunch(self, home: PieceInstance) -> None:
+    def unlaunch(self, instance: PieceInstance) -> None:
         """Stop a piece whose launching attempt failed (I10). A piece that a program opened continues."""
-        if home.is_launched:
+        if instance.is_launched:
             # From now on its inputs come from its record, like its name, if another launch is committed.
-            home.is_launched, home.inputs = False, None
-            home.stop()
-            home.is_launched = True
+            instance.is_launched, instance.inputs = False, None
+            instance.stop()
+            instance.is_launched = True
 
     def follow(self, view: ScopedView, link: Link) -> Any:
         """Return the handle or the piece that a link points at."""
-        space = view.home.space if link.space is None else self.core.space(link.space)
+        space = view.instance.space if link.space is None else self.core.space(link.space)
         id, colon, stored = link.id.rpartition(":")
         if not colon:
             raise AuthoringError(f"{link!r} points at no piece and at no member of one")
-        self.link_access.cross(view.home.space, space)
-        home = self.find_by_id(space, id)
-        seen = view.seen_in(home)
+        self.link_access.cross(view.instance.space, space)
+        instance = self.find_by_id(space, id)
+        seen = view.seen_in(instance)
         if stored == "@":
             return seen.piece
         if link.scope not in (SPACE_SCOPE, f"user:{view.user}", f"session:{seen.session}"):
             raise AuthoringError(f"{link!r} points at what is kept for {link.scope}: only that one may follow it")
-        member = home.outline.get(stored)
+        member = instance.outline.get(stored)
         if member is None:
-            raise AuthoringError(f"{link!r}: {home!r} has no member {stored!r} any more")
+            raise AuthoringError(f"{link!r}: {instance!r} has no member {stored!r} any more")
         handle = seen.handle(member)
         return handle.below(link.path) if link.path else handle

@@ -102,7 +102,7 @@ class ResourceHandle(Resource[T_co], Generic[T_co]):
         core = fetching.pieces.core
         super().__init__(core, fetching.wanted.document, codec_for(str))
         self._fetching = fetching
-        self.set_maker(fetching.home.maker_of(self._again))
+        self.set_maker(fetching.instance.maker_of(self._again))
 
     def _again(self) -> None:
         """Continue with the current `Fetch` of the view, after the piece of this one was released."""
@@ -148,8 +148,8 @@ class Fetch:
         self.pieces = pieces
         self._view = view
         self._member = member
-        home, core = view.home, pieces.core
-        self.values = home.outline.codec(member)
+        instance, core = view.instance, pieces.core
+        self.values = instance.outline.codec(member)
         self.result: Cell[Result] = Cell(core, view.document(f"{member.stored}/result"), codec_for(Result))
         # Apart from the result, so that a change of the claim runs no reader of the result.
         self._claim: Cell[Claim] = Cell(core, view.document(f"{member.stored}/claim"), codec_for(Claim))
@@ -158,22 +158,22 @@ class Fetch:
         self._given_up: str | None = None  # the input whose result could not be written
         self._is_waiting = False  # for demand, or for the stored result to arrive
         id = view.node_id(member.stored)
-        self._node: Node = home.register(
+        self._node: Node = instance.register(
             NodeSpec(
                 id=id,
                 kind=NodeKind.COMPUTATION,
                 fn=self._want,
-                home=home.space.replica,
+                home=instance.space.replica,
                 outputs=(self.wanted.document,),
                 encode=encoder(id, self.wanted),
-                parent=home.maker,
-                fingerprint=home.digest(member),
+                parent=instance.maker,
+                fingerprint=instance.digest(member),
             )
         )
 
     @property
-    def home(self) -> PieceInstance:
-        return self._view.home
+    def instance(self) -> PieceInstance:
+        return self._view.instance
 
     def made_anew(self) -> Fetch:
         """Return the current `Fetch` of the view."""
@@ -202,7 +202,7 @@ class Fetch:
 
     def _want(self) -> str:
         """Return the digest of the wanted input. `_look` checks after the run whether its result exists."""
-        self._view.home.check_generation()
+        self._view.instance.check_generation()
         source = self._input
         try:
             value = source.get()
@@ -284,7 +284,7 @@ class Fetch:
 
     def _transact(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call a function in one transaction of the space of the piece."""
-        return self.pieces.transactions.transact(self._view.home.space, fn, *args, **kwargs)
+        return self.pieces.transactions.transact(self._view.instance.space, fn, *args, **kwargs)
 
     # ---- the work ----------------------------------------------------------------------------------
 

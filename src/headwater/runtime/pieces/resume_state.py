@@ -24,21 +24,21 @@ class ForeignAnswers:
     held: dict[ForeignRead, int] = field(default_factory=dict)  # reads that hold, each as of a seq of its space
     written: set[ForeignRead] = field(default_factory=set)  # reads that do not hold
     documents: list[Document] = field(default_factory=list)  # documents that were read, until their readers are back
-    homes: list[PieceInstance] = field(default_factory=list)  # pieces of these documents, kept as long as the list
+    instances: list[PieceInstance] = field(default_factory=list)  # pieces of these documents, kept as long as the list
 
     def add(self, more: ForeignAnswers) -> None:
         """Add the answers of spaces that were asked again."""
         self.held.update(more.held)
         self.written |= more.written
         self.documents += more.documents
-        self.homes = [*dict.fromkeys([*self.homes, *more.homes])]
+        self.instances = [*dict.fromkeys([*self.instances, *more.instances])]
 
 
 @dataclass(slots=True, eq=False)
 class RegisteredNode:
     """A node of a piece that was registered here and may be resumed."""
 
-    home: PieceInstance
+    instance: PieceInstance
     node: Node
     part: NodeIdentity
     tries: int = 0  # further queries for its observation, because its reads were written meanwhile

@@ -45,16 +45,16 @@ _COMPUTED = (ComputedMember, FoldMember, ResourceMember)
 class ScopedView:
     """The members of a piece for the runs of one scope, user and session."""
 
-    __slots__ = ("__weakref__", "_recorded", "handles", "home", "piece", "scope", "session", "user")
+    __slots__ = ("__weakref__", "_recorded", "handles", "instance", "piece", "scope", "session", "user")
 
-    def __init__(self, home: PieceInstance, scope: Scope, user: str, session: str) -> None:
-        self.home = home
+    def __init__(self, instance: PieceInstance, scope: Scope, user: str, session: str) -> None:
+        self.instance = instance
         self.scope = scope
         self.user = user
         self.session = session
         self.handles: dict[Declaration, Any] = {}
         self._recorded: dict[Declaration, Any] = {}  # inputs from the record: access is checked at every use
-        self.piece: Piece = object.__new__(home.cls)
+        self.piece: Piece = object.__new__(instance.cls)
         object.__setattr__(self.piece, "__bound__", self)
         object.__setattr__(self.piece, "__inputs__", {})
 
@@ -62,7 +62,7 @@ class ScopedView:
         """Return the handle of a member, created at its first use."""
         found = self.handles.get(member)
         if found is None:
-            if isinstance(member, GivenMember) and self.home.inputs is None:
+            if isinstance(member, GivenMember) and self.instance.inputs is None:
                 return self._given(member)
             found = self._make(member)
             if found is not None:
@@ -74,7 +74,7 @@ class ScopedView:
         found = self._recorded.get(member)
         if found is None:
             found = self._recorded[member] = self._make(member)
-        self.home.pieces.link_access.given(self, found)
+        self.instance.pieces.link_access.given(self, found)
         return found
 
     def forget(self) -> None:
@@ -83,56 +83,60 @@ class ScopedView:
         self._recorded.clear()
 
     def _make(self, member: Declaration) -> Any:
-        home = self.home
+        instance = self.instance
         self._check_owner(member)
         if member.scope == "session" == self.scope and not isinstance(member, _OWN):
-            owner = home.window(self.session) or self
+            owner = instance.window(self.session) or self
             if self.user and self.user != owner.user:
                 raise AuthoringError(
                     f"{member!r}: session {called(self.session)!r} is a window of {owner.user!r}. Write rt.space("
-                    f"{home.space.name!r}, user={self.user!r}, session=...) with one of {self.user!r}'s own"
+                    f"{instance.space.name!r}, user={self.user!r}, session=...) with one of {self.user!r}'s own"
                 )
             if isinstance(member, _COMPUTED) and owner is not self:
                 return owner.handle(member)  # A session has one value, that of its user.
-        if home.is_let_go and isinstance(member, (ComputedMember, FoldMember)) and member.scope == self.scope:
+        if instance.is_let_go and isinstance(member, (ComputedMember, FoldMember)) and member.scope == self.scope:
             return self._again(member)
         if isinstance(member, _OWN) or member.scope == self.scope:
-            return home.make(self, member)
+            return instance.make(self, member)
         if SCOPES.index(member.scope) > SCOPES.index(self.scope):
-            return OtherScopeHandle(home, member)
-        return home.view(member.scope, self.user, self.session).handle(member)
+            return OtherScopeHandle(instance, member)
+        return instance.view(member.scope, self.user, self.session).handle(member)
 
     def _again(self, member: Declaration) -> Computed[Any]:
         """Return a handle of a stopped child that looks for the successor when read: the keeper may keep it again."""
-        home = self.home
-        made: Computed[Any] = Computed(home.pieces.core, self.document(member.stored), home.outline.codec(member))
+        instance = self.instance
+        made: Computed[Any] = Computed(
+            instance.pieces.core, self.document(member.stored), instance.outline.codec(member)
+        )
 
         def look() -> None:
             if self._handle_after(member) is None:
-                raise AuthoringError(f"{home!r} is over, because what kept it is gone: ask its maker for another one")
+                raise AuthoringError(
+                    f"{instance!r} is over, because what kept it is gone: ask its maker for another one"
+                )
 
         made.set_maker(look)
         return made
 
     def maker(self, member: Declaration) -> Callable[[], object]:
         """Return the function that a handle calls when its document has no writer."""
-        return lambda: self._handle_after(member) if self.home.is_stopped else self.handle(member)
+        return lambda: self._handle_after(member) if self.instance.is_stopped else self.handle(member)
 
     def _handle_after(self, member: Declaration) -> Any:
         """Return the handle of the same member in the child that replaced this stopped one, if there is one."""
-        home = self.home.successor()
-        return None if home is None else home.view(self.scope, self.user, self.session).handle(member)
+        instance = self.instance.successor()
+        return None if instance is None else instance.view(self.scope, self.user, self.session).handle(member)
 
     def kept_now(self) -> ScopedView:
         """Inside a run: return the view of the child that replaced this stopped one, or this view."""
-        home = self.home.successor() if self.home.is_stopped else None
-        return self if home is None else home.view(self.scope, self.user, self.session)
+        instance = self.instance.successor() if self.instance.is_stopped else None
+        return self if instance is None else instance.view(self.scope, self.user, self.session)
 
-    def seen_in(self, home: PieceInstance, scope: Scope | None = None) -> ScopedView:
+    def seen_in(self, instance: PieceInstance, scope: Scope | None = None) -> ScopedView:
         """Return the view of another piece for the same user and session."""
-        pieces, here = self.home.pieces, self.home.space.name
-        session = pieces.sessions.there(here, home.space.name, self.user, self.session)
-        return home.view(self.scope if scope is None else scope, self.user, session)
+        pieces, here = self.instance.pieces, self.instance.space.name
+        session = pieces.sessions.there(here, instance.space.name, self.user, self.session)
+        return instance.view(self.scope if scope is None else scope, self.user, session)
 
     def drop_computed(self) -> list[Declaration]:
         """Drop the handles of members computed for the session, and return these members."""
@@ -151,7 +155,7 @@ class ScopedView:
         if not (self.user if member.scope == "user" else self.session):
             raise AuthoringError(
                 f"{member!r} is of one {member.scope} each, and nobody said which: write "
-                f"rt.space({self.home.space.name!r}, {member.scope}=...)"
+                f"rt.space({self.instance.space.name!r}, {member.scope}=...)"
             )
 
     @property
@@ -177,19 +181,19 @@ class ScopedView:
 
     def document(self, stored: str) -> Document:
         """Return the document of a member of this scope."""
-        return self.home.space.document(document_id(self.home.id, stored), check_scope(self.owner))
+        return self.instance.space.document(document_id(self.instance.id, stored), check_scope(self.owner))
 
     def node_id(self, stored: str) -> str:
         """Return the id of the node of a member, as in messages and traces."""
         suffix = "" if self.scope == "space" else f" of {self.owner}"
-        return f"{self.home.space.name}/{self.home.id}:{stored}{suffix}"
+        return f"{self.instance.space.name}/{self.instance.id}:{stored}{suffix}"
 
     def context(self) -> Context:
-        return self.home.pieces.context(self)
+        return self.instance.pieces.context(self)
 
     def link(self) -> Link:
         """Return a value that points at the piece."""
-        return Link(self.home.space.name, "space", document_id(self.home.id, "@"))
+        return Link(self.instance.space.name, "space", document_id(self.instance.id, "@"))
 
     def describe(self) -> str:
-        return f"{self.home.name!r} of {self.home.space.name}"
+        return f"{self.instance.name!r} of {self.instance.space.name}"

@@ -216,7 +216,7 @@ class BoundReaction:
         delivery = derive("delivery", self.name, last.seq, last.ordinal, batch.hold.token)
         return Event(
             id=event_id(delivery, stream, number, last.emitted_us),
-            home=home,
+            instance=home,
             member=member,
             stream=stream,
             payload=freeze(home.outline.signature(member).encode((result,), {})),

@@ -291,7 +291,7 @@ class Elsewhere:
         )
         known.documents += awaited
         homes = [writers.named(pieces, space, doc) for doc in docs]
-        known.homes += dict.fromkeys([home for home in homes if home is not None])
+        known.instances += dict.fromkeys([home for home in homes if home is not None])
 
     def over(self, phase: ResumeState) -> None:
         """Nothing is asked for any more of a piece that sleeps: what is wanted next is asked for anew."""

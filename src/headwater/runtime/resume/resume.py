@@ -16,9 +16,9 @@ engine and decide nothing.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.pieces.names import SEPARATOR, child_name
@@ -220,44 +220,44 @@ class Resume:
 
     # ---- nodes that are gone -----------------------------------------------------------------------
 
-    def drop_rows(self, home: PieceInstance, member: str, here: Container[str]) -> None:
+    def drop_rows(self, instance: PieceInstance, member: str, here: Container[str]) -> None:
         """Withdraw the observations of elements of an `each` that are not among the keys `here`."""
-        phase, channel = home.root.resume_state, self._pieces.channel(home.space.name)
+        phase, channel = instance.root.resume_state, self._pieces.channel(instance.space.name)
         if phase is None or not phase.table:
             return
-        before = f"{home.id if home.parent is not None else ''}{BETWEEN}"
+        before = f"{instance.id if instance.parent is not None else ''}{BETWEEN}"
         rows = [key for key in phase.table if key[0] == row_of(member) and key[1].startswith(before)]
         gone = [key for key in rows if key[1].removeprefix(before) not in here]
-        ids = [child_name(home.id, member, key[1].removeprefix(before)) for key in gone]
+        ids = [child_name(instance.id, member, key[1].removeprefix(before)) for key in gone]
         if ids:
             gone += [key for key in phase.table if any(is_below(key[1], id) for id in ids)]
         for key in dict.fromkeys(gone):
             observed, _ = phase.table.pop(key)
             if channel is not None:
-                _gone(channel, home, observed.node)
+                _gone(channel, instance, observed.node)
 
-    def drop_child(self, home: PieceInstance, child: str) -> None:
+    def drop_child(self, instance: PieceInstance, child: str) -> None:
         """Withdraw the observations of a child that is gone: a later child of that name is another one."""
-        root, channel = home.root, self._pieces.channel(home.space.name)
+        root, channel = instance.root, self._pieces.channel(instance.space.name)
         if root.resume_state is not None:
             for key in [key for key in root.resume_state.table if is_below(key[1], child)]:
                 del root.resume_state.table[key]
         if channel is not None and channel.driver.session.runs.is_on:
-            _gone(channel, home, NodeKey(root.id, root.generation, "", child))
+            _gone(channel, instance, NodeKey(root.id, root.generation, "", child))
 
     # ---- sleeping pieces ---------------------------------------------------------------------------
 
-    async def open_asleep(self, home: PieceInstance, user: str) -> bool:
+    def open_asleep(self, instance: PieceInstance, user: str) -> Coroutine[Any, Any, bool]:
         """Put a piece to sleep that is about to be opened, if it is known to be clean without reading its record."""
-        return await self.sleeping.at_once.opened(home, user)
+        return self.sleeping.at_once.opened(instance, user)
 
-    async def load_cells(self, home: PieceInstance) -> None:
+    def load_cells(self, instance: PieceInstance) -> Coroutine[Any, Any, None]:
         """Wait until the cells that are held for a sleeping piece are loaded, or will not arrive."""
-        await self.sleeping.at_once.here(home)
+        return self.sleeping.at_once.here(instance)
 
-    async def prepare_open(self, home: PieceInstance, user: str) -> None:
+    def prepare_open(self, instance: PieceInstance, user: str) -> Coroutine[Any, Any, None]:
         """Put a piece to sleep that is about to be opened and whose record was read, if it is known to be clean."""
-        await self.sleeping.opening(home, user)
+        return self.sleeping.opening(instance, user)
 
     def is_asleep(self, root: PieceInstance) -> bool:
         """Return whether a piece is open without nodes."""
@@ -267,13 +267,13 @@ class Resume:
         """Register all nodes of a sleeping piece. Each is resumed or runs."""
         self.sleeping.fully(root)
 
-    async def start_effects(self, home: PieceInstance) -> None:
+    def start_effects(self, instance: PieceInstance) -> Coroutine[Any, Any, None]:
         """Register the effects of a sleeping piece before an event is handled by it or by one of its children."""
-        await self.sleeping.roused(home)
+        return self.sleeping.roused(instance)
 
-    def forget_piece(self, home: PieceInstance) -> None:
+    def forget_piece(self, instance: PieceInstance) -> None:
         """Release a piece that was stopped."""
-        self.sleeping.forget(home)
+        self.sleeping.forget(instance)
 
     # ---- the phase ---------------------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class Resume:
 
     def _waits_again(self, entered: RegisteredNode) -> bool:
         """Whether all of its piece is asked for, since what makes its reads could not be had by itself."""
-        phase, node = entered.home.root.resume_state, entered.node
+        phase, node = entered.instance.root.resume_state, entered.node
         if phase is None or phase.is_over or node.removed:
             return False
         phase.held.append(entered)
@@ -365,7 +365,7 @@ class Resume:
 
     def _asks_again(self, entered: RegisteredNode, observed: Observed, seq: int) -> bool:
         """Something was written to what it read since it was asked for: perhaps elsewhere in the same document."""
-        root = entered.home.root
+        root = entered.instance.root
         phase, channel = root.resume_state, self._pieces.channel(root.space.name)
         documents = [root.space.replica.documents.get(read.doc) for read in observed.reads]
         is_behind = any(each is not None and each.value is not NOT_HERE and each.written > seq for each in documents)
@@ -376,7 +376,7 @@ class Resume:
         return True
 
     def _installed(self, entered: RegisteredNode, observed: Observed, seq: int) -> bool:
-        phase, scheduler = entered.home.root.resume_state, self._pieces.core.scheduler
+        phase, scheduler = entered.instance.root.resume_state, self._pieces.core.scheduler
         held = () if phase is None else self.elsewhere.held(phase.elsewhere, observed)
         node = entered.node
         is_back = self._pieces.outside_run(lambda: scheduler.resume(node, observed.reads, seq, held))
@@ -403,7 +403,7 @@ class Resume:
 
     def _known(self, entered: RegisteredNode) -> tuple[Observed, int] | None:
         """What is known of a node, if that is worth a run. What is unknown is fresh."""
-        home, node, part = entered.home, entered.node, entered.part
+        home, node, part = entered.instance, entered.node, entered.part
         phase = home.root.resume_state
         if phase is None or node.removed or node.account is None:
             return None
@@ -425,9 +425,9 @@ class Resume:
         if not said.fingerprint or not observed.fingerprint:
             opaque = entered.node.opaque
             return f"nobody can know what it does{f': {opaque}' if opaque else ''}"
-        phase = entered.home.root.resume_state
+        phase = entered.instance.root.resume_state
         there = None if phase is None else self.elsewhere.why_not(phase.elsewhere, observed)
-        implied = self.implied(entered.home.space.name, observed)
+        implied = self.implied(entered.instance.space.name, observed)
         if implied is None:
             return there or "what its reads are by default is not known"
         if (observed.fingerprint, observed.kind) != (standing_on(said.fingerprint, implied), said.kind):
@@ -448,7 +448,7 @@ class Resume:
             if not keeps_rows:
                 self._restored(entered, observed)
             elif phase is not None and phase.as_of and not self._restored(entered, observed):
-                self.sleeping.fully(entered.home.root)
+                self.sleeping.fully(entered.instance.root)
             return WRITTEN
         if there is not None:
             return there
@@ -478,7 +478,7 @@ class Resume:
     def _have_made(self, entered: RegisteredNode, doc: DocKey, *, is_needed: bool = True) -> None:
         """Have the node here that makes a document, if it is a member of a piece that is here."""
         # fault+ resume.makers_not_opened: return
-        root = entered.home.root
+        root = entered.instance.root
         if writers.is_made(root.space, doc):
             return
         if writers.owner_of(self._pieces, root.space, doc)[0] is None:
@@ -487,9 +487,9 @@ class Resume:
                     self.sleeping.fully(root)  # It is of a child that is not here.
             else:
                 self._near.append(writers.named(self._pieces, root.space, doc))
-        writers.have_made(self._pieces, entered.home.space, doc)
+        writers.have_made(self._pieces, entered.instance.space, doc)
 
     def _is_told(self, entered: RegisteredNode, doc: DocKey) -> bool:
         """Whether a change of what makes a document comes to whoever reads it."""
         # fault resume.makers_not_opened: return True
-        return writers.is_told(self._pieces, entered.home.space, doc)
+        return writers.is_told(self._pieces, entered.instance.space, doc)

@@ -177,7 +177,7 @@ def _child_form(values: TypeCodec[Any] | None, made: Any) -> dict[str, JsonForm]
         return {"value": json_form(values.encode(made))}
     assert isinstance(made, Piece)
     bound: Any = made.__bound__
-    return {"cls": type(made).__schema__.name, "id": bound.home.id}
+    return {"cls": type(made).__schema__.name, "id": bound.instance.id}
 
 
 def _resource_form(handle: ResourceHandle[Any], state: Pending[Any] | Ready[Any] | Failed[Any]) -> JsonForm:

@@ -67,7 +67,7 @@ class ChildSet:
         "_due",
         "_elements",
         "_gone",
-        "_home",
+        "_instance",
         "_order",
         "_source",
         "_unmade",
@@ -77,35 +77,35 @@ class ChildSet:
         "rows",
     )
 
-    def __init__(self, home: PieceInstance, member: EachMember | ChildMember, *, is_sparse: bool = False) -> None:
-        self._home = home
+    def __init__(self, instance: PieceInstance, member: EachMember | ChildMember, *, is_sparse: bool = False) -> None:
+        self._instance = instance
         self.member = member
         self._unmade: dict[str, None] | None = {} if is_sparse else None  # listed rows of a sparse coordinator
-        self._elements = home.outline.elements(member)
+        self._elements = instance.outline.elements(member)
         self.rows: dict[str, ChildRow] = {}
         self.listing = Listing()
-        view = home.view("space")
-        core = home.pieces.core
+        view = instance.view("space")
+        core = instance.pieces.core
         self._order: Computed[Any] = Computed(core, view.document(member.stored), codec_for(tuple[str, ...]))
         self._source: Source | None = None
         self._gone: dict[str, None] = {}  # keys that left the source, until an erasure finds them stored
         self._due: Cell[Mapping[str, str]] | None = None  # stored keys of children to be erased
         if isinstance(member, EachMember):
-            self._source = keys_of(home, member, self._elements)
+            self._source = keys_of(instance, member, self._elements)
             if member.forget:
                 document = view.document(f"{member.stored}/due")
                 self._due = Cell(core, document, codec_for(Mapping[str, str]), (), freeze({}))
         id = view.node_id(member.stored)
-        self.node = home.register(
+        self.node = instance.register(
             NodeSpec(
                 id=id,
                 kind=NodeKind.COMPUTATION,
                 fn=self._run,
-                home=home.space.replica,
+                home=instance.space.replica,
                 outputs=(self._order.document, *(() if self._due is None else (self._due.document,))),
                 encode=encoder(id, self._order),
-                parent=home.maker,
-                fingerprint=home.digest(member, keys=True),
+                parent=instance.maker,
+                fingerprint=instance.digest(member, keys=True),
             ),
             NodeIdentity(
                 member=member.stored,
@@ -116,38 +116,40 @@ class ChildSet:
             ),
         )
         if self._due is not None:
-            home.pieces.erasures.when_known(self._due.document, self._erase)  # An earlier runtime may have stored some.
+            instance.pieces.erasures.when_known(
+                self._due.document, self._erase
+            )  # An earlier runtime may have stored some.
 
     def handle(self, view: ScopedView) -> Any:
         """Create the handle of the member for a view."""
         kind = EachHandle if isinstance(self.member, EachMember) else ChildHandle
         made: EachHandle[Any, Any] | ChildHandle[Any] = kind(self, view, self._order)
-        made.set_maker(self._home.maker_of(lambda: made.now))
+        made.set_maker(self._instance.maker_of(lambda: made.now))
         return made
 
     def now(self) -> ChildSet:
         """Return the current coordinator of the member: this one may be released. A stopped piece has only this one."""
-        home = self._home
-        return self if home.is_stopped else home.pieces.coordinator(home, self.member)
+        instance = self._instance
+        return self if instance.is_stopped else instance.pieces.coordinator(instance, self.member)
 
     @property
     def values(self) -> TypeCodec[Any] | None:
         """The codec of the values that the rows make. None: they make pieces."""
         return self._elements.value
 
-    def homes(self) -> list[PieceInstance]:
+    def instances(self) -> list[PieceInstance]:
         return [row.child for row in self.rows.values() if row.child is not None]
 
     def child(self, text: str) -> PieceInstance | None:
         """Inside a run: return the child of one element, after the keys and the row are up to date."""
         self._order.get(())
-        self.shown((text,), self._home.view("space"))
+        self.shown((text,), self._instance.view("space"))
         row = self.rows.get(text)
         return None if row is None else row.child
 
     async def pulled(self, text: str) -> PieceInstance | None:
         """Outside a run: bring the keys and the row of one element up to date, and return its child. None: no child."""
-        core = self._home.pieces.core
+        core = self._instance.pieces.core
         await core.pull(self._order)
         row = self.rows.get(text)
         if row is None or row.result is None:
@@ -158,20 +160,20 @@ class ChildSet:
     # ---- its own run -------------------------------------------------------------------------------
 
     def _run(self) -> tuple[str, ...]:
-        self._home.check_generation()
+        self._instance.check_generation()
         found = {ONLY: ONLY} if self._source is None else self._source.keys()
         if self._due is not None:
             self._forget(self._due, found)
         if self.is_sparse:  # From here on it has and keeps all rows, as in a piece that is awake.
             self.complete()
-            self._home.pieces.core.afterwards(lambda: self._home.keep(self.member))
-        with self._home.pieces.nodes.batch_nodes():
+            self._instance.pieces.core.afterwards(lambda: self._instance.keep(self.member))
+        with self._instance.pieces.nodes.batch_nodes():
             for text, key in found.items():
                 if text not in self.rows:
                     self.rows[text] = self._row(key, text, is_new=True)
         for text in [text for text in self.rows if text not in found]:
             self._drop(self.rows.pop(text))
-        self._home.pieces.nodes.drop_rows(self._home, self.member.stored, found)
+        self._instance.pieces.nodes.drop_rows(self._instance, self.member.stored, found)
         return tuple(found)
 
     def _forget(self, due: Cell[Mapping[str, str]], found: Container[str]) -> None:
@@ -180,7 +182,7 @@ class ChildSet:
         Keys that left are also looked for in the stored list of rows: they may have left before this runtime started. A
         key whose commit was rejected is in no list any more, and is stored again.
         """
-        core, listed, stored = self._home.pieces.core, self._order.document.value, due.document.value
+        core, listed, stored = self._instance.pieces.core, self._order.document.value, due.document.value
         rows = [*(map(str, listed) if isinstance(listed, tuple) else ()), *self.rows]
         # fault forget.not_stored: gone: list[str] = []
         gone = [text for text in dict.fromkeys(rows) if text not in found]
@@ -195,10 +197,10 @@ class ChildSet:
     def _erase(self) -> None:
         """Begin to erase the documents of the children whose keys left the source."""
         assert self._due is not None
-        document, home = self._due.document, self._home
+        document, instance = self._due.document, self._instance
         for text in document.value if isinstance(document.value, Mapping) else ():
-            child = child_name(home.id, self.member.stored, text)
-            home.pieces.erasures.begin(home.space, document, text, child, partial(self._is_back, text))
+            child = child_name(instance.id, self.member.stored, text)
+            instance.pieces.erasures.begin(instance.space, document, text, child, partial(self._is_back, text))
 
     def _is_back(self, text: str) -> bool:
         """Inside the transaction of the erasure for a stored key: return whether the source has that key again."""
@@ -207,39 +209,39 @@ class ChildSet:
         return self._source.has(text)
 
     def _row(self, key: Any, text: str, *, is_new: bool = False) -> ChildRow:
-        home, member = self._home, self.member
+        instance, member = self._instance, self.member
         row = ChildRow(key, text)
         row.is_new = is_new
-        view = home.view("space")
+        view = instance.view("space")
         stored = member.stored if self._source is None else f"{member.stored}/{text}"
         id = view.node_id(f"{stored} row")
         codec = self._elements.value or codec_for(Json)
-        document = home.space.document(f"{child_name(home.id, member.stored, text)}:row")
-        row.result = Computed(home.pieces.core, document, codec)
-        row.node = home.register(
+        document = instance.space.document(f"{child_name(instance.id, member.stored, text)}:row")
+        row.result = Computed(instance.pieces.core, document, codec)
+        row.node = instance.register(
             NodeSpec(
                 id=id,
                 kind=NodeKind.COMPUTATION,
                 fn=self._call(row, view),
-                home=home.space.replica,
+                home=instance.space.replica,
                 outputs=(document,),
                 encode=encoder(id, row.result),
                 parent=self.node,
-                fingerprint=home.digest(member),
+                fingerprint=instance.digest(member),
             ),
             NodeIdentity(
                 member=row_of(member.stored),
                 code=member.stored,
                 element=text,
                 is_new=is_new,
-                started=lambda: kept_by(home, row, self._element),
+                started=lambda: kept_by(instance, row, self._element),
                 restore=lambda said: self._restore_row(row, said),
             ),
         )
         return row
 
     def _call(self, row: ChildRow, view: ScopedView) -> Callable[[], object]:
-        fn, piece, check = self.member.fn, view.piece, self._home.check_generation
+        fn, piece, check = self.member.fn, view.piece, self._instance.check_generation
         elements = () if self._source is None else (self._source.element(row.key),)
 
         def call() -> object:
@@ -275,7 +277,7 @@ class ChildSet:
         if listed is not None and text not in self.rows:
             made = self.rows[text] = self._row(self._key(listed), text)
             assert made.node is not None
-            self._home.pieces.core.scheduler.demand(made.node)
+            self._instance.pieces.core.scheduler.demand(made.node)
         return self.rows.get(text)
 
     def complete(self) -> None:
@@ -311,24 +313,24 @@ class ChildSet:
         if self._elements.value is not None or not said:
             return True
         try:
-            made = remade(self._home, self._elements.pieces, self._element(row), said)
+            made = remade(self._instance, self._elements.pieces, self._element(row), said)
         except HeadwaterError:
             made = None
         if made is None:
             return False
-        id = child_name(self._home.id, self.member.stored, row.text)
-        row.child = self._home.pieces.add_child(self._home, made, id, row.node, is_back=True)
+        id = child_name(self._instance.id, self.member.stored, row.text)
+        row.child = self._instance.pieces.add_child(self._instance, made, id, row.node, is_back=True)
         return True
 
     def _made(self, row: ChildRow, made: Any) -> Any:
         """Keep the result of the author's method for an element, and return the value to store."""
         if self._elements.value is not None:
             return made
-        id = child_name(self._home.id, self.member.stored, row.text)
+        id = child_name(self._instance.id, self.member.stored, row.text)
         if made is None:
             # I7: observations of the child of this or an earlier process do not hold for a later child of the row.
             if row.child is not None or (row.node is not None and not row.node.runs):
-                self._home.pieces.nodes.drop_child(self._home, id)
+                self._instance.pieces.nodes.drop_child(self._instance, id)
             self._let_go(row)
             return None
         if not isinstance(made, Piece):
@@ -339,22 +341,22 @@ class ChildSet:
         if child is None or child.cls is not type(made) or not same_inputs(child.inputs or {}, made.__inputs__):
             if child is not None:
                 self._let_go(row)
-                self._home.pieces.nodes.drop_child(self._home, id)
-            row.child = self._home.pieces.add_child(self._home, made, id, row.node, is_new=row.is_new)
-        return described(self._home.pieces.core, made)
+                self._instance.pieces.nodes.drop_child(self._instance, id)
+            row.child = self._instance.pieces.add_child(self._instance, made, id, row.node, is_new=row.is_new)
+        return described(self._instance.pieces.core, made)
 
     def _drop(self, row: ChildRow) -> None:
         """Remove a row whose element is gone, with its child."""
         for each in [*([] if row.child is None else nodes_of(row.child)), *filter(None, [row.node])]:
             if each.account is not None:
                 each.account.gone(each)
-        id = child_name(self._home.id, self.member.stored, row.text)
-        if self._elements.value is None and self._home.opened_asleep():
-            self._home.pieces.nodes.drop_child(self._home, id)
+        id = child_name(self._instance.id, self.member.stored, row.text)
+        if self._elements.value is None and self._instance.opened_asleep():
+            self._instance.pieces.nodes.drop_child(self._instance, id)
         self._let_go(row)
         if row.node is not None and not row.node.removed:
             node = row.node
-            self._home.pieces.outside_run(lambda: self._home.pieces.core.remove(node))
+            self._instance.pieces.outside_run(lambda: self._instance.pieces.core.remove(node))
 
     def _let_go(self, row: ChildRow) -> None:
         child, row.child = row.child, None
@@ -366,7 +368,7 @@ class ChildSet:
     def shown(self, texts: tuple[str, ...], view: ScopedView) -> dict[Any, Any]:
         """Return the children or values of the rows by key, in order, as a view sees them."""
         found: dict[Any, Any] = {}
-        run = self._home.pieces.core.current.run
+        run = self._instance.pieces.core.current.run
         self._need(texts)
         for text in texts:
             row = self.rows.get(text)
@@ -395,7 +397,7 @@ class ChildSet:
 
     def _need(self, texts: tuple[str, ...]) -> None:
         """Inside a run: request the results of some rows together, and have stale ones run together."""
-        run = self._home.pieces.core.current.run
+        run = self._instance.pieces.core.current.run
         if run is not None and isinstance(run.tracker, (DemandingTracker, Runner)):
             self.listing.shown(run.node, texts)
             rows = [self.rows[text] for text in texts if text in self.rows]
@@ -406,4 +408,4 @@ class ChildSet:
         """Request the missing results of resumed rows, all at once."""
         for row in rows:
             if row.result is not None and row.result.document.value is NOT_HERE and row.node and row.node.as_of:
-                self._home.space.load(row.result.document)  # Not core.load: nothing is left to prefetch.
+                self._instance.space.load(row.result.document)  # Not core.load: nothing is left to prefetch.

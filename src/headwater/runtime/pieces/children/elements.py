@@ -49,34 +49,34 @@ class Source(Protocol):
         """Return the key that a text stands for."""
 
 
-def keys_of(home: PieceInstance, member: EachMember, elements: Elements) -> Source:
+def keys_of(instance: PieceInstance, member: EachMember, elements: Elements) -> Source:
     """Return the source of a member: the entries of a Mapping, or the projection of a tuple."""
     if isinstance(elements.source, MappingCodec):
-        return Entries(home, member, elements.source)
+        return Entries(instance, member, elements.source)
     assert member.key is not None
     assert elements.source is not None
-    return Projection(home, member, elements.source, member.key)
+    return Projection(instance, member, elements.source, member.key)
 
 
-def source_of(home: PieceInstance, member: EachMember) -> Input[Any]:
+def source_of(instance: PieceInstance, member: EachMember) -> Input[Any]:
     """Return the handle of the source. Resolved in a run: the record that names an input may have to arrive first."""
-    found: Input[Any] = home.view("space").handle(member.source)
+    found: Input[Any] = instance.view("space").handle(member.source)
     return found
 
 
 class Entries:
     """The entries of a Mapping."""
 
-    __slots__ = ("_codec", "_home", "_member")
+    __slots__ = ("_codec", "_instance", "_member")
 
-    def __init__(self, home: PieceInstance, member: EachMember, codec: MappingCodec) -> None:
-        self._home = home
+    def __init__(self, instance: PieceInstance, member: EachMember, codec: MappingCodec) -> None:
+        self._instance = instance
         self._member = member
         self._codec = codec
 
     @property
     def _source(self) -> Input[Any]:
-        return source_of(self._home, self._member)
+        return source_of(self._instance, self._member)
 
     def keys(self) -> dict[str, Any]:
         try:
@@ -102,42 +102,42 @@ class Entries:
 class Projection:
     """The elements of a tuple, by key."""
 
-    __slots__ = ("_codec", "_document", "_home", "_key", "_member", "_order")
+    __slots__ = ("_codec", "_document", "_instance", "_key", "_member", "_order")
 
     def __init__(
-        self, home: PieceInstance, member: EachMember, codec: TypeCodec[Any], key: Callable[[Any], Any]
+        self, instance: PieceInstance, member: EachMember, codec: TypeCodec[Any], key: Callable[[Any], Any]
     ) -> None:
-        self._home = home
+        self._instance = instance
         self._member = member
         self._codec = codec
         self._key = key
-        core = home.pieces.core
-        view = home.view("space")
+        core = instance.pieces.core
+        view = instance.view("space")
         stored = f"{member.stored}/elements"
         self._document = view.document(stored)
         whole: Computed[Any] = Computed(core, self._document, codec_for(Json))
         self._order = whole
-        home.register(
+        instance.register(
             NodeSpec(
                 id=view.node_id(stored),
                 kind=NodeKind.COMPUTATION,
                 fn=self._project,
-                home=home.space.replica,
+                home=instance.space.replica,
                 outputs=(self._document,),
                 encode=_as_it_is,
-                parent=home.maker,
-                fingerprint=home.digest(member, keys=True),
+                parent=instance.maker,
+                fingerprint=instance.digest(member, keys=True),
             ),
             NodeIdentity(member=stored, code=KEYS + member.stored),
         )
 
     @property
     def _source(self) -> Input[Any]:
-        return source_of(self._home, self._member)
+        return source_of(self._instance, self._member)
 
     def _project(self) -> Any:
         """Return `{order, items}` of the tuple, or, if two elements have the same key, a description of that."""
-        self._home.check_generation()
+        self._instance.check_generation()
         elements = self._source.get(())
         element = self._codec.element  # type: ignore[attr-defined]  # It is a tuple's.
         at: dict[str | int, int] = {}
@@ -161,10 +161,10 @@ class Projection:
         return {str(key): key for key in self._part("order").get(())}
 
     def _part(self, name: str) -> Input[Any]:
-        return Computed(self._home.pieces.core, self._document, codec_for(Json), (name,))
+        return Computed(self._instance.pieces.core, self._document, codec_for(Json), (name,))
 
     def element(self, key: Any) -> Input[Any]:
-        core, codec = self._home.pieces.core, self._codec.element  # type: ignore[attr-defined]
+        core, codec = self._instance.pieces.core, self._codec.element  # type: ignore[attr-defined]
         path = ("items", str(key))
         source = self._source
         if isinstance(source, Cell):

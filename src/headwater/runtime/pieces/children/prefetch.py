@@ -98,10 +98,10 @@ class Prefetch:
             return
         space = self._pieces.core.space_of(document)
         id, _, stored = document.key.id.rpartition(":")
-        home = self._pieces.find(space.name, id)
+        instance = self._pieces.find(space.name, id)
         way: list[EachMember | ChildMember] = []  # members from the shown child down to the owner of the document
-        at = home
-        while home is not None and at is not None and at.parent is not None:
+        at = instance
+        while instance is not None and at is not None and at.parent is not None:
             coordinator = _kept_by(at)
             if coordinator is None:
                 return
@@ -112,7 +112,7 @@ class Prefetch:
                 documents = (
                     space.document(document_id(each.id, stored), document.key.scope)
                     for each in homes
-                    if each.cls is home.cls
+                    if each.cls is instance.cls
                 )
                 missing = (each for each in documents if each.value is NOT_HERE and each not in brought)
                 found = list(islice(missing, most))
@@ -123,28 +123,28 @@ class Prefetch:
             at = at.parent
 
 
-def _kept_by(home: PieceInstance) -> ChildSet | None:
+def _kept_by(instance: PieceInstance) -> ChildSet | None:
     """Return the coordinator whose row keeps a child."""
-    assert home.parent is not None
-    keeper = None if home.maker is None else home.maker.parent
-    return next((each for each in home.parent.coordinators.values() if each.node is keeper), None)
+    assert instance.parent is not None
+    keeper = None if instance.maker is None else instance.maker.parent
+    return next((each for each in instance.parent.coordinators.values() if each.node is keeper), None)
 
 
-def _others(coordinator: ChildSet, home: PieceInstance) -> list[PieceInstance]:
+def _others(coordinator: ChildSet, instance: PieceInstance) -> list[PieceInstance]:
     """Return the children that were shown together with one, those after it first."""
     rows = coordinator.rows
     homes = [rows[text].child for text in coordinator.listing.texts if text in rows]
     found = [each for each in homes if each is not None]
-    place = next((at for at, each in enumerate(found) if each is home), len(found))
+    place = next((at for at, each in enumerate(found) if each is instance), len(found))
     return [*found[place + 1 :], *found[:place]]
 
 
-def _down(home: PieceInstance, way: list[EachMember | ChildMember]) -> Iterator[PieceInstance]:
+def _down(instance: PieceInstance, way: list[EachMember | ChildMember]) -> Iterator[PieceInstance]:
     """Yield the descendants that the same members lead to, as far as they exist in this runtime."""
     if not way:
-        yield home
+        yield instance
         return
-    coordinator = home.coordinators.get(way[0])
+    coordinator = instance.coordinators.get(way[0])
     if coordinator is not None:
-        for child in coordinator.homes():
+        for child in coordinator.instances():
             yield from _down(child, way[1:])

@@ -25,7 +25,7 @@ MEMBER: Final = "member "
 
 
 def kept_by(
-    home: PieceInstance, row: ChildRow, element_of: Callable[[ChildRow], Input[Any] | None]
+    instance: PieceInstance, row: ChildRow, element_of: Callable[[ChildRow], Input[Any] | None]
 ) -> tuple[str, ...] | None:
     """Return the child of a row as texts. Empty: no child. None: an input of the child cannot be named."""
     child = row.child
@@ -34,7 +34,7 @@ def kept_by(
     said = [child.outline.name]
     element = element_of(row)
     for name, value in sorted((child.inputs or {}).items()):
-        origin = _origin(home, element, value)
+        origin = _origin(instance, element, value)
         if origin is None:
             return None
         said.append(f"{name}={origin}")
@@ -42,7 +42,7 @@ def kept_by(
 
 
 def remade(
-    home: PieceInstance, classes: tuple[type[Piece], ...], element: Input[Any] | None, said: tuple[str, ...]
+    instance: PieceInstance, classes: tuple[type[Piece], ...], element: Input[Any] | None, said: tuple[str, ...]
 ) -> Piece | None:
     """Return the unbound piece that the texts name. None: its class or an input is not known here."""
     cls = next((each for each in classes if each.__schema__.name == said[0]), None)
@@ -51,40 +51,44 @@ def remade(
     inputs: dict[str, Any] = {}
     for each in said[1:]:
         name, _, origin = each.partition("=")
-        found = _from(home, element, origin)
+        found = _from(instance, element, origin)
         if found is None:
             return None
         inputs[name] = found
     return cls(**inputs)
 
 
-def _origin(home: PieceInstance, element: Input[Any] | None, value: Any) -> str | None:
+def _origin(instance: PieceInstance, element: Input[Any] | None, value: Any) -> str | None:
     if element is not None and _same(value, element):
         return ELEMENT
-    for member in (_member(home, value), *home.outline.of(GivenMember)):
-        if member is not None and _same(value, home.view("space").handle(member)):
+    for member in (_member(instance, value), *instance.outline.of(GivenMember)):
+        if member is not None and _same(value, instance.view("space").handle(member)):
             return f"{MEMBER}{member.stored}"
     return None
 
 
-def _member(home: PieceInstance, value: Any) -> Declaration | None:
+def _member(instance: PieceInstance, value: Any) -> Declaration | None:
     """Return the member of the piece that a handle may belong to."""
     if isinstance(value, (Handler, OtherScopeHandle)):
         declared = value.declaration() if isinstance(value, OtherScopeHandle) else value.member
-        return declared if home.outline.get(declared.stored) is declared else None
+        return declared if instance.outline.get(declared.stored) is declared else None
     id, _, stored = value.document.key.id.rpartition(":") if isinstance(value, Input) else ("", "", "")
-    return home.outline.get(stored) if id == home.id else None
+    return instance.outline.get(stored) if id == instance.id else None
 
 
-def _from(home: PieceInstance, element: Input[Any] | None, origin: str) -> Any:
+def _from(instance: PieceInstance, element: Input[Any] | None, origin: str) -> Any:
     if origin == ELEMENT:
         return element
-    member = home.outline.get(origin.removeprefix(MEMBER))
+    member = instance.outline.get(origin.removeprefix(MEMBER))
     if member is None:
         return None
-    handle = home.view("space").handle(member)
+    handle = instance.view("space").handle(member)
     # A recorded input may be refused to the child; the access check needs a run of the row.
-    return None if home.pieces.link_access.is_asked_about(home, handle) and isinstance(member, GivenMember) else handle
+    return (
+        None
+        if instance.pieces.link_access.is_asked_about(instance, handle) and isinstance(member, GivenMember)
+        else handle
+    )
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -60,7 +60,9 @@ class FoldCheckpoint:
         self._value = value
         self._view = view
         self._output = value.document
-        self._note: Cell[Any] = Cell(view.home.pieces.core, view.document(f"{member.stored}/folded"), codec_for(Json))
+        self._note: Cell[Any] = Cell(
+            view.instance.pieces.core, view.document(f"{member.stored}/folded"), codec_for(Json)
+        )
         self._code: str | None = None
         self._is_known = False  # whether `_code` was looked up
         self._found: _Found | None = None  # the stored state to continue from, while its source is fetched
@@ -78,8 +80,8 @@ class FoldCheckpoint:
     @property
     def code(self) -> str | None:
         if not self._is_known:
-            home = self._view.home
-            self._code = home.pieces.code_versions.code_of(home.cls, self._member)
+            instance = self._view.instance
+            self._code = instance.pieces.code_versions.code_of(instance.cls, self._member)
             self._is_known = True
         return self._code
 
@@ -101,7 +103,7 @@ class FoldCheckpoint:
         else:
             self._need(found.past)
             said: Any = found.past.value
-            self._view.home.pieces.history_of(self._view.home.space.name).let_go(found.past)
+            self._view.instance.pieces.history_of(self._view.instance.space.name).let_go(found.past)
             if said is None:
                 self._found = None
                 return None
@@ -114,9 +116,9 @@ class FoldCheckpoint:
 
     def _stored(self, source: Document) -> _Found | None:
         output, note = self._output, self.note
-        home = self._view.home
+        instance = self._view.instance
         said: Any = note.value
-        if source.home is not output.home or home.pieces.channel(home.space.name) is None:
+        if source.home is not output.home or instance.pieces.channel(instance.space.name) is None:
             return None  # Seqs of another space do not compare, and without a log there are none.
         if output.layers or note.layers or not isinstance(said, Mapping) or said.get("code") != self.code:
             return None
@@ -129,11 +131,11 @@ class FoldCheckpoint:
             return None
         if source.written <= note.written:
             return _Found(value, None)
-        return _Found(value, home.pieces.history_of(home.space.name).document(source.key, note.written))
+        return _Found(value, instance.pieces.history_of(instance.space.name).document(source.key, note.written))
 
     def _need(self, document: Document) -> None:
         if document.value is NOT_HERE:
-            run = self._view.home.pieces.core.current.run
+            run = self._view.instance.pieces.core.current.run
             assert run is not None
             run.tracker.absent(run, document)
 

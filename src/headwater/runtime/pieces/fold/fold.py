@@ -69,7 +69,7 @@ class Folding:
 
     def run(self) -> Any:
         """Update the value with the changed elements and return it."""
-        self._view.home.check_generation()
+        self._view.instance.check_generation()
         # Resolved in a run: the record that names an input may have to arrive first.
         source: Input[Any] = self._view.handle(self._member.source)
         now: Any = source.get({} if self._is_mapping else ())
@@ -132,7 +132,7 @@ class Folding:
 
     def _check_group(self, group: Any) -> None:
         """Check the key of a new group here, where the answer of by= is known: an encoding error would not name it."""
-        codec = self._view.home.outline.codec(self._member)
+        codec = self._view.instance.outline.codec(self._member)
         assert isinstance(codec, MappingCodec)
         try:
             codec.keys.step(group)
@@ -182,27 +182,27 @@ def _elements(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[list[Any],
 
 def fold(view: ScopedView, member: FoldMember) -> Computed[Any]:
     """Create the handle of a fold and register its node."""
-    home = view.home
-    outline = home.outline
+    instance = view.instance
+    outline = instance.outline
     elements = outline.elements(member)
     document = view.document(member.stored)
-    handle: Computed[Any] = Computed(home.pieces.core, document, outline.codec(member))
+    handle: Computed[Any] = Computed(instance.pieces.core, document, outline.codec(member))
     assert elements.source is not None
     folded = FoldCheckpoint(member, handle, view)
     folding = Folding(member, view, folded, elements.source)
     declared = () if isinstance(member.source, GivenMember) else (view.handle(member.source).document,)
     id = view.node_id(member.stored)
-    home.register(
+    instance.register(
         NodeSpec(
             id=id,
             kind=NodeKind.COMPUTATION,
             fn=folding.run,
-            home=home.space.replica,
+            home=instance.space.replica,
             outputs=(document, folded.note),
             encode=encoder(id, handle),
             declared=declared,
-            parent=home.maker,
-            fingerprint=home.digest(member),
+            parent=instance.maker,
+            fingerprint=instance.digest(member),
         ),
         part_of(view, member),
     )
