@@ -1,7 +1,7 @@
 """The composition of a runtime: makes its parts, each with the parts that it uses, and connects their ports.
 
 This is the only module that knows all rooms of a runtime. `Runtime` and the objects that an application calls delegate
-to the parts; a part never reaches another one through a third.
+to the parts.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RuntimeParts:
         self.channels: dict[str, SpaceChannel] = {}  # by space; a space without an engine has none
         self.tasks = Tasks(core)
         self.transactions = Transactions(core, self.channels)
-        origin = core.clock.new_token()
+        origin = core.clock.new_token()  # part of the ids of this runtime's events, claims and sessions
         self.sessions = UserSessions(self.channels.get, origin)
         self.pieces = PieceRegistry(
             core,
@@ -76,12 +76,11 @@ class RuntimeParts:
             transactions=self.transactions,
             sessions=self.sessions,
             worker=Worker(backend, origin),
-            origin=origin,
             make_space=make_space,
         )
-        self.events = Events(self.pieces)
+        self.events = Events(self.pieces, origin)
         self.resume = Resume(self.pieces, identity, backend)
-        self.served = ServedReactions(self.pieces, self.events, backend)
+        self.served = ServedReactions(self.pieces, self.events, backend, origin)
         self.pieces.connect(self.events, self.resume)
         self.events.before_handling = self.served.declare
         self.events.on_emitted = self.served.emits

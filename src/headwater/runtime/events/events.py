@@ -89,6 +89,7 @@ class Events:
         "lineage",
         "on_declared",
         "on_emitted",
+        "origin",
         "pieces",
         "policy",
         "retention",
@@ -96,8 +97,9 @@ class Events:
         "takeover",
     )
 
-    def __init__(self, pieces: PieceRegistry) -> None:
+    def __init__(self, pieces: PieceRegistry, origin: str) -> None:
         self.pieces = pieces
+        self.origin = origin  # part of the ids of this runtime's events
         self.policy = pieces.policy
         # Called with the target before an event is handled, with each record of a declared topic that a handler emits,
         # and with each landed commit that declares reactions. The composition of a runtime sets them.
@@ -114,7 +116,7 @@ class Events:
         self.lineage = Lineage(start=self._follow, drop=self._drop, keep=self._keep, stop=pieces.unlaunch)
         self.storing = Storing(self)
         self.takeover = Takeover(self)
-        self.retention = Retention(pieces, self.policy)
+        self.retention = Retention(pieces, self.policy, origin)
 
     # ---- the port of pieces ------------------------------------------------------------------------
 

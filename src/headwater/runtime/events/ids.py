@@ -44,12 +44,12 @@ def event(
         # A follow-up is sent for whoever sent the first.
         user, is_own = parent.user, parent.is_own
         session = pieces.sessions.there(parent.instance.space.name, home.space.name, user, parent.session)
-        cause = f"{parent.id} {pieces.origin} {parent.calls}"
+        cause = f"{parent.id} {events.origin} {parent.calls}"
         # fault lineage.followups_keep_ids: id = event_id(parent.id, stream, attempt.minted, 0)
         id = event_id(cause, stream, attempt.minted, minted_us)
         attempt.minted += 1
     else:
-        id = event_id(pieces.origin, stream, events.next_stamp(), minted_us)
+        id = event_id(events.origin, stream, events.next_stamp(), minted_us)
     given = "" if options.id is None else given_id(user, "" if is_own else called(session), options.id, stream)
     return Event(
         id=given or id,

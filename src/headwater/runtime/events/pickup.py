@@ -171,8 +171,8 @@ class Takeover:
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._pieces = pieces = events.pieces
-        self._random = pieces.core.clock.randomness(f"taking up {pieces.origin}")
+        self._pieces = events.pieces
+        self._random = events.pieces.core.clock.randomness(f"taking up {events.origin}")
         self._spaces: dict[str, Attending] = {}
         self._kept: dict[Event, Callable[[], None]] = {}  # due later, of spaces that are nowhere but here
 

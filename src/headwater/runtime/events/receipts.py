@@ -245,10 +245,10 @@ class Retention:
 
     __slots__ = ("_after", "_behind", "_landed", "_left", "_pieces", "_policy", "_random", "_sweeping")
 
-    def __init__(self, pieces: PieceRegistry, policy: Policy) -> None:
+    def __init__(self, pieces: PieceRegistry, policy: Policy, origin: str) -> None:
         self._pieces = pieces
         self._policy = policy
-        self._random = pieces.core.clock.randomness(f"receipts {pieces.origin}")
+        self._random = pieces.core.clock.randomness(f"receipts {origin}")
         self._landed: dict[Swept, int] = {}  # handlings since the last sweep
         self._after: dict[Swept, str] = {}  # where the last one ended, among those whose ids callers gave
         self._behind: dict[Swept, str] = {}  # of those that sort by time, all up to this one are deleted

@@ -66,7 +66,6 @@ class PieceRegistry:
         "link_access",
         "make_space",
         "nodes",
-        "origin",
         "policy",
         "prefetch",
         "records",
@@ -89,7 +88,6 @@ class PieceRegistry:
         transactions: Transactions,
         sessions: UserSessions,
         worker: Worker,
-        origin: str,
         make_space: Callable[[str, str, str], object],
     ) -> None:
         self.core = core
@@ -99,7 +97,6 @@ class PieceRegistry:
         self.transactions = transactions
         self.sessions = sessions
         self.worker = worker
-        self.origin = origin  # part of the ids of this runtime's events, claims, sessions
         self.make_space = make_space  # returns the application's object for a space, a user and a session
         # Instances with a holder: a program, a node, an event, their parent. Those that run here are in `_kept`, too.
         self._instances: WeakValueDictionary[tuple[str, str], PieceInstance] = WeakValueDictionary()
@@ -114,7 +111,7 @@ class PieceRegistry:
         self.prefetch = Prefetch(self)
 
     def connect(self, events: EventSender, nodes: NodeSource) -> None:
-        """Set the ports. Called once, before the first piece is made: the parts behind the ports use this registry."""
+        """Set the ports, before the first piece is made. The parts behind them are made with this registry."""
         self.events = events
         self.nodes = nodes
 

@@ -80,13 +80,15 @@ class ServedReactions:
         "_pieces",
         "_serving",
         "_threads",
+        "_worker",
         "is_on",
     )
 
-    def __init__(self, pieces: PieceRegistry, events: Events, backend: Backend) -> None:
+    def __init__(self, pieces: PieceRegistry, events: Events, backend: Backend, origin: str) -> None:
         self._pieces = pieces
         self._events = events
         self._backend = backend
+        self._worker = origin[:8]  # names this runtime in claims of records
         self._serving: dict[str, Serving] = {}
         self._declared: set[tuple[str, type[Piece]]] = set()  # by session: another one may be of an older state
         self._known: set[tuple[str, str]] = set()  # reactions that were declared by commits, by session, too
@@ -109,7 +111,7 @@ class ServedReactions:
     def attend(self, channel: SpaceChannel, space: LocalSpace) -> None:
         """Serve a space that was opened."""
         if self.is_on and space.name not in self._serving:
-            serving = Serving(self, self._pieces, space, channel, self._pace, self._heard, self._backend)
+            serving = Serving(self, self._pieces, space, channel, self._pace, self._heard, self._backend, self._worker)
             serving.drain.is_terse = not self._hears
             self._serving[space.name] = serving
 
@@ -237,6 +239,7 @@ class Serving:
         pace: Pace,
         hears: OnTrace,
         backend: Backend,
+        worker: str,
     ) -> None:
         self._reacting = reacting
         self._looks = 0  # calls of `_look` under way
@@ -246,7 +249,6 @@ class Serving:
         self._desk = SpaceDesk(channel)
         self._line = -1  # the connection on which reactions were last looked up,
         self._number = -1  # and the number of subscriptions then
-        worker = f"{pieces.origin[:8]}"
         # A record that a commit gives to a worker costs an attempt. A worker that stands still or is cut off is given
         # none, which is known only of a worker in the engine's own process. All other workers claim.
         is_near = not isinstance(backend, RemoteServer)
