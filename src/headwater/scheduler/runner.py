@@ -113,7 +113,7 @@ class Runner:
         except Suspend:
             pass
         except INTERRUPTS:
-            node.status, node.causes, node.hops = status, causes, hops
+            node.status, node.causes, node.hops = status, run.causes, max(hops, node.hops)
             self._discard(run)
             raise
         except BaseException as error:  # Every other error of an author's function is the node's failure.
@@ -127,6 +127,9 @@ class Runner:
         stopped = self._fresh.stopped  # Read again: the run may have set it.
         if run.parted == run.number:  # Other nodes ran meanwhile, and may have registered spots for the same places.
             run.log, began_us = None if run.log is None else self._graph.united(run.log), began_us + run.away_us
+        causes = run.causes  # Changes that nested runs made, and that the attempt then read, are causes, too.
+        if node.hops and node.causes is None:
+            hops, node.hops = max(hops, node.hops), 0
         if hops:
             self._carry(node, run, hops, stopped is not None)
         if stopped is not None:
