@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import headwater
 from headwater import Cell, Piece, cell, computed, handler
 from tests.scenario.pieces_kit import alone, run
 
@@ -109,5 +112,52 @@ def test_why_names_the_change_that_a_nested_run_made() -> None:
             shown = str(rt.why("s/d:total"))
             assert "left" in shown
             assert "right" in shown
+
+    run(work)
+
+
+class Link(Piece):
+    """One piece of a chain: its value is the sum over itself and the pieces behind it."""
+
+    points: Cell[int] = cell(default=1)
+    behind: Cell[str] = cell(default="")
+    is_ring: Cell[bool] = cell(default=False)
+
+    @computed
+    def total(self) -> int:
+        CALLS.append("total")
+        name = self.behind.get()
+        if not name:
+            return self.points.get()
+        there = self.ctx.space.piece(Link, name).total
+        if self.is_ring.get():
+            return max(self.points.get(), there.get(0))
+        return self.points.get() + there.get()
+
+
+@pytest.mark.parametrize("is_ring", [False, True], ids=["line", "ring"])
+def test_calls_to_discover_a_chain_of_pieces_grow_with_its_length(tmp_path: Path, is_ring: bool) -> None:
+    """Each piece is found by the run of the one before, and its documents have to be fetched."""
+
+    async def discovered(length: int) -> int:
+        async with headwater.open(tmp_path / str(length)) as rt:
+            space = rt.space("s")
+
+            def make() -> None:
+                for number in range(length):
+                    piece = space.piece(Link, f"p{number}")
+                    last = "p0" if is_ring else ""
+                    piece.behind.set(f"p{number + 1}" if number + 1 < length else last)
+                    piece.is_ring.set(is_ring)
+
+            await space.transact(make)
+            await rt.idle()
+            CALLS.clear()
+            assert await space.piece(Link, "p0").total.pull() == (1 if is_ring else length)
+            return len(CALLS)
+
+    async def work() -> None:
+        assert await discovered(20) <= 20 * 6
+        assert await discovered(80) <= 80 * 6
 
     run(work)

@@ -76,7 +76,7 @@ class Freshness:
 
     def _check_envelopes(self, node: Node, spot: Spot) -> None:
         for each in self._graph.dirty_envelopes((spot,)):
-            if each.loading is not None and each is not node:
+            if each.loading is not None and each is not node and not self._loads.is_behind(each, node):
                 self.stop(Suspension(document=each.loading, behind=each))
             self._need(node, [each])
 
@@ -170,8 +170,8 @@ class Freshness:
                 continue
             if self._loads:
                 document = self._loads.above(writer)
-                if document is not None and not writer.suspended:
-                    # The reader waits together with the writer.
+                if document is not None and not writer.suspended and not self._loads.is_behind(writer, node):
+                    # The reader waits behind the writer. Round a cycle it would wait for itself.
                     self.stop(Suspension(document=document, behind=writer))
             if writer.status != CLEAN or writer.verified != self._marks.count:
                 self._need(node, self._unfresh(writer))

@@ -278,13 +278,16 @@ class Runner:
         return stopped
 
     def _await(self, node: Node, document: Document, log: list[Spot], behind: Node | None = None) -> None:
-        """Make a node wait for a document, and request it. The document may be here at once."""
+        """Make a node wait for a document, and request it. The document may be here at once.
+
+        `behind`: the node that needs the document, and that has requested it.
+        """
         self._loads.wait(node, document, behind)
         self._graph.add_reads(node, log)
-        if document is not self._loads.winner:
+        if behind is None and document is not self._loads.winner:
             self._on_missing(document)
         self._loads.tried(node)
-        if document.value is not NOT_HERE:
+        if behind is None and document.value is not NOT_HERE:
             self._loads.came(node)
 
     def _discard(self, run: Run) -> None:

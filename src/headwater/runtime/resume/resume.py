@@ -155,7 +155,8 @@ class Resuming:
         """Whether what it waits for is on its way. What a run would have had here is not, after coming back."""
         core = self._pieces.core
         channel = self._pieces.runtime.channel(core.name_of(node.home) or "")
-        is_waiting = node.loading is not None and core.why_not(node.loading) is None
+        awaited = core.scheduler.loads.awaited_by(node)
+        is_waiting = awaited is not None and core.why_not(awaited) is None
         return is_waiting and channel is not None and channel.is_up()
 
     @property
