@@ -80,4 +80,4 @@ class Wiring:
         self.history = history = History(store, log, heads, branches, sessions, limits)
         self.merge = Merge(store, heads, branches, admission, history, limits)
         self.compaction = Compaction(store, log, heads, branches, snapshots, limits)
-        self.recovery = Recovery(store, log, branches)
+        self.recovery = Recovery(store, log, branches, limits)
