@@ -39,7 +39,8 @@ from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import Codes, about, have_given
 from headwater.runtime.resume.foreign_reads import WRITTEN_THERE, Elsewhere
 from headwater.runtime.resume.lazy_resume import Sleeping
-from headwater.runtime.resume.lookup import PAGE, Asking, Batch, Entered, Phase, key_of
+from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
+from headwater.runtime.resume.lookup import Asking, Batch, Entered, Phase, key_of
 from headwater.scheduler.node import Node, Remembered
 from headwater.scheduler.persistence import Account, standing_on
 
@@ -97,16 +98,10 @@ def _gone(channel: EngineChannel, home: PieceInstance, node: NodeKey) -> None:
     channel.driver.session.runs.gone(encode_part(About(node)), home.space.replica.confirmed.seq)
 
 
-MOST_PAGES: Final = 1_000
-"""Of one piece. What is beyond them is unknown."""
-TRIES: Final = 3
-"""How often it is asked again what a node did, if what it read is written at the same time."""
 TO_RUN: Final = -1
 """In place of a seq: what was read was written since."""
 WRITTEN: Final = "what it read was written"
 """Why a node is to run; that it was written in another space is `elsewhere`'s to say."""
-ROUNDS: Final = 100
-"""How deep pieces in pieces are followed to what makes what a node reads."""
 
 
 class Resuming:
@@ -124,14 +119,18 @@ class Resuming:
         "counts",
         "elsewhere",
         "identity",
+        "limits",
         "sleeping",
         "under_way",
     )
 
-    def __init__(self, pieces: PieceRegistry, identity: str | None) -> None:
+    def __init__(
+        self, pieces: PieceRegistry, identity: str | None, limits: ResumeLimits = DEFAULT_RESUME_LIMITS
+    ) -> None:
         self._pieces = pieces
+        self.limits = limits
         self.identity = identity  # which of several runtimes this is, over restarts; None: nobody knows
-        self._codes = Codes()
+        self._codes = Codes(limits)
         self._loads = pieces.core.scheduler.loads
         self._waited_for = Replica()  # where the documents are that stand for phases: nowhere
         self._todo: deque[Entered] = deque()
@@ -142,7 +141,7 @@ class Resuming:
         self.under_way: dict[Phase | Batch, EngineChannel] = {}
         self.asking = Asking(self)
         self.sleeping = Sleeping(self)
-        self.elsewhere = Elsewhere(pieces)
+        self.elsewhere = Elsewhere(pieces, limits)
         self.counts: Counter[str] = Counter()  # how many nodes came back ("clean"), and why others did not
 
     def is_quiet(self) -> bool:
@@ -272,8 +271,8 @@ class Resuming:
     async def _ask(self, root: PieceInstance, phase: Phase, channel: EngineChannel) -> None:
         """Everything that is known of its nodes, page by page. If not all of it can be had, nothing is known."""
         after = None
-        for _ in range(MOST_PAGES):
-            question = QueryObservations(0, root.id, None, "", None, after, PAGE)
+        for _ in range(self.limits.piece_pages):
+            question = QueryObservations(0, root.id, None, "", None, after, self.limits.page)
             page = await self.asking.answered(channel, question)
             if not isinstance(page, Observations):
                 phase.table.clear()
@@ -339,7 +338,11 @@ class Resuming:
         phase, channel = root.phase, self._pieces.runtime.channel(root.space.name)
         documents = [root.space.replica.documents.get(read.doc) for read in observed.reads]
         is_behind = any(each is not None and each.value is not NOT_HERE and each.written > seq for each in documents)
-        if phase is None or channel is None or not (phase.as_of and is_behind and entered.tries < TRIES):
+        if (
+            phase is None
+            or channel is None
+            or not (phase.as_of and is_behind and entered.tries < self.limits.node_questions)
+        ):
             return False
         entered.tries += 1
         self.asking.ask_for(root, phase, channel, entered)
@@ -355,7 +358,7 @@ class Resuming:
         return is_back
 
     def _gather(self, found: list[tuple[Entered, Observed, int]]) -> None:
-        for _ in range(ROUNDS):
+        for _ in range(self.limits.writer_depth):
             while self._todo:
                 entered = self._todo.popleft()
                 if self._waits_again(entered):
