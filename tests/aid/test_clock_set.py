@@ -10,6 +10,8 @@ from headwater import Backoff, Cell, Piece, Topic, cell, handler, reaction, topi
 from headwater.clock import SteadyWall, VirtualClock
 from headwater.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.protocol.commit import Commit, TopicRecord
+from headwater.protocol.reactions import Claim, Claimed, Subscribe
 from headwater.testing import Simulation, simulated
 
 HOUR_S = 3_600
@@ -102,12 +104,20 @@ async def test_retries_go_on_after_the_clock_was_set_back(sim: Simulation) -> No
 def test_leases_run_out_after_the_clock_was_set_back() -> None:
     clock = VirtualClock()
     engine = Engine(SqliteStore(":memory:"), clock=clock)
-    assert engine.acquire_lease("job", "ann", 10 * SECOND_US)
+    engine.open_session("s")
+    engine.deliver(Subscribe(1, "work", "jobs"))
+    engine.submit("s", Commit(1, records=(TopicRecord("jobs", "job", None),)))
+
+    def claims(worker: str) -> bool:
+        answer = engine.deliver(Claim(1, worker, ("work",), lease_us=10 * SECOND_US))
+        return isinstance(answer, Claimed) and len(answer.grants) == 1
+
+    assert claims("ann")
     clock.set_wall_clock(-HOUR_S * SECOND_US)
     clock.advance(9 * SECOND_US)
-    assert not engine.acquire_lease("job", "bob", 10 * SECOND_US)
+    assert not claims("bob")
     clock.advance(2 * SECOND_US)
-    assert engine.acquire_lease("job", "bob", 10 * SECOND_US)
+    assert claims("bob")
 
 
 @pytest.mark.parametrize("ahead_s", [2, HOUR_S, 365 * 24 * HOUR_S])

@@ -17,7 +17,6 @@ from headwater.engine.store.port import (
     BranchRow,
     EventRow,
     HeadRow,
-    LeaseRow,
     LogRow,
     MarksRow,
     MirrorRow,
@@ -168,7 +167,6 @@ class TestTransactions:
         store.put_session(session_row(1, "s"))
         store.put_events([EventRow("e", 1, "stream", 0, b"p")])
         store.put_records([RecordRow(1, 0, "topic", "k", b"p")])
-        store.put_lease(LeaseRow("l", 1, "h", 9))
         store.put_meta("m", "1")
         store.rollback()
         assert store.last_row() is None
@@ -181,7 +179,6 @@ class TestTransactions:
         assert store.session(1) is None
         assert store.event("e") is None
         assert store.records_after("topic", (0, 0), 9) == []
-        assert store.lease("l") is None
         assert store.meta("m") is None
 
     def test_a_second_begin_inside_a_transaction_is_refused(self, open_store: Store) -> None:
@@ -306,8 +303,6 @@ UNSTORABLE: dict[str, Callable[[Store], object]] = {
     "next_due": lambda store: store.next_due(1, LARGE),
     "drop_event": lambda store: store.drop_event(1, LONE),
     "put_records": lambda store: store.put_records([RecordRow(1, 0, LONE, "k", b"")]),
-    "put_lease": lambda store: store.put_lease(LeaseRow("l", LARGE, "me", 0)),
-    "lease": lambda store: store.lease(LONE),
     "put_meta": lambda store: store.put_meta("k", LONE),
 }
 
@@ -362,9 +357,9 @@ class TestVisited:
 
     def test_a_write_is_a_statement_and_visits_no_row(self, open_store: Store) -> None:
         store = open_store
-        store.put_lease(LeaseRow("l", 1, "h", 0))
+        store.put_session(session_row(1, "k"))
         statements, rows = store.visited.statements, store.visited.rows
-        store.put_lease(LeaseRow("l", 1, "h", 1))
+        store.put_session(session_row(1, "k", judged=1))
         assert store.visited.statements == statements + 1
         assert store.visited.rows == rows
 
@@ -703,7 +698,6 @@ class TestChecks:
         for judged in (1, 2):
             store.put_session(session_row(1, "k", judged=judged))
             store.put_branch(branch_row(1, "main")._replace(merged_seq=judged))
-            store.put_lease(LeaseRow("l", judged, "h", 9))
             store.put_marks(MarksRow(1, 1, judged, b"m"))
             store.put_doc(judged, DocKey("space", f"d{judged}"))
             store.put_events([EventRow(f"e{judged}", judged, "s", 0, b"p")])
@@ -720,9 +714,9 @@ class TestChecks:
 
     def test_what_was_rolled_back_is_not_counted(self, store: Store) -> None:
         store.begin()
-        store.put_lease(LeaseRow("l", 1, "h", 9))
+        store.put_session(session_row(1, "k"))
         store.rollback()
-        store.check(Part.LEASES)
+        store.check(Part.SESSIONS)
 
     def test_the_sum_covers_what_commits_before_a_seq_left(self, open_store: Store) -> None:
         store = open_store
@@ -739,7 +733,7 @@ class TestChecks:
         assert (store.sum_before(9), store.sum_before(1)) == (sums[-1], 0)
 
 
-# --- events, records, leases -----------------------------------------------------------------------------
+# --- events, records -------------------------------------------------------------------------------------
 
 
 class TestEvents:
@@ -950,14 +944,3 @@ class TestRecords:
         open_store.put_records([row])
         with pytest.raises(StorageError):
             open_store.put_records([row])
-
-
-class TestLeases:
-    def test_a_lease_is_changed_in_place(self, open_store: Store) -> None:
-        store = open_store
-        store.put_lease(LeaseRow("mail", 1, "w1", 50))
-        store.put_lease(LeaseRow("Mail", 7, "w2", 60))
-        store.put_lease(LeaseRow("mail", 2, "w3", 70))
-        assert store.lease("mail") == LeaseRow("mail", 2, "w3", 70)
-        assert store.lease("Mail") == LeaseRow("Mail", 7, "w2", 60)
-        assert store.lease("other") is None

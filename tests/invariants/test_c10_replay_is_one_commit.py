@@ -25,6 +25,7 @@ from headwater.protocol.commit import (
     encode_frame,
 )
 from headwater.protocol.verdict import Accepted, PreconditionFailed, Rejected
+from tests.unit.engine.delivery_kit import lease_new_target
 from tests.unit.engine.kit import Writer, doc, open_engine, read, value_of, write
 
 
@@ -151,10 +152,10 @@ def test_sending_twice_in_one_group_is_one_commit_too() -> None:
 def test_a_rejected_commit_is_rejected_again_although_it_would_fit_now() -> None:
     engine = open_engine()
     engine.open_session("s")
-    commit = Commit(1, preconditions=(LeaseHeld("l", 1),))
+    commit = Commit(1, preconditions=(LeaseHeld("$reaction:leases jobs:job", 2**32 + 1),))
     first = engine.submit("s", commit)
     assert isinstance(first[0], Rejected)
-    engine.acquire_lease("l", "me", 10)  # gets token 1
+    assert (lease_new_target(engine, "job"),) == commit.preconditions
     assert engine.submit("s", commit) == first
 
 

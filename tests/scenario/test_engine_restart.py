@@ -16,6 +16,7 @@ from headwater.engine import Directory
 from headwater.errors import ProtocolError
 from headwater.protocol.commit import Commit, EntityAbsent
 from headwater.protocol.verdict import Accepted, PreconditionFailed, Rejected
+from tests.unit.engine.delivery_kit import lease_new_target
 from tests.unit.engine.kit import Writer, conflict_of, doc, open_engine, read, value_of, write
 
 KILLED = textwrap.dedent(
@@ -67,15 +68,15 @@ def test_a_space_comes_back_as_it_was(tmp_path: Path) -> None:
         ann.lands(write("d", append((), [number])), write(f"e{number % 3}", replace((), number)))
     engine.fork("dev", at=20)
     ann.lands(write("d", append((), ["dev"])), branch="dev")
-    token = engine.acquire_lease("mail", "w1", 1_000_000)
+    held = lease_new_target(engine)
     before = [engine.read(doc(id), branch=b) for id in ("d", "e0", "e1", "none") for b in ("main", "dev")]
     engine.close()
     engine = open_engine(tmp_path / "s.space")
     after = [engine.read(doc(id), branch=b) for id in ("d", "e0", "e1", "none") for b in ("main", "dev")]
     assert after == before
-    assert engine.last_seq == 51
-    assert token is not None
-    assert engine.renew_lease("mail", token.token, 1_000_000)
+    assert engine.last_seq == 52
+    ann.engine = engine
+    ann.lands(preconditions=[held])
 
 
 def test_an_identical_replay_finds_its_seq_an_altered_one_is_an_error_both_before_preconditions(

@@ -40,6 +40,7 @@ class Run:
         "away_us",
         "began",
         "causes",
+        "counted",
         "created",
         "fresh",
         "log",
@@ -50,6 +51,7 @@ class Run:
         "place",
         "prepares",
         "reads",
+        "seen",
         "thread",
         "tracker",
         "transaction",
@@ -68,6 +70,9 @@ class Run:
         self.created: list[object] | None = None  # nodes it registered: if it is stopped, the next one takes them on
         self.fresh: dict[tuple[object, ...], Spot] | None = None  # spots in `log` without other readers yet
         self.causes: dict[Spot, Notification] | None = None  # why it runs
+        # documents of its first `counted` reads; None: no nested run has marked its node so far
+        self.seen: set[object] | None = None
+        self.counted = 0
         self.overlay: dict[Document, None] | None = None  # documents that it wrote itself
         self.transaction: Transaction | None = None  # from its first write on
         self.parted = 0  # the number of the last one in which others ran meanwhile
@@ -84,6 +89,7 @@ class Run:
         self.fresh = None
         self.created = None
         self.causes = causes
+        self.seen = None
 
     def prepare(self, document: Document) -> None:
         """Prepare a document that is about to be read. Reads that the last run made here were prepared before."""

@@ -20,6 +20,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Final, Literal, TextIO, TypeAli
 from cyclopts import Parameter
 from rich.console import Console
 
+from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
+
 if TYPE_CHECKING:
     from headwater.data.json_form import JsonForm
     from headwater.data.value import Value
@@ -127,12 +129,11 @@ BAD_USAGE: Final = 2
 UNWRITTEN: Final = 3
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_PIPED_WIDTH: Final = 200  # wide, because lines must not break where a program reads them
 
 
-def console(*, stderr: bool = False) -> Console:
+def console(*, stderr: bool = False, limits: CommandLimits = DEFAULT_COMMAND_LIMITS) -> Console:
     stream = OutputStream("error" if stderr else "output")
-    width = None if stream.isatty() else _PIPED_WIDTH
+    width = None if stream.isatty() else limits.piped_width
     # rich needs only the methods of a file that OutputStream has: write, flush, isatty, fileno and encoding.
     file = cast("IO[str]", stream)
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)

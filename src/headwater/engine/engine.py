@@ -23,7 +23,7 @@ from headwater.engine.log.branches import Branch
 from headwater.engine.log.heads import Head
 from headwater.engine.log.history import HistoricDocument, Logged, Page
 from headwater.engine.log.sessions import StoredSession, merge_session
-from headwater.engine.store.port import LeaseRow, Store
+from headwater.engine.store.port import Store
 from headwater.engine.wiring import Wiring
 from headwater.errors import HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import MAIN, Commit, Frame, Read
@@ -322,19 +322,7 @@ class Engine:
             self._wiring.observation_writer.forget_branch(branch)
         self._wiring.heads.forget()
 
-    # ---- leases and upkeep -----------------------------------------------------------------------
-
-    def acquire_lease(self, name: str, holder: str, duration_us: int) -> LeaseRow | None:
-        with self._transaction():
-            return self._wiring.leases.acquire(name, holder, duration_us)
-
-    def renew_lease(self, name: str, token: int, duration_us: int) -> bool:
-        with self._transaction():
-            return self._wiring.leases.renew(name, token, duration_us)
-
-    def release_lease(self, name: str, token: int) -> bool:
-        with self._transaction():
-            return self._wiring.leases.release(name, token)
+    # ---- upkeep ----------------------------------------------------------------------------------
 
     def compact(self, before: int) -> int:
         """Give up history before a seq, as far as no branch or session needs it. Answers the seq it kept from."""

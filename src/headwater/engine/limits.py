@@ -38,6 +38,8 @@ class Limits:
     answer_bytes: int = 96 * 1024 * 1024  # documents in one answer, or in one Sync; more than one may be long
     sync_patches: int = 16  # changes of one document sent one by one; beyond it the document is sent as a whole
     sync_bytes: int = 8 * 1024 * 1024  # of all changes kept for one peer; beyond it only the changed documents are kept
+    small_change_bytes: int = 256  # a shorter change is not counted for `sync_bytes`
+    named_hops: int = 6  # hops from which on a change says which node and session wrote it
     sync_window: int = 8  # Sync frames that may be on the way to one peer
     turn_us: int = 4_000  # how long a session has the turn after a conflict, at least: a few round trips
     turn_us_most: int = 50_000  # and at most, where sessions that had it took long
@@ -90,6 +92,22 @@ class Limits:
     loop_bytes: int = 64 * 1024  # gone through for messages, about, by an event loop; more is for the space's thread
     group_commits: int = 256  # frames that one store transaction may take together
     backlog_frames: int = 16_384  # frames that may wait for the thread of a space
+    replayed_rows: int = 256  # log rows in memory while a space is opened
+    names_per_row: int = 2  # names that are used by a row, about: beyond it names are left over
+
+    # nodes that are affected by writes
+    clean_reports: int = 16_384  # sessions, and pieces, whose reports of clean pieces are kept in memory
+    affected_places: int = 16  # written places of one document; beyond it every reader of the document is affected
+    affected_revisions: int = 64  # of one document that are decoded to find its written places
+    affected_documents: int = 20_000  # written since a seq of long ago; beyond it every node is affected
+    affected_parts: int = 200  # strings of bytes that one statement looks for
+    affected_pieces: int = 100_000  # readers of one document that are counted
+
+    # times of the thread of a space
+    gather_us: int = 200  # a wait for messages that come together: about an fsync, which that saves
+    slow_step_us: int = 1_000  # from this time of a step, lately, the disk is too slow for an event loop
+    slow_step_us_most: int = 4_000  # a longer step counts as this long: it says little about the next
+    message_us: int = 100  # share of a message in the time of a step, which is not the disk's
 
     def __post_init__(self) -> None:
         for bound in fields(self):

@@ -15,9 +15,6 @@ from headwater.engine.engine import Engine
 from headwater.engine.log.history import Logged
 from headwater.protocol.commit import MAIN
 
-MOST = 100
-"""Steps of a trace, unless the caller passes another number."""
-
 
 class End(Enum):
     """Why a chain goes no further at a step."""
@@ -40,8 +37,8 @@ class Step:
     end: End
 
 
-def trace_provenance(engine: Engine, doc: DocKey, path: Path, *, most: int = MOST) -> tuple[Step, ...]:
-    """Trace the commits that made a document's value, the last one first, each followed by its causes."""
+def trace_provenance(engine: Engine, doc: DocKey, path: Path, *, most: int) -> tuple[Step, ...]:
+    """Trace at most `most` commits that made a value of a document, the last one first, each followed by its causes."""
     found: list[Step] = []
     seen: set[int] = set()
     waiting = [(0, doc, path, engine.last_seq)]

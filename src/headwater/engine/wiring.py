@@ -9,7 +9,6 @@ from headwater.engine.admission.merge import Merge
 from headwater.engine.admission.preconditions import Preconditions
 from headwater.engine.commit_group import CommitGroup
 from headwater.engine.delivery.facade import DeliveryFacade
-from headwater.engine.delivery.leases import Leases
 from headwater.engine.delivery.outbox import CommitOutbox
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branches
@@ -38,7 +37,6 @@ class Wiring:
         "delivery",
         "heads",
         "history",
-        "leases",
         "log",
         "merge",
         "observation_queries",
@@ -56,7 +54,7 @@ class Wiring:
         self.heads = heads = Heads(store, log, branches, limits)
         self.sessions = sessions = Sessions(store, log, limits)
         self.delivery = delivery = DeliveryFacade(store, log, clock, limits)
-        preconditions = Preconditions(store, heads, sessions, delivery.targets)
+        preconditions = Preconditions(heads, sessions, delivery.targets)
         self.admission = admission = Admission(log, heads, sessions, preconditions, limits)
         snapshots = Snapshots(store, heads, limits)
         self.access = access = None if founders is None else Access(heads, branches, founders)
@@ -80,7 +78,6 @@ class Wiring:
             limits,
         )
         self.history = history = History(store, log, heads, branches, sessions, limits)
-        self.leases = Leases(store, clock)
         self.merge = Merge(store, heads, branches, admission, history, limits)
         self.compaction = Compaction(store, log, heads, branches, snapshots, limits)
-        self.recovery = Recovery(store, log, branches)
+        self.recovery = Recovery(store, log, branches, limits)

@@ -15,9 +15,6 @@ from headwater.data.value import MAX_INT
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import DocChange, Own, Patched, Way
 
-NAMED_FROM_HOPS: Final = 6
-"""Hops from which on a change says who wrote it: most never come that far, and names cost bytes."""
-
 AUTHORED: Final = Way(0)
 """The hops of an authored change."""
 
@@ -26,13 +23,16 @@ class Ways(dict[DocKey, Way]):
     """The hops of changes of other sessions, the largest count for each document. Unknown ones are left out."""
 
 
-def make_patched(operation: Operation, seq: int, commit: Commit, session: str) -> Patched:
-    """Make the change that other sessions are sent for an operation of a session's commit."""
+def make_patched(operation: Operation, seq: int, commit: Commit, session: str, named_hops: int) -> Patched:
+    """Make the change that other sessions are sent for an operation of a session's commit.
+
+    The change names its node and its session from `named_hops` hops on: most never come that far, and names cost bytes.
+    """
     provenance = commit.provenance
     way: Way | None = None
     if provenance.derived:
         hops = min(provenance.hops + 1, MAX_INT)
-        way = Way(hops, provenance.node, session) if hops >= NAMED_FROM_HOPS else Way(hops)
+        way = Way(hops, provenance.node, session) if hops >= named_hops else Way(hops)
     return Patched(operation.doc, seq, operation.patches, way)
 
 

@@ -15,7 +15,7 @@ from headwater.errors import AbsentError
 from headwater.protocol.message import Message, Number
 
 LEASE_PREFIX: Final = "$reaction:"
-"""The prefix of the names of targets' leases; no other lease may have it."""
+"""The prefix of the names of leases."""
 
 Since = Literal["now", "beginning"]
 Then = Literal["retry", "block", "park", "skip"]
@@ -29,7 +29,7 @@ def lease_name(reaction: str, key: str) -> str:
 
 
 def target_of(lease: str) -> tuple[str, str] | None:
-    """The reaction and the key of a target's lease. None: it is another one's."""
+    """The reaction and the key of the target that a lease guards. None: the name is that of no lease."""
     if not lease.startswith(LEASE_PREFIX):
         return None
     reaction, _, key = lease.removeprefix(LEASE_PREFIX).partition(":")

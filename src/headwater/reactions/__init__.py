@@ -3,7 +3,8 @@ target.
 
 Start with `drain.py` (a worker and its slots), then `target_delivery.py` (one claimed target). `lease_renewal.py` keeps
 leases, `retry_rules.py` decides about failures, `traces.py` has the records that listeners receive, `port.py` the
-interfaces to reactions and spaces. Which targets are due is decided by the engine (`engine.delivery`).
+interfaces to reactions and spaces, `limits.py` the bounds. Which targets are due is decided by the engine
+(`engine.delivery`).
 
 Imported by `runtime` and the command `worker`. Imports `protocol` and below.
 """

@@ -31,12 +31,10 @@ from headwater.protocol.reactions import (
     Subscribed,
 )
 from headwater.reactions.lease_renewal import LeaseRenewal
+from headwater.reactions.limits import DEFAULT_DRAIN_LIMITS, DrainLimits
 from headwater.reactions.port import (
-    ASK_BACKOFF,
-    DEFAULT_DRAIN_LIMITS,
     DEFAULT_LANE,
     Deliverable,
-    DrainLimits,
     TargetSource,
     declaration,
 )
@@ -286,7 +284,7 @@ class Drain:
         try:
             answer = await self._source.ask(question)
         except HeadwaterError:
-            wait_us = ASK_BACKOFF.delay_us(min(lane.failures, 20), self._random)
+            wait_us = self._limits.asks.delay_us(min(lane.failures, 20), self._random)
             lane.failures += 1
             self._note_due(lane, loop.time() + wait_us / 1e6)
         else:
@@ -354,7 +352,14 @@ class Drain:
         reaction = self._reactions[grant.hold.reaction]
         lane.busy += 1
         work = TargetDelivery(
-            reaction, grant, self._reporter, self._clock, self._random, self._on_trace, is_terse=self.is_terse
+            reaction,
+            grant,
+            self._reporter,
+            self._clock,
+            self._random,
+            self._on_trace,
+            self._limits,
+            is_terse=self.is_terse,
         )
         target = (grant.hold.reaction, grant.hold.key)
         before = self._running.get(target)

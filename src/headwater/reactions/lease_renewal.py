@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 from headwater.errors import HeadwaterError
 from headwater.protocol.reactions import Hold, LeasesRenewed, RenewLeases
-from headwater.reactions.port import DEFAULT_DRAIN_LIMITS, DrainLimits, TargetSource
+from headwater.reactions.limits import DEFAULT_DRAIN_LIMITS, DrainLimits
+from headwater.reactions.port import TargetSource
 
 
 class LeaseRenewal:

@@ -1,4 +1,4 @@
-"""The interfaces between a drain, the reactions that it calls and the source of its targets, and the drain's limits."""
+"""The interfaces between a drain, the reactions that it calls and the source of its targets."""
 
 from __future__ import annotations
 
@@ -6,28 +6,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from headwater.backoff import Backoff
 from headwater.errors import AbsentError, AccessError, HeadwaterError, LimitError, LoadError, ProtocolError
 from headwater.protocol.commit import Declared
 from headwater.protocol.reactions import Delivering, Delivers, Granted, Hold, Since
 from headwater.reactions.retry_rules import Rules
 
 DEFAULT_LANE: Final = "default"
-ASK_BACKOFF: Final = Backoff.exponential(base_ms=50, max_ms=5_000, jitter=0.2)
-"""Waits after a question to a space that was not answered."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainLimits:
-    """Bounds on the messages of one drain."""
-
-    outcomes_at_once: int = 500  # in one message
-    outcomes_waiting: int = 5_000  # not reported yet; beyond it the oldest is dropped, whose lease is over long since
-    leases_at_once: int = 1_000  # renewed by one message
-    answer_s: float = 1.0  # a worker that stops waits so long for an answer
-
-
-DEFAULT_DRAIN_LIMITS: Final = DrainLimits()
 
 
 class LeaseLostError(Exception):

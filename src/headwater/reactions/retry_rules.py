@@ -11,19 +11,16 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Literal
 
 from headwater.backoff import LONGEST_MS, Backoff
 from headwater.clock import Random
 from headwater.errors import AuthoringError, Refused
 from headwater.protocol.reactions import Failure, Granted, Then
+from headwater.reactions.limits import DEFAULT_DRAIN_LIMITS, DrainLimits
 
 Exhausted = Literal["block", "park", "skip", "never"]
 Rule = Backoff | Literal["permanent"]
-NEVER_US: Final = 1_000_000
-"""Wait of a reaction with `on_exhausted="never"` and without a backoff, after `max_retries` attempts."""
-ERROR_CHARACTERS: Final = 2_000
-"""Characters of an error's message that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,36 +47,42 @@ class FailedAttempt:
     error: BaseException
 
 
-def judge_failure(rules: Rules, record: Granted, tried: FailedAttempt, random: Random) -> Failure:
+def judge_failure(
+    rules: Rules,
+    record: Granted,
+    tried: FailedAttempt,
+    random: Random,
+    limits: DrainLimits = DEFAULT_DRAIN_LIMITS,
+) -> Failure:
     """Decide the next step of a record that could not be delivered."""
     error = tried.error
-    then, wait_us = _decide(rules, tried, random)
+    then, wait_us = _decide(rules, tried, random, limits.never_us)
     return Failure(
         record.seq,
         record.ordinal,
-        _storable(type(error).__qualname__),
-        error_text(error),
+        _storable(type(error).__qualname__, limits.error_characters),
+        error_text(error, limits.error_characters),
         fingerprint(error),
         then,
         wait_us,
     )
 
 
-def error_text(error: BaseException) -> str:
-    """Return the message of an error in a form that can be stored. `__str__` is application code and may raise."""
+def error_text(error: BaseException, most: int) -> str:
+    """Return the message of an error, at most `most` characters, as it can be stored. Its `__str__` may raise."""
     try:
         text = str(error)
     except Exception as failed:
         text = f"what it says cannot be told: its __str__ raised {type(failed).__qualname__}"
-    return _storable(text)
+    return _storable(text, most)
 
 
-def _storable(text: str) -> str:
+def _storable(text: str, most: int) -> str:
     """Cut a text and replace lone surrogates, which file names can contain and messages cannot."""
-    return text[:ERROR_CHARACTERS].encode("utf-8", "backslashreplace").decode()[:ERROR_CHARACTERS]
+    return text[:most].encode("utf-8", "backslashreplace").decode()[:most]
 
 
-def _decide(rules: Rules, tried: FailedAttempt, random: Random) -> tuple[Then, int]:
+def _decide(rules: Rules, tried: FailedAttempt, random: Random, never_us: int) -> tuple[Then, int]:
     rule = _find_rule(rules, tried.error)
     never = rules.on_exhausted == "never"
     if rule == "permanent" and not never:
@@ -92,7 +95,7 @@ def _decide(rules: Rules, tried: FailedAttempt, random: Random) -> tuple[Then, i
     if (tried.attempt >= rules.max_retries and not never) or rules.is_over(tried.age_us + wait_us):
         return _exhausted_action(rules), 0
     if tried.attempt >= rules.max_retries and not wait_us:
-        return "retry", NEVER_US
+        return "retry", never_us
     return "retry", wait_us
 
 

@@ -22,12 +22,10 @@ from dataclasses import replace
 from headwater.clock import Clock, Random
 from headwater.errors import HeadwaterError
 from headwater.protocol.reactions import Failure, Finish, Finished, Grant, Granted, Hold, Outcome
+from headwater.reactions.limits import DEFAULT_DRAIN_LIMITS, DrainLimits
 from headwater.reactions.port import (
-    ASK_BACKOFF,
-    DEFAULT_DRAIN_LIMITS,
     Batch,
     Deliverable,
-    DrainLimits,
     LeaseLostError,
     StillRunsError,
     TargetSource,
@@ -101,10 +99,11 @@ class OutcomeReporter:
                 answer = await self._source.ask(Finish(0, told))
             except Exception as error:  # An outcome that cannot be encoded must not keep the others from being sent.
                 if isinstance(error, HeadwaterError) and not is_refusal(error):
-                    await asyncio.sleep(ASK_BACKOFF.delay_us(min(failures, 20), self._random) / 1e6)
+                    await asyncio.sleep(self._limits.asks.delay_us(min(failures, 20), self._random) / 1e6)
                     failures += 1
                 elif len(told) == 1:
-                    self._give_up(told[0], f"{type(error).__qualname__}: {error_text(error)}")
+                    why = error_text(error, self._limits.error_characters)
+                    self._give_up(told[0], f"{type(error).__qualname__}: {why}")
                     alone = max(0, alone - 1)
                 else:
                     alone = len(told)
@@ -156,6 +155,7 @@ class TargetDelivery:
         "_grant",
         "_is_lost",
         "_is_terse",
+        "_limits",
         "_on_trace",
         "_random",
         "_reaction",
@@ -173,9 +173,11 @@ class TargetDelivery:
         clock: Clock,
         random: Random,
         on_trace: OnTrace,
+        limits: DrainLimits = DEFAULT_DRAIN_LIMITS,
         *,
         is_terse: bool = False,
     ) -> None:
+        self._limits = limits
         self._is_terse = is_terse
         self._reaction = reaction
         self._grant = grant
@@ -310,7 +312,7 @@ class TargetDelivery:
 
     def _judge(self, record: Granted, attempt: int, error: BaseException) -> Failure:
         tried = FailedAttempt(attempt=attempt, age_us=self._age_us(record), error=error)
-        return judge_failure(self._reaction.rules, record, tried, self._random)
+        return judge_failure(self._reaction.rules, record, tried, self._random, self._limits)
 
     async def _report_failure(self, record: Granted, attempt: int, failure: Failure) -> None:
         # fault+ delivering.failed_record_passed: self._through = (record.seq, record.ordinal)

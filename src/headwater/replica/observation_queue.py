@@ -9,7 +9,6 @@ with it is not sent again: its node is unknown to the engine, and runs again. De
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 import msgspec
 
@@ -18,12 +17,7 @@ from headwater.data.path import Path
 from headwater.data.value import MAX_INT
 from headwater.protocol.messages import Transact
 from headwater.protocol.observations import ForeignRead, Layers, Observation
-
-MOST_NOTED: Final = 512
-"""Observations of runs that changed nothing, from which on they are sent without waiting for a frame."""
-
-MOST_WAITING: Final = 8 * MOST_NOTED
-"""Observations of runs that changed nothing, at most; beyond this number the oldest are dropped."""
+from headwater.replica.limits import DEFAULT_REPLICA_LIMITS, ReplicaLimits
 
 Cause = int | tuple[DocKey, Path] | None
 
@@ -31,9 +25,10 @@ Cause = int | tuple[DocKey, Path] | None
 class ObservationQueue:
     """The observations of one session. While `is_on` is False, none are recorded."""
 
-    __slots__ = ("_made", "_noted", "_order", "is_on")
+    __slots__ = ("_limits", "_made", "_noted", "_order", "is_on")
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ReplicaLimits = DEFAULT_REPLICA_LIMITS) -> None:
+        self._limits = limits
         self.is_on = False
         self._order = 0  # the number of the last recorded run
         self._made: dict[int, Observation] = {}  # by `local_seq` of a commit without a verdict
@@ -82,15 +77,16 @@ class ObservationQueue:
             self._wait(Observation(about, b"", self._order, 0, seq, gone=True))
 
     def _wait(self, run: Observation) -> None:
-        if len(self._noted) >= MOST_WAITING:
-            del self._noted[:MOST_NOTED]  # Without a connection none are taken; a dropped one counts as never made.
+        if len(self._noted) >= self._limits.noted_waiting:
+            # Without a connection none are taken; a dropped one counts as never made.
+            del self._noted[: self._limits.noted_runs]
         self._noted.append(run)
 
     # ---- sending ---------------------------------------------------------------------------------
 
     @property
     def are_many(self) -> bool:
-        return len(self._noted) >= MOST_NOTED
+        return len(self._noted) >= self._limits.noted_runs
 
     def taken(self, before: int = MAX_INT) -> tuple[Observation, ...]:
         """Take out the observations that stand on no commit from number `before` on. The caller sends them.

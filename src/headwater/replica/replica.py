@@ -41,6 +41,7 @@ from headwater.replica.confirmed import Confirmed, NotHere
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.documents import Documents
 from headwater.replica.feed import Changed, Feed, Kind, Notification, notification
+from headwater.replica.limits import DEFAULT_REPLICA_LIMITS, ReplicaLimits
 from headwater.replica.minimal_patches import SAYS_ALL, difference
 from headwater.replica.pending import Fate, Layer, Pending, Settled
 from headwater.replica.transaction import Transaction, says_nothing
@@ -266,8 +267,6 @@ def applied(layer: Layer, documents: Documents, seq: int, values: dict[Document,
 _ROOT: Final[tuple[Path, ...]] = ((),)
 _COMMIT: Final = Kind.COMMIT
 _LOCAL: Final = Fate.LOCAL
-MOST_PENDING: Final = 4_096
-"""Pending commits, from which on writes outside any run are refused: as many layers as one read may stand on."""
 
 
 class Replica:
@@ -281,6 +280,7 @@ class Replica:
         "confirmed",
         "documents",
         "feed",
+        "limits",
         "may_write",
         "next_local_seq",
         "on_error",
@@ -290,8 +290,11 @@ class Replica:
         "untold",
     )
 
-    def __init__(self, *, branch: str = MAIN, next_local_seq: int = 1) -> None:
+    def __init__(
+        self, *, branch: str = MAIN, next_local_seq: int = 1, limits: ReplicaLimits = DEFAULT_REPLICA_LIMITS
+    ) -> None:
         self.branch = branch
+        self.limits = limits
         self.opened = OpenTransactions()
         self.documents = Documents(self)
         self.confirmed = Confirmed(self.documents)
@@ -407,7 +410,7 @@ class Replica:
 
     def check_room(self) -> None:
         """Raise `LimitError` if too many commits are pending. For callers that write without awaiting; not for runs."""
-        if len(self.pending) >= MOST_PENDING:
+        if len(self.pending) >= self.limits.pending:
             raise LimitError(
                 f"{len(self.pending)} commits wait for the engine to answer, which is the limit: await durable() "
                 "before writing more, or write less often"

@@ -212,10 +212,6 @@ def replayed(layers: Iterable[Layer]) -> Iterator[Transact]:
         yield Transact(tuple([other.commit for other in frame]))
 
 
-MAX_WAVE: Final = 512  # commits in one frame
-MAX_WAVE_BYTES: Final = 1 << 20  # of one frame of several commits, approximately
-MAX_COMMIT_BYTES: Final = 12 << 20  # of one commit, approximately: the limit of a server for one message, with a margin
-MAX_IN_FLIGHT: Final = 512  # commits on the wire without a verdict; an engine takes at least as many
 CAPABILITIES: Final = ("waves", "follow")
 
 
@@ -280,7 +276,7 @@ class Session:
         self._wave: list[Layer] = []
         self._held: dict[Layer, list[Layer]] = {}  # undecided commits of other spaces: the layers that wait for each
         self._watches = Watches(replica, self._say)
-        self.runs = ObservationQueue()
+        self.runs = ObservationQueue(replica.limits)
         self.queries = Queries(self._say, self._watches.new_number)
         replica.on_layer = self._take
 
@@ -458,7 +454,8 @@ class Session:
         if self.link is not Link.UP:
             self._wave.clear()  # these layers are never sent: they are reverted and made again on reconnection
             return
-        room = max(MAX_IN_FLIGHT - self.replica.pending.in_flight(), 0) if self._wave else 0
+        limits = self.replica.limits
+        room = max(limits.in_flight - self.replica.pending.in_flight(), 0) if self._wave else 0
         # I4: a value that was read of another space is committed there before this commit is sent.
         held = next((at for at, layer in enumerate(self._wave[:room]) if layer.is_held()), room)
         waiting, self._wave = self._wave[:held], self._wave[held:]
@@ -468,13 +465,13 @@ class Session:
             if layer.fate is not Fate.QUEUED:
                 continue  # C4: refused before it is sent
             size = size_of_commit(layer.commit)
-            if size > MAX_COMMIT_BYTES:
-                detail = f"it is about {size} bytes long; {MAX_COMMIT_BYTES} can be sent. Write less at once."
+            if size > limits.commit_bytes:
+                detail = f"it is about {size} bytes long; {limits.commit_bytes} can be sent. Write less at once."
                 self.replica.rejected(layer.local_seq, RuleRefused("commit_bytes", detail))
                 continue
             derived = layer.commit.provenance.derived
             length += size
-            if not derived or len(wave) == MAX_WAVE or length > MAX_WAVE_BYTES:
+            if not derived or len(wave) == limits.wave_commits or length > limits.wave_bytes:
                 self._send(wave)
                 wave, length = [], size
             wave.append(layer)

@@ -76,7 +76,7 @@ class Freshness:
 
     def _check_envelopes(self, node: Node, spot: Spot) -> None:
         for each in self._graph.dirty_envelopes((spot,)):
-            if each.loading is not None and each is not node:
+            if each.loading is not None and each is not node and not self._loads.is_behind(each, node):
                 self.stop(Suspension(document=each.loading, behind=each))
             self._need(node, [each])
 
@@ -116,11 +116,38 @@ class Freshness:
             has_run = self._attempts.run_between(run, wanted[-1], node.stops)
         finally:
             self.stopped, self.saw_failure = None, failed
+        if node.causes is not None and not node.removed:
+            # fault freshness.nested_change_restarts: pass
+            self._absorb(run, node)
         if node.removed or node.causes is not None or self._marks.beside != beside:
             # I1: the attempt may have read a value that changed meanwhile: a registered read of the node changed, or a
             # change came from outside the nested run.
             self.stop(Suspension(targets=wanted, is_late=True))
         return has_run
+
+    def _absorb(self, run: Run, node: Node) -> None:
+        """Keep an attempt valid whose node was marked by nested runs, if it has read none of the changed documents yet.
+
+        The last run of the node read them, so that the node is subscribed. This attempt is still to read them, and will
+        see their new values. They become causes of this run (I8).
+        """
+        assert node.causes is not None
+        if self._graph.is_special:
+            return  # Heights do not order the nodes: a document that was read before may change again.
+        seen = run.seen
+        if seen is None:
+            seen = run.seen = set()
+            run.counted = 0
+        read = run.reads[: run.place] if run.log is None else run.log
+        for place in range(run.counted, len(read)):
+            seen.add(read[place].document)  # type: ignore[union-attr]  # None is at the end only.
+        run.counted = len(read)
+        for spot in node.causes:
+            if spot.document in seen:
+                return
+        # fault freshness.nested_cause_lost: pass
+        run.causes = {**(run.causes or {}), **node.causes}
+        node.status, node.causes = CLEAN, None
 
     def _unfresh(self, writer: Node) -> list[Node]:
         """Return the nodes that must run before the output of `writer` is up to date. Empty: the output is fresh."""
@@ -143,8 +170,8 @@ class Freshness:
                 continue
             if self._loads:
                 document = self._loads.above(writer)
-                if document is not None and not writer.suspended:
-                    # The reader waits together with the writer.
+                if document is not None and not writer.suspended and not self._loads.is_behind(writer, node):
+                    # The reader waits behind the writer. Round a cycle it would wait for itself.
                     self.stop(Suspension(document=document, behind=writer))
             if writer.status != CLEAN or writer.verified != self._marks.count:
                 self._need(node, self._unfresh(writer))

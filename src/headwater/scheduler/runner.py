@@ -113,7 +113,7 @@ class Runner:
         except Suspend:
             pass
         except INTERRUPTS:
-            node.status, node.causes, node.hops = status, causes, hops
+            node.status, node.causes, node.hops = status, run.causes, max(hops, node.hops)
             self._discard(run)
             raise
         except BaseException as error:  # Every other error of an author's function is the node's failure.
@@ -127,6 +127,9 @@ class Runner:
         stopped = self._fresh.stopped  # Read again: the run may have set it.
         if run.parted == run.number:  # Other nodes ran meanwhile, and may have registered spots for the same places.
             run.log, began_us = None if run.log is None else self._graph.united(run.log), began_us + run.away_us
+        causes = run.causes  # Changes that nested runs made, and that the attempt then read, are causes, too.
+        if node.hops and node.causes is None:
+            hops, node.hops = max(hops, node.hops), 0
         if hops:
             self._carry(node, run, hops, stopped is not None)
         if stopped is not None:
@@ -275,13 +278,16 @@ class Runner:
         return stopped
 
     def _await(self, node: Node, document: Document, log: list[Spot], behind: Node | None = None) -> None:
-        """Make a node wait for a document, and request it. The document may be here at once."""
+        """Make a node wait for a document, and request it. The document may be here at once.
+
+        `behind`: the node that needs the document, and that has requested it.
+        """
         self._loads.wait(node, document, behind)
         self._graph.add_reads(node, log)
-        if document is not self._loads.winner:
+        if behind is None and document is not self._loads.winner:
             self._on_missing(document)
         self._loads.tried(node)
-        if document.value is not NOT_HERE:
+        if behind is None and document.value is not NOT_HERE:
             self._loads.came(node)
 
     def _discard(self, run: Run) -> None:

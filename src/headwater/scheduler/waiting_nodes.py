@@ -3,8 +3,9 @@
 A waiting node does not run. The arrival of its document, or a change of another value that it read, lets it try again.
 A node is *held* while it is not known yet whether it has to run; then changes do not let it try. A waiting node and the
 nodes below it are stale: `above` tells a reader so at once, and the reader waits behind the stale writer until that is
-not stale any more, for whatever reason. `WaitingNodes` fetches nothing; it reports documents that were requested and
-that no node waits for any more.
+not stale any more, for whatever reason. A node whose document arrived is stale until its next attempt is over, so that
+the nodes behind it are not tried for each document that it misses. `WaitingNodes` fetches nothing; it reports documents
+that were requested and that no node waits for any more.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class WaitingNodes:
         "_behind",
         "_came",
         "_doubtful",
+        "_due",
         "_followers",
         "_freed",
         "_held",
@@ -38,7 +40,7 @@ class WaitingNodes:
         self._on_left = on_left  # called with a document that no node waits for any more and that may be unread
         # Stands for the commit that won a conflict: nodes wait for it as for a document, and it is never fetched.
         self.winner = Document(DocKey("space", "winner"), Replica())
-        self._waiting: dict[Document, dict[Node, None]] = {}
+        self._waiting: dict[Document, dict[Node, None]] = {}  # nodes that wait for a document and not behind a node
         self._behind: dict[Node, Node] = {}  # waiting node -> the stale node that it waits behind
         self._followers: dict[Node, dict[Node, None]] = {}  # the inverse of `_behind`
         # waiting nodes that no change releases: it is not known yet whether they have to run
@@ -48,14 +50,16 @@ class WaitingNodes:
         self._freed: list[Node] = []  # nodes that may try again, since the node in front of them is not stale any more
         # node -> document that arrived for it, until an attempt has shown whether it is read
         self._came: dict[Node, Document] = {}
+        # nodes that were released and whose next attempt is to come, each with the document that it waited for
+        self._due: dict[Node, Document] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._waiting or self._behind)
 
     @property
     def is_used(self) -> bool:
         """True if a node waits, or waited and has not tried again."""
-        return bool(self._waiting or self._came)
+        return bool(self._waiting or self._behind or self._came)
 
     # ---- waiting -------------------------------------------------------------------------------------
 
@@ -63,8 +67,9 @@ class WaitingNodes:
         """Make a node wait for a document that it, or the node `behind`, needs. The nodes below it are stale."""
         before = self._leave(node)
         node.loading = document
-        self._waiting.setdefault(document, {})[node] = None
-        if behind is not None:
+        if behind is None:
+            self._waiting.setdefault(document, {})[node] = None
+        else:
             self._behind[node] = behind
             self._followers.setdefault(behind, {})[node] = None
         self._stale[node] = document
@@ -81,13 +86,15 @@ class WaitingNodes:
         """Release a node one of whose reads changed: it may need another document now. A held node goes on waiting."""
         # fault resume.held_nodes_passed_over: if True:
         if node not in self._held:
-            self.forget(node)
+            document = self._leave(node, is_due=True)
+            if document is not None:
+                self._left(document)
 
     def joined(self, node: Node) -> None:
         """Mark a node that was resumed with its reads as stale, if it is below a waiting node."""
         # fault+ resume.held_nodes_passed_over: return
         # I1: a reader of this node waits, and does not combine a result from before a write with one from after it.
-        if self._waiting and self.above(node) is None:
+        if self and self.above(node) is None:
             document = self._held_up_by(node)
             if document is not None:
                 self._stale[node] = document
@@ -105,50 +112,87 @@ class WaitingNodes:
         """Return the node that a waiting node waits behind, if it does not need the document itself."""
         return self._behind.get(node)
 
+    def awaited_by(self, node: Node) -> Document | None:
+        """Return the document that a node waits for now, itself or behind other nodes. None: the node does not wait."""
+        if node not in self._behind:
+            return node.loading
+        for held_up in self._holding_up(node):
+            if self._is_origin(held_up):
+                return held_up.loading or node.loading
+        return node.loading
+
+    def is_behind(self, node: Node, other: Node) -> bool:
+        """True if the wait of a stale node ends no earlier than the next attempt of `other`."""
+        return other in self._stale and any(each is other for each in self._holding_up(node))
+
+    def _holding_up(self, node: Node) -> Iterator[Node]:
+        """Yield the node and the nodes whose waiting makes it stale, up to those that wait for a document."""
+        seen = {node}
+        waiting = [node]
+        while waiting:
+            at = waiting.pop()
+            yield at
+            front = self._behind.get(at)
+            above: Iterable[Node] = () if front is None else (front,)
+            if at.loading is None:
+                above = writers_above(at)
+            for each in above:
+                if each in self._stale and each not in seen:
+                    seen.add(each)
+                    waiting.append(each)
+
     def came(self, node: Node) -> None:
         """Release a node whose document was here at once."""
-        document = self._leave(node)
+        document = self._leave(node, is_due=True)
         if document is not None:
             self._came[node] = document
 
     def arrived(self, document: Document) -> list[Node]:
-        """Release and return all nodes that waited for a document."""
+        """Release and return the nodes that waited for a document. The nodes behind them go on waiting."""
         nodes = list(self._waiting.get(document, ()))
+        is_due = document is not self.winner
         for node in nodes:
-            self._leave(node)
-            if document is not self.winner:
+            self._leave(node, is_due=is_due)
+            if is_due:
                 self._came[node] = document
         return nodes
 
-    def _leave(self, node: Node) -> Document | None:
+    def _leave(self, node: Node, *, is_due: bool = False) -> Document | None:
+        """End a node's waiting. `is_due`: its next attempt decides whether the nodes below it are still stale."""
+        self._due.pop(node, None)
         document, node.loading = node.loading, None
         if document is None:
             return None
-        waiting = self._waiting[document]
-        del waiting[node]
         self._held.pop(node, None)
-        if not waiting:
-            del self._waiting[document]
         front = self._behind.pop(node, None)
-        if front is not None:
+        if front is None:
+            waiting = self._waiting[document]
+            del waiting[node]
+            if not waiting:
+                del self._waiting[document]
+        else:
             followers = self._followers[front]
             del followers[node]
             if not followers:
                 del self._followers[front]
-        if self._waiting:
-            self._doubtful[node] = None
-        else:
+        if not (self._waiting or self._behind):
             self._stale.clear()
             self._doubtful.clear()
+            self._due.clear()
+        # fault waiting.nodes_behind_tried_for_each_document: elif False:
+        elif is_due:
+            self._due[node] = document
+        else:
+            self._doubtful[node] = None
         return document
 
     # ---- stale nodes ---------------------------------------------------------------------------------
 
     def above(self, node: Node) -> Document | None:
-        """Return the document that the node or a node above it waits for. None: the node is not stale."""
+        """Return the document that the node or a node above it waits for. None: the node is not stale, or can run."""
         if self._doubtful:
             self._derive()
-        return self._stale.get(node)
+        return None if node in self._due else self._stale.get(node)
 
     def _spread(self, origins: list[Node]) -> None:
         """Mark all nodes below these stale ones as stale."""
@@ -172,7 +216,8 @@ class WaitingNodes:
         below = list(region)
         while below:
             for reader in self._below(below.pop()):
-                if reader in self._stale and reader not in region:
+                # A node that waits for a document itself stays stale, and so do the nodes below it.
+                if reader in self._stale and reader not in region and not self._is_origin(reader):
                     region[reader] = None
                     below.append(reader)
         for node in region:
@@ -189,12 +234,16 @@ class WaitingNodes:
             if node not in self._stale:
                 self._free(tuple(self._followers.get(node, ())))
 
+    def _is_origin(self, node: Node) -> bool:
+        """True if a node waits for a document that it needs itself, or is about to try again."""
+        return node in self._due or (node.loading is not None and node not in self._behind)
+
     def _held_up_by(self, node: Node) -> Document | None:
         if node.removed:
             return None
+        if self._is_origin(node):
+            return self._due.get(node) or node.loading
         front = self.in_front_of(node)
-        if node.loading is not None and front is None:
-            return node.loading
         if front is not None and front in self._stale:
             return self._stale[front]
         return next((self._stale[writer] for writer in writers_above(node) if writer in self._stale), None)
@@ -216,6 +265,7 @@ class WaitingNodes:
 
     def tried(self, node: Node) -> None:
         """Note that an attempt has shown whether the node reads the document that arrived for it."""
+        self._due.pop(node, None)
         document = self._came.pop(node, None) if self._came else None
         if document is not None:
             self._left(document)
@@ -228,6 +278,9 @@ class WaitingNodes:
 
         Documents that arrived for nodes without demand are given up; they are requested again when needed.
         """
+        for node in [node for node in self._due if not node.live or (node.queued < 0 and not node.suspended)]:
+            del self._due[node]  # The node has no turn: it is clean, gated or not demanded.
+            self._doubtful[node] = None
         for node in [node for node in self._came if not node.live]:
             self.tried(node)
         if self._doubtful:
@@ -243,6 +296,11 @@ class WaitingNodes:
         """Yield every waiting node."""
         for waiting in self._waiting.values():
             yield from waiting
+        yield from self._behind
 
     def is_awaited(self, document: Document) -> bool:
         return document in self._waiting
+
+    def awaited(self) -> list[Document]:
+        """Return the documents that demanded nodes wait for."""
+        return [document for document, nodes in self._waiting.items() if any(node.live for node in nodes)]

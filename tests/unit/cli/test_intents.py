@@ -18,6 +18,7 @@ import headwater
 from headwater import Cell, Piece, cell, handler
 from headwater.cli.app import run
 from headwater.cli.data import commands as module
+from headwater.cli.limits import CommandLimits
 from tests.unit.cli.kit_app import imported, write_app
 from tests.unit.cli.test_ask import TEA
 from tests.unit.cli.test_run import LIMIT_S, running
@@ -110,9 +111,8 @@ def test_a_line_says_to_whom_it_lost_and_when_it_is_tried_again(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "ask", ask)
-    monkeypatch.setattr(module, "EVERY_S", 0)
     with pytest.raises(KeyboardInterrupt):
-        module.intents("http://nowhere", follow=True)
+        module.intents("http://nowhere", follow=True, limits=CommandLimits(follow_s=0))
     assert capsys.readouterr().out == (
         "1970-01-01 00:00:00.000+00:00 s/p:go: backing off, next try 1970-01-01 00:00:01.000+00:00, 3 attempts "
         "(lost space:p:n# to x (s/p:go); read less)\n"

@@ -154,6 +154,24 @@ def payloads(grant: Grant) -> list[object]:
     return [record.payload for record in grant.records]
 
 
+def lease_target(
+    engine: Engine, key: str, *, topic: str = "topic", worker: str = "worker", lease_us: int = LEASE_US
+) -> LeaseHeld:
+    """Give a worker the target of a record that is there, and return the precondition that the worker holds it."""
+    reaction = f"leases {topic}"
+    engine.deliver(Subscribe(1, reaction, topic, "beginning"))
+    grants = as_a(Claimed, engine.deliver(Claim(1, worker, (reaction,), 10, 1, lease_us))).grants
+    (token,) = [grant.hold.token for grant in grants if grant.hold.key == key]
+    return LeaseHeld(lease_name(reaction, key), token)
+
+
+def lease_new_target(engine: Engine, key: str = "job", *, worker: str = "worker") -> LeaseHeld:
+    """The same for a record that a session of its own emits now."""
+    emitter = engine.open_session("emits jobs")
+    engine.submit("emits jobs", Commit(emitter.last + 1, records=(TopicRecord("jobs", key, None),)))
+    return lease_target(engine, key, topic="jobs", worker=worker)
+
+
 def reacted(engine: Engine, topic: str = "topic") -> None:
     """Everything that reactions leave in a space with records: targets in every state, and failures."""
     thens: dict[str, Then] = {"parks": "park", "blocks": "block", "waits": "retry"}

@@ -21,6 +21,7 @@ from headwater.protocol.commit import (
 )
 from headwater.protocol.observations import decode_about, decode_footprint
 from headwater.protocol.verdict import Conflict, Rejected, conflict_text
+from tests.unit.engine.delivery_kit import lease_new_target
 from tests.unit.engine.kit import Writer, doc, open_engine, read, write
 from tests.unit.engine.messages import ann_on, case, raised, rejection
 
@@ -97,11 +98,11 @@ def lease_with_nobody(_: Path) -> str:
     return rejection(Writer(open_engine(), "ann").send(preconditions=[LeaseHeld("mail", 5)]))
 
 
-@case("lease 'mail' with token 5 is no longer held: it is with somebody else")
+@case("lease '$reaction:leases jobs:job' with token 5 is no longer held: it is with somebody else")
 def lease_with_another(_: Path) -> str:
     engine = open_engine()
-    engine.acquire_lease("mail", "w1", 10)
-    return rejection(Writer(engine, "ann").send(preconditions=[LeaseHeld("mail", 5)]))
+    held = lease_new_target(engine)
+    return rejection(Writer(engine, "ann").send(preconditions=[LeaseHeld(held.name, 5)]))
 
 
 @case("commit 1 was refused", "branch 'gone' does not exist or was deleted")

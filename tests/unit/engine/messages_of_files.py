@@ -389,13 +389,13 @@ def row_beyond_the_store(_: Path) -> str:
     return raised(lambda: SqliteStore(":memory:").append(log_row(2**63)))
 
 
-@case("has schema version 1, not 8.", "Open the space once to bring it up to date. Nothing was done.")
+@case("has schema version 1, not 9.", "Open the space once to bring it up to date. Nothing was done.")
 def older_file(folder: Path) -> str:
     SqliteStore(folder / "s.space", migrations=MIGRATIONS[:1]).close()
     return raised(lambda: SqliteStore(folder / "s.space", migrations=(*MIGRATIONS, "CREATE TABLE x (y)"), create=False))
 
 
-@case("has schema version 0, not 7.", "It is no space. Nothing was done.")
+@case("has schema version 0, not 8.", "It is no space. Nothing was done.")
 def file_with_nothing_in_it(folder: Path) -> str:
     execute(folder / "s.space", "CREATE TABLE x (y)", "DROP TABLE x")
     return raised(lambda: SqliteStore(folder / "s.space", create=False))

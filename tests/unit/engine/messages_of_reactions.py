@@ -9,7 +9,6 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import Declared, Delivered, LeaseHeld
 from headwater.protocol.reactions import Operate, Outcome, QueryReactions, check_matched, lease_name
 from tests.unit.engine.delivery_kit import World
-from tests.unit.engine.kit import open_engine
 from tests.unit.engine.messages import case, execute, raised, rejection
 
 
@@ -114,16 +113,6 @@ def resumed_after_it_was_retired(_: Path) -> str:
     world = with_order()
     world.operate("retire")
     return raised(lambda: world.operate("resume"))
-
-
-@case("lease '$reaction:r:a' is a target's, which is claimed and not acquired. Choose another name.")
-def lease_of_a_target(_: Path) -> str:
-    return raised(lambda: open_engine().acquire_lease("$reaction:r:a", "me", 1))
-
-
-@case("'mine' is the lease of no target")
-def no_target(_: Path) -> str:
-    return raised(lambda: World().engine.delivery.targets.holder_of("mine", 1))
 
 
 @case("lease '$reaction:r:a' with token 1 is no longer held: it is with nobody", "Do not retry it.")

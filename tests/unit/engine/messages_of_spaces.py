@@ -130,11 +130,6 @@ def empty_page(_: Path) -> str:
     return raised(lambda: open_engine().changes(limit=0))
 
 
-@case("a lease lasts from 1 to 4503599627370495 microseconds, not 0")
-def lease_of_no_length(_: Path) -> str:
-    return raised(lambda: open_engine().acquire_lease("l", "me", 0))
-
-
 @case("Limits.page is 0: write an integer of at least 1")
 def limit_of_nothing(_: Path) -> str:
     return raised(lambda: Limits(page=0))

@@ -6,6 +6,7 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.patch import replace
 from headwater.protocol.commit import Commit, LeaseHeld, Operation, Provenance, Read
 from headwater.protocol.messages import Transact, Verdicts
+from tests.unit.engine.delivery_kit import lease_new_target
 from tests.unit.replica.kit import Client, World, doc
 
 
@@ -46,9 +47,9 @@ def test_a_reader_cannot_fill_the_log_with_commits_that_write_nothing() -> None:
 def test_whoever_does_not_hold_a_lease_is_not_told_its_token() -> None:
     world, ann = a_reader()
     assert ann.peer is not None
-    lease = world.engine.acquire_lease("lease", "worker", 1_000_000)
-    assert lease is not None
-    world.hub.process([(ann.peer, Transact((Commit(1, preconditions=(LeaseHeld("lease", 99),)),)))])
+    held = lease_new_target(world.engine, worker="worker")
+    world.hub.process([(ann.peer, Transact((Commit(1, preconditions=(LeaseHeld(held.name, 99),)),)))])
     verdicts = [message for message in ann.waiting() if isinstance(message, Verdicts)]
     assert verdicts
     assert "worker" not in str(verdicts)
+    assert str(held.token) not in str(verdicts)

@@ -16,13 +16,14 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.oracle import verify_file
 from headwater.errors import HeadwaterError
 from headwater.protocol.commit import Commit, Operation, SentEvent, TopicRecord
+from tests.unit.engine.delivery_kit import lease_target
 
 EDITS = {
     "where a branch was merged": "UPDATE branches SET merged_seq=merged_seq+7 WHERE name='b'",
     "that a branch was deleted": "UPDATE branches SET deleted=0 WHERE name='c'",
-    "the token of a lease": "UPDATE leases SET token=token+1",
-    "the holder of a lease": "UPDATE leases SET holder='thief'",
-    "that a lease was given": "DELETE FROM leases",
+    "the token of a lease": "UPDATE targets SET token=token+1",
+    "the holder of a lease": "UPDATE targets SET holder='thief'",
+    "that a lease was given": "DELETE FROM targets",
     "how far a session was judged": "UPDATE sessions SET judged=judged+5 WHERE key='s'",
     "a commit that is kept for its session": "DELETE FROM log WHERE seq=5",
     "whose commit one is that is kept": "UPDATE log SET session=2 WHERE seq=5",
@@ -46,7 +47,7 @@ def a_space(file: Path) -> None:
     engine.fork("b")
     engine.fork("c")
     engine.delete_branch("c")
-    engine.acquire_lease("lease", "worker", 1_000_000)
+    lease_target(engine, "key")
     engine.acknowledge("s", 4)
     engine.compact(8)
     engine.close()

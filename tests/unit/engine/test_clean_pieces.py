@@ -9,7 +9,6 @@ import pytest
 from headwater.data.patch import Patch, add, remove, replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.observations import affected_nodes, clean_pieces
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.oracle import verify_store
 from headwater.protocol.commit import Commit
@@ -186,9 +185,9 @@ class TestForgetting:
         assert _wholes(engine) == {"p": (2, False), "q": (1, False)}
 
     def test_if_more_pieces_are_made_anew_than_are_remembered_nobody_who_was_there_is_believed(
-        self, engine: Engine, monkeypatch: pytest.MonkeyPatch
+        self,
     ) -> None:
-        monkeypatch.setattr(clean_pieces, "MOST", 1)
+        engine = open_engine(limits=Limits(clean_reports=1))
         runner, silent = self._made(engine), Runner(engine, "t")
         runner.send(Commit(2, (write("p:@", remove(())), write("q:@", remove(())))))
         silent.observe(_whole(silent, 2, "p"))
@@ -209,8 +208,9 @@ class TestForgetting:
         again.close()
         assert verify_store(SqliteStore(path)).ok
 
-    def test_however_long_ago_it_was_what_was_written_since_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        engine = open_engine(limits=Limits(page=3))
+    def test_however_long_ago_it_was_what_was_written_since_is_found(self) -> None:
+        store = SqliteStore(":memory:")
+        engine = Engine(store, limits=Limits(page=3))
         runner = self._said(engine)
         for number in range(2, 9):
             runner.send(Commit(number, (write("c", replace((), number)),)))
@@ -221,7 +221,7 @@ class TestForgetting:
             runner.send(Commit(number, (write("c", replace((), number)),)))
         assert _wholes(engine) == {"p": (1, True)}
         assert _met(engine, 1) == ["n"]
-        monkeypatch.setattr(affected_nodes, "MOST_DOCUMENTS", 1)
+        engine = Engine(store, limits=Limits(page=3, affected_documents=1))
         assert _wholes(engine) == {"p": (1, True)}, "which pieces those are is one statement, however many"
         assert _met(engine, 1) is None
 

@@ -64,7 +64,6 @@ def worked(engine: Engine) -> None:
         )
     engine.fork("side")
     engine.submit("bob", Commit(1, (Operation(A, (replace(("n",), 99),)),), branch="side"))
-    engine.acquire_lease("lease", "ann", 1_000_000)
     for n in range(23, 28):
         engine.submit("ann", Commit(n, (Operation(B, (add((f"k{n}",), n),)),)))
     reacted(engine)
@@ -212,8 +211,6 @@ def test_an_undamaged_file_opens_and_verifies(space: Path) -> None:
         ),
         ("DELETE FROM branches WHERE branch=2", "branch", 0, r"2 rows of branches were made and 1 are there"),
         ("DELETE FROM sessions WHERE session=1", "session", 0, r"3 rows of sessions were made and 2 are there"),
-        ("DELETE FROM leases", "lease", 0, r"1 rows of leases were made and 0 are there"),
-        ("UPDATE leases SET token=0", "lease", 0, r"the row of lease 'lease' does not match its checksum"),
         ("UPDATE sessions SET judged=9", "session", 0, r"the row of session 1 \('ann'\) does not match its checksum"),
         ("UPDATE events SET payload=X'c0' WHERE id='e5'", "events", 0, r"the row of event 'e5' does not match its"),
         (

@@ -13,6 +13,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import AbsentError, AuthoringError, HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import Commit
+from headwater.protocol.reactions import Claim, Subscribe
 from headwater.protocol.verdict import Accepted
 from tests.unit.engine.faults import faulty
 from tests.unit.engine.kit import Writer, doc, open_engine, value_of, write
@@ -33,7 +34,7 @@ def test_a_mistake_of_a_caller_changes_nothing_for_anybody() -> None:
         (lambda: engine.open_session("ann", "somebody else"), ProtocolError),
         (lambda: engine.close_session("ghost", 0), ProtocolError),
         (lambda: engine.acknowledge("ann", -1), ProtocolError),
-        (lambda: engine.acquire_lease("l", "me", 0), AuthoringError),
+        (lambda: engine.deliver(Claim(1, "me", ("r",), lease_us=0)), ProtocolError),
         (lambda: engine.submit("ann"), ProtocolError),
     ]
     for mistake, kind in mistakes:
@@ -68,7 +69,7 @@ def test_a_store_that_fails_in_any_call_is_reopened_and_the_call_can_be_made_aga
         lambda: engine.open_session("bob"),
         lambda: engine.acknowledge("ann", 1),
         lambda: engine.fork("b"),
-        lambda: engine.acquire_lease("l", "me", 5),
+        lambda: engine.deliver(Subscribe(1, "r", "t")),
         lambda: engine.compact(1),
         lambda: engine.delete_branch("b"),
         lambda: engine.drop_caches(),

@@ -60,12 +60,11 @@ def test_a_rejected_first_commit_makes_no_file(tmp_path: Path) -> None:
         assert directory.spaces() == []
 
 
-def test_a_branch_or_a_lease_makes_the_file_since_it_must_survive(tmp_path: Path) -> None:
+def test_a_branch_makes_the_file_since_it_must_survive(tmp_path: Path) -> None:
     with Directory(tmp_path) as directory:
         directory.space("forked").fork("b")
-        directory.space("leased").acquire_lease("l", "me", 1_000_000)
-        directory.space("neither").open_session("s")
-        assert directory.spaces() == ["forked", "leased"]
+        directory.space("opened").open_session("s")
+        assert directory.spaces() == ["forked"]
     with Directory(tmp_path) as directory:
         directory.space("forked").fork("c", parent="b")
 

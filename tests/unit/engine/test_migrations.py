@@ -18,7 +18,8 @@ from headwater.engine.store.schema import APPLICATION_ID, MIGRATIONS
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.oracle import verify_file
 from headwater.errors import CorruptionError, NewerVersionError, StorageError
-from headwater.protocol.commit import Commit, SentEvent, TopicRecord
+from headwater.protocol.commit import Commit, LeaseHeld, SentEvent, TopicRecord
+from headwater.protocol.verdict import Rejected
 from tests.unit.engine.kit import open_engine, value_of, write
 
 EXTRA = "CREATE TABLE extra (id INTEGER PRIMARY KEY); INSERT INTO extra VALUES (42);"
@@ -60,8 +61,21 @@ def test_an_older_file_gets_the_scripts_it_lacks_and_keeps_its_content(tmp_path:
     connection.close()
 
 
+def of_version_7(path: Path) -> None:
+    """Turn a file into one of version 7, which had leases with free names, and one of these."""
+    connection = apsw.Connection(str(path))
+    connection.create_scalar_function("reseal", row_seal)
+    columns = "name TEXT PRIMARY KEY, token INTEGER NOT NULL, holder TEXT NOT NULL, until_us INTEGER NOT NULL"
+    connection.execute(f"CREATE TABLE leases ({columns}, seal INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID, STRICT")
+    connection.execute("INSERT INTO leases VALUES ('lease', 1, 'worker', 9, reseal('lease', 1, 'worker', 9))")
+    connection.execute("INSERT INTO meta VALUES ('leases_made', '1', reseal('leases_made', '1'))")
+    connection.execute("PRAGMA user_version=7")
+    connection.close()
+
+
 def of_version_5(path: Path) -> None:
     """Turn a file into one of version 5, which did not know of reactions, nor of who emitted a record."""
+    of_version_7(path)
     connection = apsw.Connection(str(path))
     connection.create_scalar_function("reseal", row_seal)
     old = "reseal(seq, ordinal, topic, key, payload)"
@@ -144,7 +158,7 @@ def without_seals(path: Path) -> None:
 
 
 def a_long_story(path: Path, *, events_from: int = 3) -> None:
-    """Everything that is sealed: a branch, a lease, events and records, refusals, and rows kept for a session."""
+    """Everything that is sealed: a branch, events and records, refusals, and rows kept for a session."""
     engine = open_engine(path, limits=Limits(marks_patches=2, snapshot_patches=2))
     engine.open_session("s", "ann")
     for number in range(1, 9):
@@ -152,7 +166,6 @@ def a_long_story(path: Path, *, events_from: int = 3) -> None:
         events, records = (sent[:1], sent[1:]) if number >= events_from else ((), ())
         engine.submit("s", Commit(number, (write("d", replace((), number)),), events=events, records=records))
     engine.fork("b")
-    engine.acquire_lease("lease", "worker", 1_000_000)
     engine.acknowledge("s", 2)
     assert engine.compact(6) == 6
     engine.close()
@@ -167,7 +180,7 @@ def test_a_file_of_version_2_gets_everything_else_sealed(tmp_path: Path) -> None
     assert pragma(path, "user_version") == len(MIGRATIONS)
     assert dump(path) == fresh, "as if it had been written by this version"
     assert verify_file(path).ok
-    for edit in ("DELETE FROM log WHERE seq=4", "DELETE FROM events WHERE seq=3", "DELETE FROM leases"):
+    for edit in ("DELETE FROM log WHERE seq=4", "DELETE FROM events WHERE seq=3", "DELETE FROM branches"):
         of_version_2(copy := Path(shutil.copy(path, tmp_path / "copy.space")))
         open_engine(copy).close()
         connection = apsw.Connection(str(copy))
@@ -251,6 +264,20 @@ def test_a_file_of_version_5_gets_who_emitted_its_records_and_when_as_far_as_tha
     of_version_5(path)
     open_engine(path).close()
     assert dump(path) == fresh, "as if it had been written by this version"
+    assert verify_file(path).ok
+
+
+def test_leases_with_free_names_go_when_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    a_long_story(path)
+    fresh = dump(path)
+    of_version_7(path)
+    engine = open_engine(path)
+    named = Commit(9, preconditions=(LeaseHeld("lease", 1),))
+    assert isinstance(engine.submit("s", named)[0], Rejected)
+    engine.close()
+    assert pragma(path, "user_version") == len(MIGRATIONS)
+    assert {**dump(path), "sessions": []} == {**fresh, "sessions": []}
     assert verify_file(path).ok
 
 

@@ -10,6 +10,7 @@ from headwater.data.patch import remove, replace
 from headwater.errors import PreconditionFailedError
 from headwater.protocol.commit import EntityAbsent, LeaseHeld, OriginCommitted
 from headwater.protocol.verdict import Accepted, PreconditionFailed, Rejected, Verdict, as_error
+from tests.unit.engine.delivery_kit import lease_new_target
 from tests.unit.engine.kit import Writer, doc, open_engine, read, value_of, write
 
 
@@ -133,9 +134,8 @@ class TestLeaseHeld:
 
     def test_a_lease_that_moved_on_names_its_holder(self) -> None:
         engine = open_engine()
-        engine.acquire_lease("mail", "w1", 10)
-        engine.acquire_lease("mail", "w1", 10)
-        found = failure(Writer(engine, "ann").send(preconditions=[LeaseHeld("mail", 1)]))
+        held = lease_new_target(engine)
+        found = failure(Writer(engine, "ann").send(preconditions=[LeaseHeld(held.name, held.token - 1)]))
         assert "it is with somebody else" in found.detail
 
 

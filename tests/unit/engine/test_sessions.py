@@ -14,6 +14,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.errors import HeadwaterError, ProtocolError
 from headwater.protocol.commit import Commit, OriginCommitted
+from headwater.protocol.reactions import Claim
 from headwater.protocol.verdict import Accepted, Conflict, Rejected
 from tests.unit.engine.kit import Writer, conflict_of, open_engine, read, seq_of, value_of, write
 
@@ -123,7 +124,7 @@ MISTAKES: dict[str, Callable[[Engine], object]] = {
     "acknowledge": lambda engine: engine.acknowledge("s", -1),
     "open": lambda engine: engine.open_session("s", "somebody else"),
     "close": lambda engine: engine.close_session("ghost", 0),
-    "lease": lambda engine: engine.acquire_lease("l", "me", 0),
+    "lease": lambda engine: engine.deliver(Claim(1, "me", ("r",), lease_us=0)),
     "name": lambda engine: engine.open_session("\ud800"),
     "submit": lambda engine: engine.submit("s"),
 }

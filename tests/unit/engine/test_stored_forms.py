@@ -44,7 +44,7 @@ from headwater.protocol.commit import (
 from headwater.protocol.log_record import decode_record, encode_record
 from headwater.protocol.observations import ForeignRead
 
-VERSION = 7
+VERSION = 8
 A = DocKey("space", "a")
 VALUE: Value = {"n": (None, True, -1, 1.5, "é", b"\x00", Link(None, "space", "b", ("x", 0)))}
 EVERYTHING = Commit(

@@ -10,7 +10,7 @@ from headwater.data.patch import replace
 from headwater.data.value import MAX_INT
 from headwater.errors import ProtocolError
 from headwater.protocol.commit import Commit, Operation, Provenance, decode_commit, decode_frame, encode_commit
-from headwater.protocol.hop_counts import AUTHORED, NAMED_FROM_HOPS, hops_of_change, longest_hops, make_patched
+from headwater.protocol.hop_counts import AUTHORED, hops_of_change, longest_hops, make_patched
 from headwater.protocol.messages import (
     Encoding,
     Own,
@@ -27,6 +27,7 @@ from headwater.protocol.messages import (
 
 D = DocKey("space", "d")
 E = DocKey("space", "e")
+NAMED_HOPS = 6
 WRITE = Operation(D, (replace((), 1),))
 
 
@@ -35,19 +36,19 @@ def derived(hops: int) -> Commit:
 
 
 def test_what_is_authored_has_gone_nowhere_whatever_it_says() -> None:
-    assert make_patched(WRITE, 3, Commit(1, (WRITE,)), "s") == Patched(D, 3, WRITE.patches)
+    assert make_patched(WRITE, 3, Commit(1, (WRITE,)), "s", NAMED_HOPS) == Patched(D, 3, WRITE.patches)
     said = Commit(1, (WRITE,), provenance=Provenance("handler", hops=7))
-    assert make_patched(WRITE, 3, said, "s").way is None
+    assert make_patched(WRITE, 3, said, "s", NAMED_HOPS).way is None
 
 
 def test_what_is_derived_has_gone_one_step_further_and_names_its_writer_when_it_looks_like_a_cycle() -> None:
-    assert make_patched(WRITE, 3, derived(0), "s").way == Way(1)
-    assert make_patched(WRITE, 3, derived(NAMED_FROM_HOPS - 2), "s").way == Way(NAMED_FROM_HOPS - 1)
-    assert make_patched(WRITE, 3, derived(NAMED_FROM_HOPS - 1), "s").way == Way(NAMED_FROM_HOPS, "node", "s")
+    assert make_patched(WRITE, 3, derived(0), "s", NAMED_HOPS).way == Way(1)
+    assert make_patched(WRITE, 3, derived(NAMED_HOPS - 2), "s", NAMED_HOPS).way == Way(NAMED_HOPS - 1)
+    assert make_patched(WRITE, 3, derived(NAMED_HOPS - 1), "s", NAMED_HOPS).way == Way(NAMED_HOPS, "node", "s")
 
 
 def test_a_count_at_its_end_stays_there() -> None:
-    told = make_patched(WRITE, 3, derived(MAX_INT), "s")
+    told = make_patched(WRITE, 3, derived(MAX_INT), "s", NAMED_HOPS)
     assert told.way == Way(MAX_INT, "node", "s")
     assert decode_from_engine(encode(Sync(3, (told,)))) == Sync(3, (told,))
 

@@ -10,7 +10,8 @@ import pytest
 from headwater.backoff import Backoff
 from headwater.errors import AccessError, LoadError, Refused, StorageError
 from headwater.protocol.reactions import Delivering, Delivers, Finish, Hold, Outcome
-from headwater.reactions.port import Batch, DrainLimits, StillRunsError, is_refusal
+from headwater.reactions.limits import DrainLimits
+from headwater.reactions.port import Batch, StillRunsError, is_refusal
 from headwater.reactions.retry_rules import error_text, retry_after_us
 from headwater.reactions.target_delivery import OutcomeReporter
 from headwater.reactions.traces import Unheard
@@ -68,7 +69,7 @@ def test_an_error_that_cannot_be_told_as_it_is_costs_its_record_and_no_other(err
 
 
 def test_what_an_error_says_is_cut_and_has_no_half_characters() -> None:
-    assert len(error_text(ValueError("\ud800" * 5_000))) == 2_000
+    assert len(error_text(ValueError("\ud800" * 5_000), 2_000)) == 2_000
     assert retry_after_us(KnowsNoTime()) is None
 
 

@@ -16,7 +16,7 @@ from headwater.errors import LimitError
 from headwater.protocol.commit import encode_commit
 from headwater.protocol.messages import Ack, Own, Sync
 from headwater.protocol.verdict import Conflict, RuleRefused
-from headwater.replica import replica as replica_module
+from headwater.replica.limits import ReplicaLimits
 from headwater.replica.number_ranges import MOST_SPANS
 from headwater.replica.pending import Fate, Layer, Pending
 from headwater.replica.replica import Replica
@@ -222,7 +222,8 @@ def test_what_never_left_is_taken_back_at_once_each_for_what_it_stood_on() -> No
 def test_a_writer_who_never_waits_is_told_to() -> None:
     replica = filled("whole sets", 3)
     replica.check_room()
-    with patch.object(replica_module, "MOST_PENDING", 3), pytest.raises(LimitError, match=r"3 commits .*durable\(\)"):
+    replica.limits = ReplicaLimits(pending=3)
+    with pytest.raises(LimitError, match=r"3 commits .*durable\(\)"):
         replica.check_room()
 
 

@@ -15,7 +15,7 @@ from headwater.protocol.observations import (
     Touched,
     encode_part,
 )
-from headwater.replica.observation_queue import MOST_NOTED
+from headwater.replica.limits import DEFAULT_REPLICA_LIMITS
 from headwater.replica.pending import Layer
 from tests.unit.engine.hub_kit import Raw, put
 from tests.unit.engine.observing_kit import clean, observed
@@ -113,11 +113,11 @@ def test_what_waits_can_be_told_without_a_frame_and_is_answered_by_no_verdict() 
 
 def test_many_that_wait_leave_by_themselves() -> None:
     world, (ann,) = started("ann")
-    for number in range(MOST_NOTED):
+    for number in range(DEFAULT_REPLICA_LIMITS.noted_runs):
         ann.session.runs.noted(about(f"p.n{number}"), footprint("a"), 1)
     ann.session.flush()
     world.settle()
-    assert len(observed(world.engine)) == MOST_NOTED
+    assert len(observed(world.engine)) == DEFAULT_REPLICA_LIMITS.noted_runs
 
 
 def test_a_stale_run_is_dropped_and_its_frame_lands() -> None:

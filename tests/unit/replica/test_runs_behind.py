@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import Transact
-from headwater.replica.observation_queue import MOST_NOTED, MOST_WAITING, ObservationQueue
+from headwater.replica.limits import ReplicaLimits
+from headwater.replica.observation_queue import ObservationQueue
 from tests.unit.replica.kit import World, doc
 
 
@@ -37,12 +38,13 @@ def test_without_a_frame_everything_is_told() -> None:
 
 
 def test_what_is_never_taken_is_bounded() -> None:
-    runs = _runs()
-    for number in range(MOST_WAITING + 10):
+    runs = ObservationQueue(ReplicaLimits(noted_runs=20, noted_waiting=100))
+    runs.is_on = True
+    for number in range(110):
         runs.noted(b"%d" % number, b"", 7)
     kept = runs.taken()
-    assert len(kept) == MOST_WAITING + 10 - MOST_NOTED
-    assert kept[-1].about == b"%d" % (MOST_WAITING + 9)
+    assert len(kept) == 90
+    assert kept[-1].about == b"109"
 
 
 def test_what_stands_on_commits_that_were_not_sent_yet_waits_for_them() -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import headwater
+from headwater.engine.limits import Limits
 from headwater.engine.sync.hub import Hub
+from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.channel.backend import LocalDirectory
 from tests.unit.runtime.kit import run
 
@@ -54,7 +56,7 @@ def test_the_loop_does_the_engine_s_work_while_the_disk_is_quick(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: str
 ) -> None:
     """Waking a thread costs as much as the work. A slow disk must not stop an event loop, though."""
-    monkeypatch.setattr("headwater.engine.sync.host.SLOW_US", 10**9 if disk == "quick" else 0)
+    limits = Limits(slow_step_us=10**9) if disk == "quick" else Limits(slow_step_us=1, message_us=1)
     threads: list[int] = []
     process: Callable[..., None] = Hub.process
 
@@ -65,7 +67,7 @@ def test_the_loop_does_the_engine_s_work_while_the_disk_is_quick(
     monkeypatch.setattr(Hub, "process", processed)
 
     async def work() -> None:
-        async with headwater.open(tmp_path) as rt:
+        async with LocalDirectory(tmp_path, limits=limits) as data, Runtime(data) as rt:
             found: list[bool] = []  # whether the loop did it
             for number in range(50):  # What comes while the host's thread ends its last step is done by that thread.
                 threads.clear()

@@ -29,7 +29,7 @@ from headwater.protocol.messages import (
 )
 from headwater.protocol.observations import NodeKey, Observations, Observed
 from headwater.protocol.verdict import Accepted, Rejected, RuleRefused
-from headwater.replica.session import MAX_COMMIT_BYTES, MAX_WAVE_BYTES
+from headwater.replica.limits import ReplicaLimits
 from headwater.runtime.channel.websocket import WebSocket, WebSocketLimits
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.server import Server
@@ -250,8 +250,8 @@ def test_the_loopback_has_no_messages_that_are_too_long(tmp_path: Path) -> None:
 
 def test_what_a_client_sends_and_takes_in_fits_what_a_server_takes_in_and_says() -> None:
     limits = ServerLimits()
-    assert MAX_COMMIT_BYTES * 4 // 3 < limits.message_bytes < limits.refused_bytes
-    assert limits.message_bytes > MAX_WAVE_BYTES
+    assert ReplicaLimits().commit_bytes * 4 // 3 < limits.message_bytes < limits.refused_bytes
+    assert limits.message_bytes > ReplicaLimits().wave_bytes
     assert limits.engine.document_bytes < limits.answer_bytes < WebSocketLimits().message_bytes
 
 

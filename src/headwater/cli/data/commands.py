@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 
 from headwater.cli.data.target import ask
+from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
 from headwater.cli.output import OK, Json, SpaceName, format_short, format_time, print_answer, print_json, print_table
 from headwater.data.codec import from_json_form
 from headwater.data.json_form import JsonForm
@@ -31,7 +32,7 @@ App: TypeAlias = Annotated[
 User: TypeAlias = Annotated[str, Parameter(help="The user to act for.")]
 Token: TypeAlias = Annotated[str, Parameter(help="Proves who asks. Without it: the variable HEADWATER_TOKEN.")]
 
-_PLACES = 5  # writes of one commit that `log` lists
+Bounds: TypeAlias = Annotated[CommandLimits, Parameter(parse=False)]
 
 
 def get(
@@ -228,7 +229,7 @@ def why(
     return OK
 
 
-def _describe_last_run(last: Any) -> list[str]:
+def _describe_last_run(last: Any, limits: CommandLimits = DEFAULT_COMMAND_LIMITS) -> list[str]:
     """Describe the observation of a node's last run."""
     cause = last["cause"]
     if cause is None:
@@ -247,7 +248,7 @@ def _describe_last_run(last: Any) -> list[str]:
     elif not last["stale"]:
         spaces = ", ".join(last["unasked"])
         lines.append(f"  what it read of this space still holds; unknown: read {spaces}, which could not be asked")
-    for each in last["stale"][:_PLACES]:
+    for each in last["stale"][: limits.listed_writes]:
         lines.append(f"  {each['address']} was written since, at seq {each['seq']}")
     return lines
 
@@ -323,17 +324,14 @@ def _parse_json(what: str, text: str) -> Any:
         raise AuthoringError(f"{what} is {text!r}, which is no JSON ({error}). A text has quotes: '\"tea\"'.") from None
 
 
-def _list_writes(each: Any) -> list[str]:
+def _list_writes(each: Any, limits: CommandLimits = DEFAULT_COMMAND_LIMITS) -> list[str]:
     """List the writes of a commit, a line each, up to a limit."""
     places = [f"{write['kind']} {write['address']}" for write in each["writes"]]
     if not places:
         sent = len(each["events"]) + len(each["records"])
         return [f"nothing, sent {sent}" if sent else "nothing"]
-    more = len(places) - _PLACES
-    return [*places[:_PLACES], *([f"and {more} more"] if more > 0 else [])]
-
-
-EVERY_S: Final = 0.5
+    more = len(places) - limits.listed_writes
+    return [*places[: limits.listed_writes], *([f"and {more} more"] if more > 0 else [])]
 
 
 def intents(
@@ -345,6 +343,7 @@ def intents(
     user: User = "",
     token: Token = "",
     json: Json = False,
+    limits: Bounds = DEFAULT_COMMAND_LIMITS,
 ) -> int:
     """Print every event on its way: its wait, its conflict, and the outcomes of the last ones.
 
@@ -380,7 +379,7 @@ def intents(
             row["id"]: {name: row.get(name) for name in ("state", "attempts", "conflict", "winner", "error")}
             for row in rows
         }
-        waiting.wait(EVERY_S)
+        waiting.wait(limits.follow_s)
         try:
             rows = ask(where, asked, token=token)
         except DirectoryInUseError as error:

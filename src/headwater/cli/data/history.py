@@ -6,13 +6,14 @@ A directory that a process serves is asked through that process.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from cyclopts import App
 
 from headwater.cli.data.commands import Token, User, Where
 from headwater.cli.data.target import ask
 from headwater.cli.directory import space_sizes
+from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
 from headwater.cli.output import (
     FAILED,
     OK,
@@ -94,8 +95,6 @@ def _why_kept(before: int, found: Any) -> str:
         return f"the log ends at seq {last_seq}, and its newest frame always stays"
     return f"seq {before} is in the middle of a wave that begins there"
 
-
-_LISTED: Final = 100  # changed documents of a page, and changes printed for people
 
 branch = App(name="branch", help_format="markdown", help="List, make, compare, merge and delete branches of a space.")
 
@@ -188,7 +187,7 @@ def diff(
     /,
     *,
     after: str = "",
-    limit: int = _LISTED,
+    limit: int = DEFAULT_COMMAND_LIMITS.listed_changes,
     user: User = "",
     token: Token = "",
     json: Json = False,
@@ -259,7 +258,8 @@ def delete(
     return OK
 
 
-def _say_diff(found: Any) -> None:
+def _say_diff(found: Any, limits: CommandLimits = DEFAULT_COMMAND_LIMITS) -> None:
+    most = limits.listed_changes
     changes, collisions = found["changes"], found["collisions"]
     where = f"{count_noun(len(changes), 'change')} in {count_noun(found['documents'], 'document')}"
     print_answer(f"{found['branch']!r} against {found['parent']!r}: {where}")
@@ -272,12 +272,12 @@ def _say_diff(found: Any) -> None:
                     each["address"],
                     "" if each["value"] is None else format_short(from_json_form(each["value"])),
                 )
-                for each in changes[:_LISTED]
+                for each in changes[:most]
             ],
         )
-        _say_rest(found, len(changes) - _LISTED, "change")
-    print_answer(*(f"collides: {each['says']}" for each in collisions[:_LISTED]))
-    _say_rest(found, len(collisions) - _LISTED, "collision")
+        _say_rest(found, len(changes) - most, "change")
+    print_answer(*(f"collides: {each['says']}" for each in collisions[:most]))
+    _say_rest(found, len(collisions) - most, "collision")
 
 
 def _say_rest(found: Any, rest: int, noun: str) -> None:

@@ -7,14 +7,14 @@ is not considered: `headwater preview` does that.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from headwater.cli.data.commands import Token, User, Where
 from headwater.cli.data.target import ask
+from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
 from headwater.cli.output import OK, Json, SpaceName, count_noun, print_answer, print_json, print_table
 from headwater.protocol.command_messages import CommandQuestion
 
-SHOWN: Final = 3
 """Addresses of a node, or of a piece, that are printed."""
 
 
@@ -165,9 +165,10 @@ def _list_causes(each: Any) -> list[str]:
     return [] if each["cause"] is None else [each["cause"]]
 
 
-def _some(lines: list[str]) -> list[str]:
-    rest = len(lines) - SHOWN
-    return lines if rest <= 0 else [*lines[:SHOWN], f"and {rest} more"]
+def _some(lines: list[str], limits: CommandLimits = DEFAULT_COMMAND_LIMITS) -> list[str]:
+    most = limits.listed_causes
+    rest = len(lines) - most
+    return lines if rest <= 0 else [*lines[:most], f"and {rest} more"]
 
 
 def format_duration(us: int) -> str:

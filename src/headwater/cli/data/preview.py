@@ -16,6 +16,7 @@ from cyclopts import Parameter
 
 from headwater.cli.data.commands import Token, User
 from headwater.cli.data.nodes import format_duration
+from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
 from headwater.cli.output import (
     BAD_USAGE,
     FAILED,
@@ -28,9 +29,6 @@ from headwater.cli.output import (
     print_table,
 )
 from headwater.errors import AbsentError
-
-SHOWN: Final = 50
-"""Nodes that are printed."""
 
 
 def preview(
@@ -110,7 +108,13 @@ def preview(
 FATES: Final = {"rerun": "runs again", "may": "may follow", "gone": "is gone", "clean": "clean"}
 
 
-def _print(nodes: list[Any], fresh: list[tuple[str, str, str]], totals: dict[str, Any]) -> None:
+def _print(
+    nodes: list[Any],
+    fresh: list[tuple[str, str, str]],
+    totals: dict[str, Any],
+    limits: CommandLimits = DEFAULT_COMMAND_LIMITS,
+) -> None:
+    most = limits.listed_nodes
     order = list(FATES)
     nodes.sort(key=lambda each: (order.index(each.fate), each.space, each.piece))
     if nodes:
@@ -124,12 +128,12 @@ def _print(nodes: list[Any], fresh: list[tuple[str, str, str]], totals: dict[str
                     [line for line in (each.reason, *(f"  {detail}" for detail in each.details)) if line],
                     format_duration(each.took_us),
                 )
-                for each in nodes[:SHOWN]
+                for each in nodes[:most]
             ],
         )
-        if len(nodes) > SHOWN:
-            print_answer(f"and {count_noun(len(nodes) - SHOWN, 'node')} more: --json lists all")
-    for space, piece, member in fresh[:SHOWN]:
+        if len(nodes) > most:
+            print_answer(f"and {count_noun(len(nodes) - most, 'node')} more: --json lists all")
+    for space, piece, member in fresh[:most]:
         print_answer(f"{space}/{piece}:{member} is new, and runs when somebody looks at it")
     if not totals["nodes"]:
         print_answer("nothing is known of any node there: nothing was computed yet, and all that is looked at will run")

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from headwater.cells.codec import codec_for
 from headwater.cli.data.target import ask
+from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
 from headwater.data.codec import from_json_form
 from headwater.errors import HeadwaterError, InvalidValueError
 from headwater.pieces.names import SEPARATOR
@@ -21,9 +22,6 @@ from headwater.protocol.observations import ForeignRead, NodeKey, Observed
 from headwater.runtime.pieces.records import Record
 from headwater.runtime.resume.fingerprint import owner_of
 from headwater.runtime.resume.preview import Known
-
-PAGE: Final = 1_000
-MOST_PAGES: Final = 10_000
 
 Ask = Callable[[CommandQuestion], Any]
 
@@ -43,19 +41,25 @@ def choose_spaces(asked: Ask, named: Sequence[str]) -> list[str]:
 
 
 def load_stored_nodes(
-    asked: Ask, spaces: Sequence[str], branch: str | None = None, *, with_read: bool = False
+    asked: Ask,
+    spaces: Sequence[str],
+    branch: str | None = None,
+    *,
+    with_read: bool = False,
+    limits: CommandLimits = DEFAULT_COMMAND_LIMITS,
 ) -> list[Known]:
     """Load everything stored about the nodes and pieces of some spaces.
 
     `with_read` adds the spaces that these nodes read, as far as they can be asked.
     """
-    found = [_load_space(asked, space, branch) for space in spaces]
+    found = [_load_space(asked, space, branch, limits) for space in spaces]
     if with_read:
-        found += _load_read_spaces(asked, found, branch)
-    return [_check_foreign_reads(asked, _add_named_records(asked, each, found, branch)) for each in found]
+        found += _load_read_spaces(asked, found, branch, limits)
+    named = [_add_named_records(asked, each, found, branch, limits.page) for each in found]
+    return [_check_foreign_reads(asked, each, limits.page) for each in named]
 
 
-def _load_read_spaces(asked: Ask, known: Sequence[Known], branch: str | None) -> list[Known]:
+def _load_read_spaces(asked: Ask, known: Sequence[Known], branch: str | None, limits: CommandLimits) -> list[Known]:
     """Load the spaces that nodes read, and the spaces that nodes of those read."""
     found: list[Known] = []
     seen, waiting = {each.space for each in known}, deque(known)
@@ -65,35 +69,35 @@ def _load_read_spaces(asked: Ask, known: Sequence[Known], branch: str | None) ->
                 continue
             seen.add(space)
             try:
-                found.append(_load_space(asked, space, branch))
+                found.append(_load_space(asked, space, branch, limits))
             except HeadwaterError:
                 continue  # Reads of this space are then unknown.
             waiting.append(found[-1])
     return found
 
 
-def _add_named_records(asked: Ask, known: Known, everything: Sequence[Known], branch: str | None) -> Known:
+def _add_named_records(asked: Ask, known: Known, everything: Sequence[Known], branch: str | None, most: int) -> Known:
     """Add the records of pieces that nodes read and that have no observations: their classes decide about the reads."""
     docs = [read.doc for each in known.observed for read in each.reads]
     docs += [r.doc for other in everything for each in other.observed for r in each.foreign if r.space == known.space]
     ids = dict.fromkeys([owner_of(doc)[0].partition(SEPARATOR)[0] for doc in docs])
     missing = [id for id in ids if id and id not in known.raw]
     raw = dict(known.raw)
-    for first in range(0, len(missing), PAGE):
-        chosen = {"records": True, "piece": missing[first], "also": missing[first : first + PAGE]}
+    for first in range(0, len(missing), most):
+        chosen = {"records": True, "piece": missing[first], "also": missing[first : first + most]}
         page = asked(CommandQuestion("nodes", known.space, value=chosen, limit=1, branch=branch))
         raw |= {piece: None if said is None else from_json_form(said) for piece, said in page["records"].items()}
     records = {piece: _decode_record(said) for piece, said in raw.items()}
     return Known(space=known.space, observed=known.observed, records=records, raw=raw)
 
 
-def _load_space(asked: Ask, space: str, branch: str | None) -> Known:
+def _load_space(asked: Ask, space: str, branch: str | None, limits: CommandLimits) -> Known:
     observed: list[Observed] = []
     raw: dict[str, Any] = {}
     after = ""
-    for _ in range(MOST_PAGES):
-        question = CommandQuestion("nodes", space, value={"records": True}, after=after, limit=PAGE, branch=branch)
-        page = asked(question)
+    chosen = {"records": True}
+    for _ in range(limits.pages):
+        page = asked(CommandQuestion("nodes", space, value=chosen, after=after, limit=limits.page, branch=branch))
         observed += [msgspec.convert(each, Observed) for each in page["observed"]]
         raw |= {piece: None if said is None else from_json_form(said) for piece, said in page["records"].items()}
         after = page["next"]
@@ -114,7 +118,7 @@ def _decode_record(said: Any) -> Record | None:
     return made
 
 
-def _check_foreign_reads(asked: Ask, known: Known) -> Known:
+def _check_foreign_reads(asked: Ask, known: Known, most: int) -> Known:
     """Add which reads of other spaces are current. A space that cannot be asked leaves them unknown."""
     wanted: dict[tuple[str, str], dict[ForeignRead, None]] = {}
     for each in known.observed:
@@ -123,8 +127,8 @@ def _check_foreign_reads(asked: Ask, known: Known) -> Known:
     holding: set[ForeignRead] = set()
     for (space, branch), reads in wanted.items():
         listed = list(reads)
-        for first in range(0, len(listed), PAGE):
-            some = listed[first : first + PAGE]
+        for first in range(0, len(listed), most):
+            some = listed[first : first + most]
             try:
                 raw = [msgspec.to_builtins(read) for read in some]
                 said = asked(CommandQuestion("current", space, value=raw, branch=branch))

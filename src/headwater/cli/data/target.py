@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from headwater.cli.directory import open_directory, open_space, owner_address, space_sizes
+from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
 from headwater.data.address import check_space, parse_address
 from headwater.data.json_form import JsonForm
 from headwater.engine.admission.access import Right
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TOKEN: Final = "HEADWATER_TOKEN"
-ANSWER_S: Final = 60.0
 
 
 def ask(where: str, question: CommandQuestion, *, app: str = "", token: str = "") -> Any:
@@ -240,7 +240,7 @@ async def _allow_everything(space: str, right: Right) -> None:
 # ---- over the network --------------------------------------------------------------------------------
 
 
-def _make_own_token(directory: Path, user: str) -> str:
+def _make_own_token(directory: Path, user: str, limits: CommandLimits = DEFAULT_COMMAND_LIMITS) -> str:
     """Return a token for a user who can read the directory's keys; empty without keys."""
     if not (directory / "keys").is_dir():
         return ""
@@ -253,10 +253,10 @@ def _make_own_token(directory: Path, user: str) -> str:
             return ""
         if not user:
             raise AuthoringError(f"{directory} is served to people who prove who they are: say for whom, with --user")
-        return new_token(directory, user, ttl_s=round(ANSWER_S))
+        return new_token(directory, user, ttl_s=round(limits.answer_s))
 
 
-def _post(url: str, asked: CommandQuestion, token: str) -> Any:
+def _post(url: str, asked: CommandQuestion, token: str, limits: CommandLimits = DEFAULT_COMMAND_LIMITS) -> Any:
     address = url.rstrip("/").replace("wss://", "https://").replace("ws://", "http://") + COMMAND_PATH
     headers = {"content-type": "application/json"}
     bearer = token or os.environ.get(TOKEN, "")
@@ -266,7 +266,7 @@ def _post(url: str, asked: CommandQuestion, token: str) -> Any:
         raise AuthoringError(f"{url} is no address of a server: write it like https://example.org")
     request = urllib.request.Request(address, msgspec.json.encode(asked), headers, method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=ANSWER_S) as response:
+        with urllib.request.urlopen(request, timeout=limits.answer_s) as response:
             body = response.read()
     except urllib.error.HTTPError as error:
         body = error.read()

@@ -16,13 +16,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headwater.cli.data.commands import Token, User
 from headwater.cli.data.target import ask
 from headwater.cli.directory import open_directory, owner_address, space_sizes
+from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
 from headwater.cli.output import (
     BAD_USAGE,
     FAILED,
@@ -162,10 +163,6 @@ def _report_form(report: Report) -> JsonForm:
     }
 
 
-SHOWN: Final = 50
-"""Findings that are printed."""
-
-
 def _verify_resume(where: str, app: str, *, user: str, token: str, json: bool) -> int:
     """Return 0 if no node would write another value, 1 if one would, 2 if nothing could be run."""
     from headwater.cli.loading import load_application  # noqa: PLC0415 (help is quick)
@@ -300,16 +297,17 @@ def _run_shadow(copies: _Copies, spaces: Sequence[str], *, quiet: bool) -> Shado
 # ---- saying --------------------------------------------------------------------------------------------
 
 
-def _say_shadow_report(where: str, report: ShadowReport) -> None:
-    for each in report.findings[:SHOWN]:
+def _say_shadow_report(where: str, report: ShadowReport, limits: CommandLimits = DEFAULT_COMMAND_LIMITS) -> None:
+    most = limits.listed_findings
+    for each in report.findings[:most]:
         at = f"{each.space}/{each.node} ({each.kind})"
         if each.error:
             print_answer(f"{at} claims to be clean, and raises now: {each.error}")
         else:
             change = f"{each.address} from {_format_value(each.stored)} to {_format_value(each.new)}"
             print_answer(f"{at} claims to be clean, and would change {change}")
-    if len(report.findings) > SHOWN:
-        print_answer(f"and {len(report.findings) - SHOWN} more: --json lists all")
+    if len(report.findings) > most:
+        print_answer(f"and {len(report.findings) - most} more: --json lists all")
     ran = f"{count_noun(report.checked, 'clean node')} ran in the shadow"
     if report.ok:
         print_answer(f"{where}: {ran}, and nothing came out differently")
@@ -322,7 +320,7 @@ def _say_shadow_report(where: str, report: ShadowReport) -> None:
         )
     others = f"{count_noun(report.not_clean, 'node')} that would run at a start anyway"
     print_answer(f"left out: {count_noun(report.effects, 'effect')}, and {others}")
-    for node, why in list(report.undecided.items())[:SHOWN]:
+    for node, why in list(report.undecided.items())[:most]:
         print_answer(f"note: nothing can be said of {node}: {why}")
 
 

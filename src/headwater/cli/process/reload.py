@@ -21,6 +21,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
 from headwater.cli.output import count_noun, print_error, print_note
 from headwater.pieces.declarations import Declaration
 from headwater.pieces.fingerprints.fingerprint import fingerprint_of
@@ -274,9 +275,6 @@ def _replace_function(function: FunctionType, other: FunctionType) -> None:
     function.__dict__.update(other.__dict__)
 
 
-LOOK_S: Final = 0.3
-CHECK_S: Final = 30.0
-"""Time for the import of an application when it is tried before a new start."""
 BEGINNINGS: Final = ("start", "work", "main")
 
 _TRY: Final = "import sys; from headwater.cli.loading import load_application; load_application(sys.argv[1])"
@@ -285,8 +283,9 @@ _TRY: Final = "import sys; from headwater.cli.loading import load_application; l
 class Reload:
     """The files of one application, and the version of each that runs."""
 
-    def __init__(self, app: str, file: Path, main: ModuleType) -> None:
+    def __init__(self, app: str, file: Path, main: ModuleType, limits: CommandLimits = DEFAULT_COMMAND_LIMITS) -> None:
         self._app = app
+        self._limits = limits
         self._main = main
         self._folder = file.parent
         self._stamps: dict[Path, tuple[int, int]] = {}
@@ -301,7 +300,7 @@ class Reload:
     ) -> None:
         """Apply changes until one needs a new start; if the program does not run well, any change does."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self._limits.reload_s)
             is_needed = bool(self._changed_files()) if is_broken() else self.apply_changes(runtimes())
             if is_needed and await asyncio.to_thread(self.can_be_imported):
                 return
@@ -390,12 +389,13 @@ class Reload:
 
     def can_be_imported(self) -> bool:
         """Import the application in another process: one that cannot start must not replace one that runs."""
+        most_s = self._limits.import_s
         command: Sequence[str] = (sys.executable, "-c", _TRY, self._app)
         try:
-            tried = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CHECK_S)
+            tried = subprocess.run(command, capture_output=True, text=True, check=False, timeout=most_s)
         except subprocess.TimeoutExpired:
             print_error(
-                f"{self._app} takes more than {count_noun(round(CHECK_S), 'second')} to import. The code goes on."
+                f"{self._app} takes more than {count_noun(round(most_s), 'second')} to import. The code goes on."
             )
             return False
         if tried.returncode:

@@ -19,6 +19,7 @@ from cyclopts import Parameter
 import headwater
 from headwater.cli.directory import announce_address, format_url
 from headwater.cli.keys import server_extra
+from headwater.cli.limits import DEFAULT_COMMAND_LIMITS
 from headwater.cli.output import FAILED, OK, DirectoryPath, Json, print_answer, print_error, print_json, print_note
 from headwater.errors import AuthoringError
 
@@ -100,7 +101,7 @@ def run(
         address.append(server.address[1])
         return await _serve(server, module, data, json=json, reloading=reloading)
 
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    sys.setswitchinterval(DEFAULT_COMMAND_LIMITS.switch_interval_s)
     code = uvloop.run(serving())
     if code == START_AGAIN:
         flags = [*(["--insecure-local"] if insecure_local else ()), *(["--json"] if json else ()), "--reload"]
@@ -229,9 +230,6 @@ def _describe_error(error: BaseException) -> str:
     return said if not own else f"{said} ({os.path.basename(own[-1].filename)}:{own[-1].lineno}: {own[-1].line})"
 
 
-SWITCH_INTERVAL_S = 0.000_5
-
-
 def serve(
     directory: DirectoryPath,
     /,
@@ -281,6 +279,6 @@ def serve(
             await server.run_until_stopped(signals=True)
 
     # The loop's thread and the spaces' threads switch many times a millisecond.
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    sys.setswitchinterval(DEFAULT_COMMAND_LIMITS.switch_interval_s)
     uvloop.run(run())
     return OK

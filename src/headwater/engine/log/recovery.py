@@ -8,21 +8,21 @@ group, however long the history is.
 from __future__ import annotations
 
 from headwater.data.address import DocKey
+from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branches
 from headwater.engine.log.log import Log, entries_of
 from headwater.engine.store.port import HEADS_SEQ, HeadRow, LogRow, Store
 from headwater.errors import CorruptionError
 from headwater.protocol.log_record import DROPPED, charged_bytes
 
-_ROWS = 256
-
 
 class Recovery:
     """Brings the head rows of a space up to its log, in one store transaction."""
 
-    __slots__ = ("_branches", "_log", "_store")
+    __slots__ = ("_branches", "_limits", "_log", "_store")
 
-    def __init__(self, store: Store, log: Log, branches: Branches) -> None:
+    def __init__(self, store: Store, log: Log, branches: Branches, limits: Limits) -> None:
+        self._limits = limits
         self._store = store
         self._log = log
         self._branches = branches
@@ -32,7 +32,7 @@ class Recovery:
             return
         heads: dict[tuple[int, int], HeadRow] = {}
         seq = self._log.written_back
-        while rows := self._store.rows_after(seq, _ROWS):
+        while rows := self._store.rows_after(seq, self._limits.replayed_rows):
             # fault recovery.last_row_skipped: for row in rows[:-1]:
             for row in rows:
                 self._follow(row, heads)

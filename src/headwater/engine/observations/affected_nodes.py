@@ -23,18 +23,8 @@ from headwater.engine.observations.codec import StoredDoc, encode_form, number_o
 from headwater.engine.store.port import ObservationRow, Store
 from headwater.protocol.observations import Observed, generation_of, whose_record
 
-MOST_PLACES: Final = 16
-"""Places of one document. If more of it were written, every reader of the document counts as affected."""
-MOST_REVISIONS: Final = 64
-"""Revisions of one document that are decoded to find its written places."""
-MOST_DOCUMENTS: Final = 20_000
-"""That were written since, if that was long ago."""
-MOST_PARTS: Final = 200
-"""Strings of bytes that are looked for at once."""
 LONG: Final = 3
 """Bytes of an encoded number from which on it seldom occurs by chance."""
-MOST_PIECES: Final = 100_000
-"""Readers of one document that are counted."""
 
 
 class AffectedNodes:
@@ -78,7 +68,7 @@ class AffectedNodes:
 
     def _readers(self, docs: dict[int, int], branch: Branch, found: dict[int, int]) -> dict[int, int]:
         for doc, seq in docs.items():
-            for piece in self._store.readers_of(doc, branch.id, 0, MOST_PIECES):
+            for piece in self._store.readers_of(doc, branch.id, 0, self._limits.affected_pieces):
                 found[piece] = max(seq, found.get(piece, 0))
         return found
 
@@ -119,7 +109,7 @@ class AffectedNodes:
             seqs = [seq for seq in range(since + 1, self._log.last_seq + 1) if self._log.branch_of(seq) == branch.id]
             return {key: seq for seq in seqs for key in self._log.written_by(seq)}
         docs = self._heads.written_after(branch, since)
-        if len(docs) > MOST_DOCUMENTS:
+        if len(docs) > self._limits.affected_documents:
             return None
         keys = self._store.keys_of(docs)
         return {keys[doc]: seq for doc, seq in docs.items() if doc in keys}
@@ -128,7 +118,7 @@ class AffectedNodes:
         """Where a document was written since. Beyond some writes: anywhere."""
         found: set[Path] = set()
         for number, revision in enumerate(self._log.history(last, key, down_to=since)):
-            if number >= MOST_REVISIONS:
+            if number >= self._limits.affected_revisions:
                 return {()}
             found.update([patch.path for patch in revision.patches])
         return found
@@ -157,7 +147,7 @@ class AffectedNodes:
         before = self._heads.get(branch, key).seq
         kept = max(self._log.kept_from - 1, branch.fork_seq)
         for number, revision in enumerate(self._log.history(before, key, down_to=max(since, kept))):
-            if number >= MOST_REVISIONS or any(not patch.path for patch in revision.patches):
+            if number >= self._limits.affected_revisions or any(not patch.path for patch in revision.patches):
                 return revision.seq
             before = revision.previous
         return before if before > since else 0
@@ -180,8 +170,9 @@ class AffectedNodes:
         self, branch: Branch, pieces: list[int], parts: list[bytes], most: int
     ) -> list[ObservationRow]:
         found: dict[tuple[object, ...], ObservationRow] = {}
-        for first in range(0, len(parts), MOST_PARTS):
-            rows = self._store.observations_holding(branch.id, pieces, most + 1, parts[first : first + MOST_PARTS])
+        step = self._limits.affected_parts
+        for first in range(0, len(parts), step):
+            rows = self._store.observations_holding(branch.id, pieces, most + 1, parts[first : first + step])
             found.update({row.key: row for row in rows})
         return [*found.values()]
 
@@ -195,7 +186,7 @@ class AffectedNodes:
         if len(named[-1]) < LONG:
             # A read is an array of two, or of three with its depth, and begins with its document.
             named = [array + name for name in named for array in (b"\x92", b"\x93")]
-        if len(paths) > MOST_PLACES or any(not path or type(path[0]) is not str for path in paths):
+        if len(paths) > self._limits.affected_places or any(not path or type(path[0]) is not str for path in paths):
             return named
         above = {path[:length] for path in paths for length in range(len(path))}
         found = [name + encode_form(path) for name in named for path in above]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch
 from headwater.engine.log.sessions import StoredSession
 from headwater.engine.observations.codec import Body, State, decode_state, encode_form
@@ -19,17 +20,16 @@ from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.protocol.observations import WHOLE, Observation, decode_about
 
 NO_READS: Final = encode_form(Body(()))
-MOST: Final = 16_384
-"""Sessions and pieces kept in memory."""
 
 
 class CleanPieces:
     """The rows of whole pieces, inside the open store transaction."""
 
-    __slots__ = ("_counted", "_known", "_remade", "_store", "_until")
+    __slots__ = ("_counted", "_known", "_limits", "_remade", "_store", "_until")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, limits: Limits) -> None:
         self._store = store
+        self._limits = limits
         self.forget()
 
     def forget(self) -> None:
@@ -42,13 +42,13 @@ class CleanPieces:
     def count_observation(self, session: StoredSession) -> None:
         """Count an observation of a session that is stored, or was stored already."""
         self._counted[session.id] += 1
-        if len(self._counted) > MOST:
+        if len(self._counted) > self._limits.clean_reports:
             del self._counted[next(iter(self._counted))]
 
     def forget_piece(self, branch: Branch, piece: str) -> None:
         """Forget the nodes of a piece: another piece has its name from now on, or none has."""
         last = self._store.last_session()
-        if len(self._remade) >= MOST:
+        if len(self._remade) >= self._limits.clean_reports:
             self._remade, self._until = {}, last
         self._remade[branch.id, piece] = last
 
@@ -89,7 +89,7 @@ class CleanPieces:
         if self._known.get(at) is False:
             return False
         self._known[at] = False
-        if len(self._known) > MOST:
+        if len(self._known) > self._limits.clean_reports:
             del self._known[next(iter(self._known))]
         member = self._store.number_of(WHOLE) or 0  # 0: no piece was reported yet
         key = NodeNumbers(*at, 0, member, "", 0)

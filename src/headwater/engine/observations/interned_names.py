@@ -8,15 +8,11 @@ that is used during a sweep is kept. Owns the table; its memory follows the disk
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from headwater.engine.limits import Limits
 from headwater.engine.log.log import number_in_meta
 from headwater.engine.observations.codec import first_of, forms_of
 from headwater.engine.store.port import NodeNumbers, Part, Store
-
-PER_ROW: Final = 2
-"""A node has a fingerprint of its own and shares most other texts: beyond so many for each, names are left over."""
 
 
 class _Sweep:
@@ -87,7 +83,9 @@ class InternedNames:
                 number_in_meta(self._store, f"{part.value}_made", 0)
                 for part in (Part.NAMES, Part.OBSERVATIONS, Part.MIRRORS)
             ]
-            if made > max(self._limits.unswept_names + PER_ROW * (rows + mirrors), 2 * self._left):
+            # A node has a fingerprint of its own and shares most other texts.
+            used = self._limits.names_per_row * (rows + mirrors)
+            if made > max(self._limits.unswept_names + used, 2 * self._left):
                 self._sweep = _Sweep([row.branch for row in self._store.branches()])
 
     def sweep_some(self) -> bool:

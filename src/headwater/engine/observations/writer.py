@@ -101,7 +101,7 @@ class ObservationWriter:
         self._admission = admission
         self._limits = limits
         self._readers = readers
-        self.clean_pieces = CleanPieces(store)
+        self.clean_pieces = CleanPieces(store, limits)
         self._names = InternedNames(store, limits)
         self.is_on = is_on
         self.forget()

@@ -143,9 +143,6 @@ MARKS: Final = ChecksummedTable(
     keys=2,
     counted=True,
 )
-LEASES: Final = ChecksummedTable(
-    "leases", "name, token, holder, until_us", lambda name, *_: f"lease {name!r}", counted=True
-)
 EVENTS: Final = ChecksummedTable(
     "events", "id, seq, stream, due_us, payload, branch, stored_us, session", lambda id, *_: f"event {id!r}"
 )
@@ -227,7 +224,6 @@ SEALED: Final = {
     Part.SESSIONS: SESSIONS,
     Part.BRANCHES: BRANCHES,
     Part.MARKS: MARKS,
-    Part.LEASES: LEASES,
     Part.EVENTS: EVENTS,
     Part.RECORDS: RECORDS,
     Part.HEADS: HEADS,

@@ -1,8 +1,8 @@
 """A space that may not exist yet: its file is made by the first commit, not by the first reader.
 
 Until then everything is in memory: the sessions, and an empty space. Content that must survive (a commit, a branch, a
-lease, a reader in another space) makes the file and moves the memory into it, in one transaction and before any answer.
-Nothing else about a store changes here.
+reader in another space) makes the file and moves the memory into it, in one transaction and before any answer. Nothing
+else about a store changes here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path as FilePath
 
 from headwater.engine.store.database import Database, Synchronous
-from headwater.engine.store.port import BranchRow, LeaseRow, LogRow, MirrorRow
+from headwater.engine.store.port import BranchRow, LogRow, MirrorRow
 from headwater.engine.store.schema import MIGRATIONS
 from headwater.engine.store.sqlite import SqliteStore
 
@@ -52,10 +52,6 @@ class LazyFileStore(SqliteStore):
             self._is_needed = True
         else:
             self._root = row
-
-    def put_lease(self, row: LeaseRow) -> None:
-        super().put_lease(row)
-        self._is_needed = True
 
     def put_mirror(self, row: MirrorRow) -> None:
         super().put_mirror(row)

@@ -33,7 +33,6 @@ class Part(Enum):
     SESSIONS = "session"
     BRANCHES = "branch"
     MARKS = "marks"
-    LEASES = "lease"
     EVENTS = "events"
     RECORDS = "records"
     HEADS = "heads"
@@ -191,13 +190,6 @@ class MirrorRow(NamedTuple):
     body: bytes
 
 
-class LeaseRow(NamedTuple):
-    name: str
-    token: int
-    holder: str
-    until_us: int
-
-
 @dataclass(slots=True)
 class Visited:
     """Counts of rows that the store touched so far. Tests gate on differences of these counts, never on seconds."""
@@ -278,7 +270,7 @@ class Store(Protocol):
     def check(self, part: Part) -> None: ...
     def sum_before(self, seq: int) -> int: ...
 
-    # events, topic records, leases
+    # events, topic records
     def event(self, id: str) -> EventRow | None: ...
     def put_events(self, rows: Iterable[EventRow]) -> None: ...
     def events_after(self, after: tuple[int, str], limit: int) -> list[EventRow]: ...
@@ -289,8 +281,6 @@ class Store(Protocol):
     def drop_events(self, branch: int, before_seq: int) -> int: ...
     def put_records(self, rows: Iterable[RecordRow]) -> None: ...
     def records_after(self, topic: str, after: tuple[int, int], limit: int) -> list[RecordRow]: ...
-    def lease(self, name: str) -> LeaseRow | None: ...
-    def put_lease(self, row: LeaseRow) -> None: ...
 
     # observations; a row that was edited is left out of lists, as if it were not there
     def name_of(self, number: int) -> str | None: ...

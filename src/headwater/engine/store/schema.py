@@ -223,4 +223,9 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         SELECT 'targets_made' UNION SELECT 'parked_made' UNION SELECT 'attempts_made' UNION SELECT 'claims_epoch');
     """,
     "",  # Commits may declare reactions. Rows of before lack that, and are read as they are.
+    # Only targets are leased.
+    """
+    DROP TABLE leases;
+    DELETE FROM meta WHERE key='leases_made';
+    """,
 )

@@ -14,7 +14,6 @@ from headwater.engine.store.checksummed_tables import (
     DOCUMENTS,
     EVENTS,
     HEADS,
-    LEASES,
     LOG_COLUMNS,
     MARKS,
     RECORDS,
@@ -31,7 +30,6 @@ from headwater.engine.store.port import (
     BranchRow,
     EventRow,
     HeadRow,
-    LeaseRow,
     LogRow,
     MarksRow,
     Part,
@@ -267,7 +265,7 @@ class SqliteStore(ObservationTables):
     def sum_before(self, seq: int) -> int:
         return sum_before(self._db, seq)
 
-    # ---- events, topic records, leases -----------------------------------------------------------
+    # ---- events, topic records -------------------------------------------------------------------
 
     def event(self, id: str) -> EventRow | None:
         row = self._db.one(EVENTS.select + "WHERE id=?", (id,))
@@ -314,13 +312,6 @@ class SqliteStore(ObservationTables):
     def records_after(self, topic: str, after: tuple[int, int], limit: int) -> list[RecordRow]:
         found = RECORDS.select + "WHERE topic=? AND (seq, ordinal)>(?,?) ORDER BY seq, ordinal LIMIT ?"
         return [RecordRow._make(RECORDS.opened(row)) for row in self._db.all(found, (topic, *after, limit))]
-
-    def lease(self, name: str) -> LeaseRow | None:
-        row = self._db.one(LEASES.select + "WHERE name=?", (name,))
-        return LeaseRow._make(LEASES.opened(row)) if row else None
-
-    def put_lease(self, row: LeaseRow) -> None:
-        LEASES.put(self._db, row)
 
 
 def _session(row: tuple[Any, ...]) -> SessionRow:

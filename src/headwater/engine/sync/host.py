@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from headwater.clock import Clock, RealClock
 from headwater.engine.engine import Engine
@@ -100,11 +100,6 @@ class Inbox:
 
 
 T = TypeVar("T")
-
-GATHER_US: Final = 200  # how long to wait for messages that come together: about an fsync, which that saves
-SLOW_US: Final = 1_000  # time of a step, lately, from which on the disk is too slow for an event loop,
-MESSAGE_US: Final = 100  # without the cost of each message
-LONGEST_US: Final = 4_000  # as if no step took longer: one that did says little about the next
 
 
 class Host(Protocol):
@@ -248,7 +243,7 @@ class ThreadHost:
             self._inbox.put(Message(peer, message))
             if self._is_scheduled:
                 return
-            if self._waits_us < SLOW_US and threading.get_ident() == self._here:
+            if self._waits_us < self._limits.slow_step_us and threading.get_ident() == self._here:
                 self._is_scheduled = True
                 self._soon(self._run_on_lent_thread)
             else:
@@ -395,7 +390,7 @@ class ThreadHost:
 
     def _wait_for_group(self) -> None:
         """Wait a moment for the peers whose commits were judged together last time."""
-        until_us = self._clock.monotonic_us() + GATHER_US
+        until_us = self._clock.monotonic_us() + self._limits.gather_us
         while len(self._taken) < self._limits.group_commits:
             here = {item.peer for item in self._taken if isinstance(item, Message)}
             left_us = until_us - self._clock.monotonic_us()
@@ -443,8 +438,9 @@ class ThreadHost:
         self._expected = len({peer for peer, message in batch if isinstance(message, Transact)})
         self._hub.process(batch)
         self._flush_outgoing()
-        waited_us = min(self._clock.monotonic_us() - began_us - MESSAGE_US * len(batch), LONGEST_US)
-        self._waits_us += (max(waited_us, 0) - self._waits_us) / 8
+        limits = self._limits
+        waited_us = self._clock.monotonic_us() - began_us - limits.message_us * len(batch)
+        self._waits_us += (max(min(waited_us, limits.slow_step_us_most), 0) - self._waits_us) / 8
 
     def _flush_outgoing(self) -> None:
         """Send the messages of a finished step. A peer whose `send` failed is gone, and its session may come back."""

@@ -26,7 +26,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.log.sessions import StoredSession
 from headwater.engine.sync.conflict_turns import ConflictTurns
 from headwater.engine.sync.error_codes import ending_code, problem_code, refused
-from headwater.engine.sync.peer import SMALL, AnswerBudget, Peer, PeerState, SyncWindows, size_of_patches
+from headwater.engine.sync.peer import AnswerBudget, Peer, PeerState, SyncWindows, size_of_patches
 from headwater.engine.sync.queries import Queries
 from headwater.engine.sync.watch_table import KeptWatches, WatchTable
 from headwater.errors import (
@@ -498,7 +498,8 @@ class Hub:
             watchers = self._watching.watchers.get((commit.branch, operation.doc))
             if not watchers:
                 continue
-            size, theirs = size_of_patches(operation.patches), make_patched(operation, seq, commit, author)
+            size = size_of_patches(operation.patches)
+            theirs = make_patched(operation, seq, commit, author, self._limits.named_hops)
             for peer in watchers:
                 if peer.state is PeerState.CLOSED:
                     continue  # kept for its next connection, which reads newer changes
@@ -506,7 +507,7 @@ class Hub:
                     peer.note_change(Own(operation.doc, seq, commit.local_seq))
                 else:
                     peer.note_change(theirs)
-                    if size > SMALL:
+                    if size > self._limits.small_change_bytes:
                         peer.count_bytes(size)
                 self._owed[peer] = None
 

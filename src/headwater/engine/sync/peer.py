@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Final
 
 from headwater.data.address import DocKey
 from headwater.data.patch import Patch
@@ -27,8 +26,6 @@ from headwater.errors import LimitError
 from headwater.protocol.commit import MAIN
 from headwater.protocol.hop_counts import hops_of_change, longest_hops
 from headwater.protocol.messages import DocChange, FromEngine, Selector, State, Way
-
-SMALL: Final = 256  # bytes of a change that is not worth counting: how many there may be is bounded as well
 
 
 class AnswerBudget:

@@ -18,7 +18,7 @@ from headwater.data.change import overlaps
 from headwater.data.codec import encode
 from headwater.data.limits import STORED_VALUE_LIMITS
 from headwater.data.patch import Patch, PatchError, apply
-from headwater.data.value import Absent, MaybeValue, equal
+from headwater.data.value import MAX_INT, Absent, MaybeValue, equal
 from headwater.engine.log.heads import restored
 from headwater.engine.log.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained, number_in_meta
 from headwater.engine.store.port import EventRow, LogRow, SnapshotRow, Store
@@ -190,7 +190,7 @@ class Replay:
                 case EntityAbsent(doc):
                     holds = self.lines.value(row.branch, doc)[1] == 0
                 case LeaseHeld(name, token):
-                    holds = token <= last_token(self._store, name)
+                    holds = token <= _last_token(self._store, name)
                     self.unchecked["lease_held preconditions: the log does not keep who held a lease"] += 1
                 case _:
                     assert_never(precondition)
@@ -366,12 +366,11 @@ class Replay:
                 raise RuleBroken("records", seq, f"record {place} to {record.topic!r} is stored as {stored}")
 
 
-def last_token(store: Store, lease: str) -> int:
-    """The highest token that a lease, or the lease of a target, has had. -1: there never was such a lease."""
+def _last_token(store: Store, lease: str) -> int:
+    """The highest token that the lease of a target has had. -1: there is no such target."""
     named = target_of(lease)
     if named is None:
-        held = store.lease(lease)
-        return -1 if held is None else held.token
+        return MAX_INT  # A lease with a free name, as older versions gave them: its tokens are not stored any more.
     numbers = [row.reaction for row in store.delivery.subscriptions() if row.name == named[0]]
     target = store.delivery.target(numbers[0], named[1]) if numbers else None
     return -1 if target is None else target.token

@@ -320,6 +320,10 @@ class Core:
             if space.ended is not None and space.is_pending(layers):
                 raise space.ended
 
+    def is_load_refused(self) -> bool:
+        """True if a document will not arrive in one of the spaces."""
+        return any(space.failed_loads or space.ended is not None for space in self._spaces.values())
+
     def why_not(self, document: Document) -> Exception | None:
         """Return the reason why a document will not arrive; None if no reason is known."""
         space = self._of_replica.get(document.home)
@@ -355,8 +359,7 @@ class Core:
             return False
         if not self.scheduler.loads:
             return True
-        waiting = [node.loading for node in self.scheduler.registry if node.loading is not None and node.live]
-        return all(self.why_not(document) is not None for document in waiting)
+        return all(self.why_not(document) is not None for document in self.scheduler.loads.awaited())
 
     def settle(self, slices: int = 1_000_000) -> None:
         """Call `tick` until there is nothing to run now. For programs without an event loop, and for tests."""

@@ -305,7 +305,9 @@ class Observers:
         if node.removed:
             return HeadwaterError(f"{node.id} was removed: look again with another pull()")
         if node.loading is not None:
-            return self._core.why_not(node.loading)
+            if not self._core.is_load_refused():
+                return None  # Most often: finding the document costs the number of nodes that the observer is behind.
+            return self._core.why_not(self._core.scheduler.loads.awaited_by(node) or node.loading)
         graph = self._core.scheduler.graph
         # A materializer that may write the observed document waits for a document that will not arrive.
         waits = [above.loading for above in graph.above(node) if above.loading] if graph.has_envelopes else []

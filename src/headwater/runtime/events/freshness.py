@@ -315,7 +315,8 @@ async def freshen(
 
 def _why_not(core: Core, node: Node) -> Exception | None:
     """Why it will never be fresh, if what it waits for will not come."""
-    return None if node.loading is None else core.why_not(node.loading)
+    awaited = core.scheduler.loads.awaited_by(node)
+    return None if awaited is None else core.why_not(awaited)
 
 
 def _is_loading(core: Core, node: Node) -> bool:

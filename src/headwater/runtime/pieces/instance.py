@@ -299,7 +299,8 @@ class PieceInstance:
         """
         core = self.pieces.core
         for node in [node for nodes in (self._kept.values(), *self._shown.values()) for node in nodes]:
-            awaited = [] if node.loading is None else [node.loading]
+            loading = core.scheduler.loads.awaited_by(node)
+            awaited = [] if loading is None else [loading]
             if node.as_of:
                 read = [cast(Document, spot.document) for spot in node.reads if spot is not None]
                 awaited += [document for document in read if document.value is NOT_HERE]

@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from headwater.backoff import Backoff
 from headwater.data.ids import derive, event_id
 from headwater.data.value import freeze
 from headwater.errors import (
@@ -30,6 +29,7 @@ from headwater.pieces.handles import Delivery
 from headwater.pieces.names import SEPARATOR
 from headwater.protocol.commit import Delivered
 from headwater.protocol.reactions import Granted, Since
+from headwater.reactions.limits import DEFAULT_DRAIN_LIMITS
 from headwater.reactions.port import Batch, LeaseLostError, StillRunsError
 from headwater.reactions.retry_rules import Rules
 from headwater.runtime.core.time_documents import EPOCH
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
-
-AGAIN: Final = Backoff.exponential(base_ms=100, max_ms=5_000, jitter=0.5)
-"""Delay after conflicts of a handler, or while too many events wait for it."""
 
 
 def reaction_name(cls: type[Piece], member: ReactionMember) -> str:
@@ -202,7 +199,7 @@ class BoundReaction:
                 raise LeaseLostError from error
             except (ConflictError, CommitConvergenceError, BacklogFullError):
                 random = self._pieces.core.clock.randomness(f"landing {self.name}")
-                await self._pieces.tasks.elapsed(AGAIN.delay_us(min(failures, 20), random))
+                await self._pieces.tasks.elapsed(DEFAULT_DRAIN_LIMITS.handlers.delay_us(min(failures, 20), random))
                 failures += 1
             else:
                 return

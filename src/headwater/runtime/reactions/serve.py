@@ -16,7 +16,8 @@ from headwater.errors import AuthoringError, HeadwaterError, LoadError, Protocol
 from headwater.protocol.reactions import Delivering, Delivers, QueryReactions, ReactionState, TargetsDue
 from headwater.protocol.reactions import Reactions as ReactionStates
 from headwater.reactions.drain import Drain, Pace, subscribe
-from headwater.reactions.port import ASK_BACKOFF, DEFAULT_LANE, declaration, is_refusal
+from headwater.reactions.limits import DEFAULT_DRAIN_LIMITS
+from headwater.reactions.port import DEFAULT_LANE, declaration, is_refusal
 from headwater.reactions.traces import Attempt, OnTrace, Trace, Unheard
 from headwater.runtime.channel.backend import RemoteServer
 from headwater.runtime.pieces.records import classes
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 
 ACCESS: Final = "access"
-TOPICS: Final = 500
-"""Maximum number of topics in one question."""
 
 
 class SpaceDesk:
@@ -155,7 +154,7 @@ class ServedReactions:
                 if is_refusal(error):
                     raise
             random = self._pieces.core.clock.randomness(f"declaring {reaction.name}")
-            await self._pieces.tasks.elapsed(ASK_BACKOFF.delay_us(min(failures, 20), random))
+            await self._pieces.tasks.elapsed(DEFAULT_DRAIN_LIMITS.asks.delay_us(min(failures, 20), random))
             failures += 1
         return False
 
@@ -291,7 +290,7 @@ class Serving:
                     if is_refusal(error):
                         self._pieces.core.report(f"reactions of {self._space.name}", error)
                         break
-                await self._pieces.tasks.elapsed(ASK_BACKOFF.delay_us(min(failures, 20), random))
+                await self._pieces.tasks.elapsed(DEFAULT_DRAIN_LIMITS.asks.delay_us(min(failures, 20), random))
                 failures += 1
         finally:
             self._looks -= 1
@@ -315,8 +314,9 @@ class Serving:
         topics = sorted({each.topic for each in bound.values()})
         known: dict[str, ReactionState] = {}
         emitted: set[str] = set()
-        for at in range(0, max(1, len(topics)), TOPICS):
-            answer = await self._desk.ask(QueryReactions(0, tuple(topics[at : at + TOPICS])))
+        most = DEFAULT_DRAIN_LIMITS.topics_at_once
+        for at in range(0, max(1, len(topics)), most):
+            answer = await self._desk.ask(QueryReactions(0, tuple(topics[at : at + most])))
             assert isinstance(answer, ReactionStates)
             known.update({state.name: state for state in answer.reactions})
             emitted.update(answer.emitted)

@@ -10,7 +10,7 @@ is run.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from headwater.data.address import NAME_LENGTH
 from headwater.data.ids import derive
@@ -153,10 +153,6 @@ def say(runs: ObservationQueue, root: PieceInstance, fingerprint: str, seq: int,
     runs.noted(encode_part(About(node, "", fingerprint)), encode_part(Footprint((), awake)), seq)
 
 
-FAR: Final = 100
-"""Commits after which it is said anew that a piece is clean, so that nobody has to look through more of them."""
-
-
 async def leave(resuming: Resume, homes: list[PieceInstance]) -> None:
     """Say which of some pieces are clean."""
     sleeping = resuming.sleeping
@@ -177,7 +173,9 @@ async def leave(resuming: Resume, homes: list[PieceInstance]) -> None:
             assert home.resume_state is not None
             seq = followed.through
             ran = any(node.account is not None and node.runs for node in home.nodes)
-            if not (ran or seq - home.resume_state.as_of > FAR) or not followed.is_quiet():
+            # A report of long ago would have the engine look through many commits.
+            is_old = seq - home.resume_state.as_of > resuming.limits.reported_commits
+            if not (ran or is_old) or not followed.is_quiet():
                 continue
         channel = resuming.pieces.channel(home.space.name)
         assert channel is not None

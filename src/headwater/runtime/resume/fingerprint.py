@@ -32,6 +32,7 @@ from headwater.runtime.pieces.code_versions import described, with_children
 from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of, with_kinds
 from headwater.runtime.pieces.inputs import HANDLER, OtherScopeHandle, written
 from headwater.runtime.pieces.records import RECORD, class_named
+from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
 from headwater.runtime.resume.writers import DERIVED
 
 if TYPE_CHECKING:
@@ -44,16 +45,15 @@ if TYPE_CHECKING:
 
 READ: Final = (CellMember, *DERIVED)
 """Members that have a value for others to read."""
-MOST: Final = 100_000
-"""Pieces whose classes are remembered."""
 
 
 class Defaults:
     """How members of a program are declared. Each class is looked at once, until `forget` is called."""
 
-    __slots__ = ("_classes", "_maker", "_members")
+    __slots__ = ("_classes", "_limits", "_maker", "_members")
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ResumeLimits) -> None:
+        self._limits = limits
         self._classes: dict[tuple[str, str], type[Piece]] = {}  # of pieces that are not here, by space and id
         self._members: dict[tuple[type[Piece], str, bool], str | None] = {}
         self._maker = Fingerprinter()
@@ -127,7 +127,7 @@ class Defaults:
         except AuthoringError:
             return True, None
         if cls is not None:
-            if len(self._classes) >= MOST:
+            if len(self._classes) >= self._limits.known_classes:
                 self._classes.clear()
             self._classes[space.name, id] = cls
         return True, cls
@@ -243,10 +243,10 @@ class Codes:
 
     __slots__ = ("_known", "_wholes", "defaults")
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ResumeLimits = DEFAULT_RESUME_LIMITS) -> None:
         self._known: dict[type[Piece], dict[str, Fingerprint]] = {}
         self._wholes: dict[type[Piece], str] = {}
-        self.defaults = Defaults()
+        self.defaults = Defaults(limits)
 
     def of(self, cls: type[Piece], code: str) -> str | None:
         """None: nobody can know."""

@@ -31,6 +31,7 @@ from headwater.replica.document import NOT_HERE
 from headwater.replica.replica import Replica
 from headwater.runtime.pieces.resume_state import ForeignAnswers
 from headwater.runtime.resume import writers
+from headwater.runtime.resume.limits import ResumeLimits
 from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.persistence import Held
 
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from headwater.runtime.writing.space_channel import SpaceChannel
 
 
-MOST_PAGES: Final = 1_000
-"""Of what one piece reads elsewhere. With more of them its mirrors are not known to be whole."""
-
 Docs = dict[DocKey, int]
 """Documents of one space, each with the earliest seq that was seen."""
 
@@ -52,9 +50,10 @@ Docs = dict[DocKey, int]
 class Mirroring:
     """Says in other spaces what the pieces of one runtime read there."""
 
-    __slots__ = ("_is_sure", "_pieces", "_to_tell", "_under_way")
+    __slots__ = ("_is_sure", "_limits", "_pieces", "_to_tell", "_under_way")
 
-    def __init__(self, pieces: PieceRegistry, is_sure: Callable[[], bool]) -> None:
+    def __init__(self, pieces: PieceRegistry, is_sure: Callable[[], bool], limits: ResumeLimits) -> None:
+        self._limits = limits
         self._pieces = pieces
         self._is_sure = is_sure  # nothing waits to be told again of what nodes read elsewhere
         self._to_tell: dict[
@@ -128,7 +127,7 @@ class Mirroring:
         """What the nodes of a piece read, by space and branch, and as of which seq that is all. None: not known."""
         docs: dict[tuple[str, str], Docs] = {}
         at, after = None, None
-        for _ in range(MOST_PAGES):
+        for _ in range(self._limits.foreign_pages):
             page = await answered(self._pieces, channel, QueryElsewhere(0, piece, after))
             if not isinstance(page, ReadElsewhere):
                 return None
@@ -179,25 +178,20 @@ async def answered(pieces: PieceRegistry, channel: SpaceChannel, question: Looks
         return None
 
 
-TOGETHER: Final = 5_000
-"""Reads in one question."""
-MOST_HERE: Final = 1_000
-"""Documents of one space that are here before their readers come back. Others say when they arrive what they are."""
 WRITTEN_THERE: Final = "what it read in another space was written"
 """Why a node is to run."""
-MOST_UNSURE: Final = 100_000
-"""Nodes that are told again once what they read elsewhere is confirmed. Others are unknown until they run."""
 
 
 class Elsewhere:
     """Speaks with other spaces for the nodes of one runtime."""
 
-    __slots__ = ("_pieces", "_unsure", "mirroring")
+    __slots__ = ("_limits", "_pieces", "_unsure", "mirroring")
 
-    def __init__(self, pieces: PieceRegistry) -> None:
+    def __init__(self, pieces: PieceRegistry, limits: ResumeLimits) -> None:
+        self._limits = limits
         self._pieces = pieces
         self._unsure: dict[Node, None] = {}  # what they read elsewhere had no verdict yet when they ran
-        self.mirroring = Mirroring(pieces, lambda: not self._unsure)
+        self.mirroring = Mirroring(pieces, lambda: not self._unsure, limits)
 
     def is_told(self) -> bool:
         """Everything about other spaces is told that can be told now: nothing waits for a verdict, no mirror is due."""
@@ -214,7 +208,7 @@ class Elsewhere:
 
     def unsure(self, node: Node) -> None:
         """It read something of another space that has no verdict yet: it is told again when that has one."""
-        if len(self._unsure) >= MOST_UNSURE:
+        if len(self._unsure) >= self._limits.unsure_nodes:
             return
         is_first = not self._unsure
         self._unsure[node] = None
@@ -255,7 +249,8 @@ class Elsewhere:
         # What was read of another branch, or of a log that nobody can name, is unknown.
         # fault foreign_reads.branch_not_compared: asked = [read for read in reads if read.chain is not None]
         asked = [read for read in reads if read.chain is not None and read.branch == there.replica.branch]
-        for some in [asked[at : at + TOGETHER] for at in range(0, len(asked), TOGETHER)]:
+        most = self._limits.foreign_reads
+        for some in [asked[at : at + most] for at in range(0, len(asked), most)]:
             chains = {read.seq: read.chain for read in some if read.chain is not None}
             question = QueryCurrent(
                 0, tuple([Read(read.doc, read.path, read.depth, read.seq) for read in some]), tuple(chains.items())
@@ -282,7 +277,7 @@ class Elsewhere:
         core, pieces = self._pieces.core, self._pieces
         records = [record for doc in docs if (record := writers.record_of(pieces, space, doc)) is not None]
         # fault foreign_reads.own_seq_compared: awaited = records
-        awaited = [*records, *[space.replica.documents.of(doc) for doc in docs[:MOST_HERE]]]
+        awaited = [*records, *[space.replica.documents.of(doc) for doc in docs[: self._limits.foreign_documents]]]
         for document in awaited:
             core.load(document)
         await pieces.tasks.until(

@@ -28,7 +28,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
 import msgspec
@@ -80,12 +80,6 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.resume_state import ResumeState
     from headwater.runtime.resume.resume import Resume
     from headwater.runtime.writing.space_channel import SpaceChannel
-
-
-MOST_AHEAD: Final = 400
-"""Documents of pieces that were not opened yet. More of them would be let go before they are."""
-TOGETHER: Final = 500
-"""Documents that are asked for in one message."""
 
 
 @dataclass(slots=True, eq=False)
@@ -207,8 +201,9 @@ class AtOnce:
         for document in loads.docs:
             local.failed_loads.pop(document, None)  # It is asked for anew.
         wanted, ahead = [each.key for each in loads.docs], [each.key for each in loads.ahead]
-        for place in range(0, max(len(wanted), len(ahead)), TOGETHER):
-            followed.channel.watch_together(wanted[place : place + TOGETHER], ahead[place : place + TOGETHER])
+        most = self._sleeping.resuming.limits.watched_documents
+        for place in range(0, max(len(wanted), len(ahead)), most):
+            followed.channel.watch_together(wanted[place : place + most], ahead[place : place + most])
         local.come(loads.ahead)
 
         def are_here() -> bool:
@@ -222,8 +217,9 @@ class AtOnce:
         places, wholes = followed.places, followed.wholes or {}
         if followed.ahead < 0 or not first.held:
             return
-        most = min(followed.ahead, MOST_AHEAD // len(first.held))
-        followed.ahead = min(max(1, 2 * followed.ahead), MOST_AHEAD)
+        most_ahead = self._sleeping.resuming.limits.ahead_documents  # More would be dropped before they are used.
+        most = min(followed.ahead, most_ahead // len(first.held))
+        followed.ahead = min(max(1, 2 * followed.ahead), most_ahead)
         members = [(each.key.scope, each.key.id.rpartition(":")[2]) for each in first.held]
         fingerprint = self._fingerprints.get((first.cls, first.generation, first.opened_for()[0][0]))
         documents = followed.local.replica.documents
@@ -424,12 +420,6 @@ def _effect(home: PieceInstance, member: EffectMember, user: str) -> Node | None
     return None
 
 
-PAGE: Final = 1_000
-MOST_PAGES: Final = 100
-MOST_BROUGHT: Final = 300
-"""Nodes of one piece that come back because of one change. With more of them, all of it does."""
-
-
 class LazyResume:
     """The pieces of one runtime that are open and not here."""
 
@@ -516,8 +506,10 @@ class LazyResume:
     async def _ask(self, followed: Followed) -> None:
         found: dict[str, WholePiece] = {}
         after, seq = "", 0
-        for _ in range(MOST_PAGES):
-            page = await self._resuming.asking.answered(followed.channel, QueryWholes(0, after, PAGE))
+        for _ in range(self._resuming.limits.clean_pages):
+            page = await self._resuming.asking.answered(
+                followed.channel, QueryWholes(0, after, self._resuming.limits.page)
+            )
             if not isinstance(page, Wholes):
                 break
             seq = seq or page.seq
@@ -558,7 +550,7 @@ class LazyResume:
         # fault+ resume.catch_up_skipped: followed.through = followed.last
         # fault+ resume.catch_up_skipped: return
         since = followed.through
-        page = await self._resuming.asking.answered(followed.channel, QueryMarks(0, since, PAGE))
+        page = await self._resuming.asking.answered(followed.channel, QueryMarks(0, since, self._resuming.limits.page))
         if not isinstance(page, Marks) or page.through is None:
             if followed.channel.is_up() or page is not None:
                 self._all(followed)
@@ -570,7 +562,9 @@ class LazyResume:
                 met.setdefault(id, []).append(mark.doc)
             after = mark.pieces[-1]
             while mark.more:
-                more = await self._resuming.asking.answered(followed.channel, QueryReaders(0, mark.doc, after, PAGE))
+                more = await self._resuming.asking.answered(
+                    followed.channel, QueryReaders(0, mark.doc, after, self._resuming.limits.page)
+                )
                 if not isinstance(more, Readers):
                     self._all(followed)
                     break
@@ -596,14 +590,15 @@ class LazyResume:
     async def _met(self, followed: Followed, pieces: dict[str, list[DocKey]], since: int) -> None:
         """Wake those of sleeping pieces of which nodes were met by what was written: one question for all of them."""
         ids = [*pieces]
-        for first in range(0, len(ids), PAGE):
-            some = {id: home for id in ids[first : first + PAGE] if (home := followed.homes.get(id)) is not None}
+        most = self._resuming.limits.page
+        for first in range(0, len(ids), most):
+            some = {id: home for id in ids[first : first + most] if (home := followed.homes.get(id)) is not None}
             made = {id: self._made(home, pieces[id]) for id, home in some.items()}
             if not some:
                 continue
             one, *also = some
             every = tuple(dict.fromkeys([doc for docs in made.values() for doc in docs]))
-            question = QueryMet(0, one, since, (), every, PAGE, tuple(also))
+            question = QueryMet(0, one, since, (), every, self._resuming.limits.page, tuple(also))
             met = await self._resuming.asking.answered(followed.channel, question)
             for id, home in some.items():
                 if followed.homes.get(id) is not home:
@@ -641,7 +636,9 @@ class LazyResume:
         """Bring back the nodes of a piece that were met, and whoever stands on them."""
         # fault+ resume.closed_piece_not_opened: return
         if met is None:
-            met = await self._resuming.asking.answered(followed.channel, QueryMet(0, home.id, since, (), made, PAGE))
+            met = await self._resuming.asking.answered(
+                followed.channel, QueryMet(0, home.id, since, (), made, self._resuming.limits.page)
+            )
         seen: set[Key] = set()
         await self._bring(followed, home, await self._found(home, met, seen), seen)
 
@@ -653,7 +650,11 @@ class LazyResume:
         seen.update(found)
         if not found:
             return []
-        return await brought(self._resuming, home, found, met.seq) if len(seen) <= MOST_BROUGHT else None
+        return (
+            await brought(self._resuming, home, found, met.seq)
+            if len(seen) <= self._resuming.limits.affected_nodes
+            else None
+        )
 
     async def _bring(
         self, followed: Followed, home: PieceInstance, nodes: list[Node] | None, seen: set[Key] | None = None
@@ -673,7 +674,7 @@ class LazyResume:
                 docs = [*dict.fromkeys([each.key for node in nodes for each in _written_by(node)])]
                 if not docs:
                     return
-                question = QueryMet(0, home.id, 0, tuple(docs), self._made(home, docs), PAGE)
+                question = QueryMet(0, home.id, 0, tuple(docs), self._made(home, docs), self._resuming.limits.page)
                 met = await self._resuming.asking.answered(followed.channel, question)
                 nodes = await self._found(home, met, seen)
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headwater.errors import HeadwaterError, LoadError
 from headwater.protocol.messages import Looks, Seen
@@ -41,9 +41,6 @@ async def answered(channel: SpaceChannel, question: Looks) -> Seen | None:
     except HeadwaterError:
         return None
     return answer
-
-
-PAGE: Final = 1_000
 
 
 class Asking:
@@ -93,8 +90,9 @@ class Asking:
         """Have what is known of some nodes at hand. False: it could not be asked."""
         channel = self._resuming.pieces.channel(root.space.name)
         wanted = [key for key in dict.fromkeys(keys) if key not in phase.table]
-        for first in range(0, len(wanted), PAGE):
-            nodes = tuple([NodeKey(root.id, phase.generation, *key) for key in wanted[first : first + PAGE]])
+        most = self._resuming.limits.page
+        for first in range(0, len(wanted), most):
+            nodes = tuple([NodeKey(root.id, phase.generation, *key) for key in wanted[first : first + most]])
             page = None if channel is None else await self.answered(channel, QueryNodes(0, nodes))
             if not isinstance(page, Observations):
                 self._resuming.counts["nothing could be asked"] += 1

@@ -20,6 +20,7 @@ from headwater.protocol.observations import BETWEEN, NodeKey, Observed
 from headwater.runtime.pieces.identity import changes, kind_of
 from headwater.runtime.pieces.records import RECORD, Record
 from headwater.runtime.resume.dry_nodes import OpenDry, Standing, Stood
+from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
 from headwater.scheduler.node import NodeKind
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ PIECES_RUN_WHOLE: Final = False
 
 UNKNOWNS: Final = frozenset({UNKNOWN, UNCOMPARED, ELSEWHERE, KEEPS, NO_MAKER})
 """Reasons that say that it is not known whether anything changed."""
-SHOWN_READS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +244,7 @@ def _as_told(space: str, observed: Observed, fate: Fate) -> Judged:
     )
 
 
-def judged(standing: Standing, stood: Stood, *, is_held: bool) -> Fate:
+def judged(standing: Standing, stood: Stood, *, is_held: bool, limits: ResumeLimits = DEFAULT_RESUME_LIMITS) -> Fate:
     """What becomes of one node, by the rules of resuming, in their order."""
     observed, said = stood.observed, stood.said
     if not said.fingerprint:
@@ -265,8 +265,9 @@ def judged(standing: Standing, stood: Stood, *, is_held: bool) -> Fate:
             f"{doc_text(read.doc, read.path)} at seq {seq}"
             for read, (_, seq) in zip(reads, observed.stale, strict=True)
         ]
-        more = len(written) - SHOWN_READS
-        return RERUN, WRITTEN, (*written[:SHOWN_READS], *((f"and {more} more",) if more > 0 else ()))
+        most = limits.listed_reads
+        more = len(written) - most
+        return RERUN, WRITTEN, (*written[:most], *((f"and {more} more",) if more > 0 else ()))
     if observed.foreign and not is_held:
         spaces = dict.fromkeys(read.space for read in observed.foreign)
         return RERUN, ELSEWHERE, tuple(spaces)

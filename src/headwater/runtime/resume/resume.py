@@ -42,7 +42,8 @@ from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import Codes, about, have_given
 from headwater.runtime.resume.foreign_reads import WRITTEN_THERE, Elsewhere
 from headwater.runtime.resume.lazy_resume import LazyResume
-from headwater.runtime.resume.lookup import PAGE, Asking, key_of
+from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
+from headwater.runtime.resume.lookup import Asking, key_of
 from headwater.scheduler.node import Node, Remembered
 from headwater.scheduler.persistence import Account, standing_on
 
@@ -69,16 +70,10 @@ def _gone(channel: SpaceChannel, home: PieceInstance, node: NodeKey) -> None:
     channel.driver.session.runs.gone(encode_part(About(node)), home.space.replica.confirmed.seq)
 
 
-MOST_PAGES: Final = 1_000
-"""Of one piece. What is beyond them is unknown."""
-TRIES: Final = 3
-"""How often it is asked again what a node did, if what it read is written at the same time."""
 TO_RUN: Final = -1
 """In place of a seq: what was read was written since."""
 WRITTEN: Final = "what it read was written"
 """Why a node is to run; that it was written in another space is `elsewhere`'s to say."""
-ROUNDS: Final = 100
-"""How deep pieces in pieces are followed to what makes what a node reads."""
 
 
 class Resume:
@@ -97,15 +92,23 @@ class Resume:
         "counts",
         "elsewhere",
         "identity",
+        "limits",
         "sleeping",
         "under_way",
     )
 
-    def __init__(self, pieces: PieceRegistry, identity: str | None, backend: Backend) -> None:
+    def __init__(
+        self,
+        pieces: PieceRegistry,
+        identity: str | None,
+        backend: Backend,
+        limits: ResumeLimits = DEFAULT_RESUME_LIMITS,
+    ) -> None:
         self._pieces = pieces
         self.backend = backend
+        self.limits = limits
         self.identity = identity  # which of several runtimes this is, over restarts; None: nobody knows
-        self._codes = Codes()
+        self._codes = Codes(limits)
         self._loads = pieces.core.scheduler.loads
         self._waited_for = Replica()  # where the documents are that stand for phases: nowhere
         self._todo: deque[RegisteredNode] = deque()
@@ -116,7 +119,7 @@ class Resume:
         self.under_way: dict[ResumeState | LookupBatch, SpaceChannel] = {}
         self.asking = Asking(self)
         self.sleeping = LazyResume(self)
-        self.elsewhere = Elsewhere(pieces)
+        self.elsewhere = Elsewhere(pieces, limits)
         self.counts: Counter[str] = Counter()  # how many nodes came back ("clean"), and why others did not
 
     def is_quiet(self) -> bool:
@@ -129,7 +132,8 @@ class Resume:
         """Whether what it waits for is on its way. What a run would have had here is not, after coming back."""
         core = self._pieces.core
         channel = self._pieces.channel(core.name_of(node.home) or "")
-        is_waiting = node.loading is not None and core.why_not(node.loading) is None
+        awaited = core.scheduler.loads.awaited_by(node)
+        is_waiting = awaited is not None and core.why_not(awaited) is None
         return is_waiting and channel is not None and channel.is_up()
 
     @property
@@ -302,8 +306,8 @@ class Resume:
     async def _ask(self, root: PieceInstance, phase: ResumeState, channel: SpaceChannel) -> None:
         """Everything that is known of its nodes, page by page. If not all of it can be had, nothing is known."""
         after = None
-        for _ in range(MOST_PAGES):
-            question = QueryObservations(0, root.id, None, "", None, after, PAGE)
+        for _ in range(self.limits.piece_pages):
+            question = QueryObservations(0, root.id, None, "", None, after, self.limits.page)
             page = await self.asking.answered(channel, question)
             if not isinstance(page, Observations):
                 phase.table.clear()
@@ -369,7 +373,11 @@ class Resume:
         phase, channel = root.resume_state, self._pieces.channel(root.space.name)
         documents = [root.space.replica.documents.get(read.doc) for read in observed.reads]
         is_behind = any(each is not None and each.value is not NOT_HERE and each.written > seq for each in documents)
-        if phase is None or channel is None or not (phase.as_of and is_behind and entered.tries < TRIES):
+        if (
+            phase is None
+            or channel is None
+            or not (phase.as_of and is_behind and entered.tries < self.limits.node_questions)
+        ):
             return False
         entered.tries += 1
         self.asking.ask_for(root, phase, channel, entered)
@@ -385,7 +393,7 @@ class Resume:
         return is_back
 
     def _gather(self, found: list[tuple[RegisteredNode, Observed, int]]) -> None:
-        for _ in range(ROUNDS):
+        for _ in range(self.limits.writer_depth):
             while self._todo:
                 entered = self._todo.popleft()
                 if self._waits_again(entered):

@@ -23,6 +23,7 @@ from headwater.errors import AuthoringError
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.pieces.identity import kind_of
 from headwater.runtime.resume.dry_nodes import OpenDry, Read, Standing, Stood
+from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
 from headwater.runtime.resume.preview import CLEAN, Known, fates_of, label_of, put_up
 from headwater.scheduler.failures import INTERRUPTS
 from headwater.scheduler.node import Node, NodeKind
@@ -33,8 +34,6 @@ __all__ = ["Finding", "Report", "shadowed"]
 Progress = Callable[[int, int], object]
 NOTE: Final = "/folded"
 """How the document ends that a fold keeps beside its value, for itself."""
-ATTEMPTS: Final = 100
-"""How often one node is begun again because something that it looks at had to be fetched first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +116,15 @@ def _made_by(nodes: Iterable[Stood]) -> Iterable[Document]:
 class _Shadow:
     """The tracker of shadow runs: what is looked at is fetched, what is written is kept apart."""
 
-    __slots__ = ("_core", "_missing", "_run", "_standing", "_sure", "_undecided")
+    __slots__ = ("_core", "_limits", "_missing", "_run", "_standing", "_sure", "_undecided")
 
-    def __init__(self, standing: Standing, sure: frozenset[Document]) -> None:
+    def __init__(
+        self,
+        standing: Standing,
+        sure: frozenset[Document],
+        limits: ResumeLimits = DEFAULT_RESUME_LIMITS,
+    ) -> None:
+        self._limits = limits
         self._core = standing.pieces.core
         self._standing = standing
         self._sure = sure  # results of nodes that come back
@@ -158,7 +163,7 @@ class _Shadow:
             )
 
     def _attempts(self, node: Node) -> list[tuple[str, MaybeValue, MaybeValue, str]]:
-        for _ in range(ATTEMPTS):
+        for _ in range(self._limits.shadow_attempts):
             self._undecided, self._missing = "", False
             found = self._attempt(node)
             if not self._missing:

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
-from headwater.backoff import Backoff
 from headwater.cells.cell import Cell
 from headwater.cells.model import Json
 from headwater.data.address import check_space
@@ -192,12 +191,6 @@ class Application:
                 raise error
 
 
-VISIT_BACKOFF: Final = Backoff.exponential(base_ms=200, max_ms=30_000, jitter=0.2)
-"""Waits after a failed visit of a space."""
-TOPICS_AT_ONCE: Final = 500
-"""Topics in one question to a space."""
-
-
 class ReactionSpaces:
     """Spaces in which the application delivers reactions, besides those that it opened."""
 
@@ -273,7 +266,8 @@ class ReactionSpaces:
         if isinstance(error, CorruptionError) or self._is_closed:
             return
         self._failures[space] = failures + 1
-        wait_us = VISIT_BACKOFF.delay_us(min(failures, 20), self._service.clock.randomness(f"looking at {space}"))
+        clock, backoff = self._service.clock, self._service.limits.visits
+        wait_us = backoff.delay_us(min(failures, 20), clock.randomness(f"looking at {space}"))
         former = self._waits.pop(space, None)
         if former is not None:
             former.cancel()
@@ -288,8 +282,9 @@ class ReactionSpaces:
         topics = tuple(dict.fromkeys(wanted.values()))
         known: dict[str, ReactionState] = {}
         emitted: set[str] = set()
-        for at in range(0, len(topics), TOPICS_AT_ONCE):
-            answer = await self._ask_space(space, topics[at : at + TOPICS_AT_ONCE])
+        most = self._service.limits.visit_topics
+        for at in range(0, len(topics), most):
+            answer = await self._ask_space(space, topics[at : at + most])
             if answer is None:
                 return False
             known.update({state.name: state for state in answer.reactions})

@@ -62,6 +62,7 @@ from headwater.server.commands.json_forms import (
 )
 from headwater.server.commands.nodes_json import backlog_form, current_form, nodes_form
 from headwater.server.commands.reactions_json import reactions_form
+from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 
 __all__ = ["CommandApi", "is_address", "split_place", "suggest_members", "suggest_pieces"]
 
@@ -104,11 +105,12 @@ def split_place(place: str) -> tuple[str, str, str, str]:
 class CommandApi:
     """Answers questions about one runtime."""
 
-    __slots__ = ("_engines", "_runtime")
+    __slots__ = ("_engines", "_limits", "_runtime")
 
-    def __init__(self, runtime: Runtime, engines: Engines) -> None:
+    def __init__(self, runtime: Runtime, engines: Engines, limits: ServerLimits = DEFAULT_SERVER_LIMITS) -> None:
         self._runtime = runtime
         self._engines = engines
+        self._limits = limits
 
     async def answer(self, asked: CommandQuestion, user: str, check: Check) -> JsonForm:
         """Answer a question of a user after a check of the user's right."""
@@ -126,7 +128,9 @@ class CommandApi:
                 is_declared = not is_address(asked.place)
                 return await self._ask_with_foreign_reads(
                     asked.space,
-                    lambda engine, foreign: why_form(engine, parts, asked.limit, foreign, is_declared=is_declared),
+                    lambda engine, foreign: why_form(
+                        engine, parts, asked.limit, foreign, is_declared=is_declared, limits=self._limits
+                    ),
                     check,
                 )
             case "graph":
@@ -160,7 +164,7 @@ class CommandApi:
             case "reactions":
                 await check(asked.space, Right.OWN)
                 return await self._engines.ask(
-                    asked.space, lambda engine: reactions_form(engine, asked.value, asked.limit)
+                    asked.space, lambda engine: reactions_form(engine, asked.value, asked.limit, self._limits)
                 )
             case "verify":
                 await check(asked.space, Right.OWN)
@@ -187,7 +191,7 @@ class CommandApi:
         """Answer a question about nodes, and ask the other spaces that these nodes read, as far as the user may ask
         there.
         """
-        foreign_reads = ForeignReads()
+        foreign_reads = ForeignReads(self._limits)
         made = await self._engines.ask(space, lambda engine: form(engine, foreign_reads))
         for question, reads in foreign_reads.questions():
             try:
@@ -274,8 +278,9 @@ class CommandApi:
         """Return the events of all runtimes of this process, and stored events."""
         rows = [row for each in (self._runtime, *taking_part()) for row in each.intents()]
         found: list[JsonForm] = []
+        stored = partial(stored_form, limits=self._limits)
         for space in spaces:
-            found += intents_form(space, rows, await self._engines.ask(space, stored_form))
+            found += intents_form(space, rows, await self._engines.ask(space, stored))
         return found
 
     # ---- where it is -------------------------------------------------------------------------------
@@ -340,7 +345,7 @@ class CommandApi:
         if not cls:
             there = ""
             if space in self._engines.sizes():
-                there = await self._engines.ask(space, lambda engine: suggest_pieces(engine, name))
+                there = await self._engines.ask(space, lambda engine: suggest_pieces(engine, name, limits=self._limits))
             raise AbsentError(f"{space} has no piece {name!r}.{there} To make one, name its class: Class:{name}.member")
         found = [each for each in classes() if cls in (each.__name__, each.__schema__.name)]
         if not found:
@@ -356,40 +361,41 @@ def _address(asked: CommandQuestion) -> AddressParts:
 
 
 RECORD: Final = "@"
-PAGE: Final = 200
-PAGES: Final = 10
-SHOWN: Final = 8
 
 
-def suggest_pieces(engine: Engine, name: str, branch: str = MAIN) -> str:
+def suggest_pieces(
+    engine: Engine, name: str, branch: str = MAIN, *, limits: ServerLimits = DEFAULT_SERVER_LIMITS
+) -> str:
     """Return a sentence with the pieces of a space, similar names first; empty if there are none."""
     found: list[str] = []
     after: str | None = ""
-    for _ in range(PAGES):
-        page = engine.documents(SPACE_SCOPE, branch=branch, after=after or "", limit=PAGE)
+    for _ in range(limits.suggestion_pages):
+        page = engine.documents(SPACE_SCOPE, branch=branch, after=after or "", limit=limits.suggestion_page)
         ids = [each.doc.id.rpartition(":") for each in page.items]
         found += [id for id, _, stored in ids if stored == RECORD and SEPARATOR not in id]
         after = page.next
         if after is None:
             break
-    return f" Pieces there: {_list_closest(name, found, more=after is not None)}." if found else ""
+    return f" Pieces there: {_list_closest(name, found, limits.suggestions, more=after is not None)}." if found else ""
 
 
-def suggest_members(engine: Engine, id: str, member: str, branch: str = MAIN) -> str:
+def suggest_members(
+    engine: Engine, id: str, member: str, branch: str = MAIN, *, limits: ServerLimits = DEFAULT_SERVER_LIMITS
+) -> str:
     """Return a sentence with the stored members of a piece; empty if there is no such piece."""
     record: Any = engine.read(DocKey(SPACE_SCOPE, document_id(id, RECORD)), branch=branch).value
     if isinstance(record, Absent):
         return ""
     head = document_id(id, "")
-    page = engine.documents(SPACE_SCOPE, branch=branch, after=head, limit=PAGE)
+    page = engine.documents(SPACE_SCOPE, branch=branch, after=head, limit=limits.suggestion_page)
     stored = [each.doc.id.removeprefix(head) for each in page.items if each.doc.id.startswith(head)]
     found = [name for name in stored if name != RECORD and "/" not in name]
-    kept = f"It keeps {_list_closest(member, found)}" if found else "It keeps nothing yet"
+    kept = f"It keeps {_list_closest(member, found, limits.suggestions)}" if found else "It keeps nothing yet"
     return f" {kept}; a cell that still has its default is known to the application only: --app FILE."
 
 
-def _list_closest(name: str, found: list[str], *, more: bool = False) -> str:
+def _list_closest(name: str, found: list[str], most: int, *, more: bool = False) -> str:
     """Return the first few names of many, similar names first."""
-    close = get_close_matches(name, found, SHOWN)
+    close = get_close_matches(name, found, most)
     listed = [*close, *[each for each in sorted(found) if each not in close]]
-    return ", ".join(listed[:SHOWN]) + (", ..." if more or len(listed) > SHOWN else "")
+    return ", ".join(listed[:most]) + (", ..." if more or len(listed) > most else "")

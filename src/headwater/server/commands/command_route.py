@@ -150,4 +150,4 @@ async def _answer(service: Service, application: Application, asked: CommandQues
         if await application.right_of(space, user) < right:
             raise AccessError(f"{user!r} may not do that in {space}: ask one of its owners")
 
-    return await CommandApi(application.runtime, ServedEngines(service)).answer(asked, user, check)
+    return await CommandApi(application.runtime, ServedEngines(service), service.limits).answer(asked, user, check)

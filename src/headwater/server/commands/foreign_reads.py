@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from headwater.data.address import doc_text
 from headwater.protocol.command_messages import CommandQuestion
 from headwater.protocol.observations import ForeignRead
+from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 
 __all__ = ["ForeignReads", "ForeignVerdict", "spaces_of", "undecided"]
-
-READS_AT_ONCE: Final = 1_000
-"""Reads in one question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +48,10 @@ def undecided(reads: Iterable[ForeignRead]) -> ForeignVerdict:
 class ForeignReads:
     """The questions to other spaces that one answer needs, and the callbacks that wait for verdicts."""
 
-    __slots__ = ("_answers", "_waiting")
+    __slots__ = ("_answers", "_limits", "_waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ServerLimits = DEFAULT_SERVER_LIMITS) -> None:
+        self._limits = limits
         self._waiting: list[tuple[tuple[ForeignRead, ...], OnVerdict]] = []
         self._answers: dict[ForeignRead, int] = {}  # seq of a missed write for each answered read; 0 if it is current
 
@@ -67,11 +66,12 @@ class ForeignReads:
             for read in reads:
                 wanted.setdefault((read.space, read.branch), {})[read] = None
         found = []
+        most = self._limits.question_reads
         for (space, branch), listed in wanted.items():
             # A read without the id of its log cannot be compared with the log of today.
             named = [read for read in listed if read.chain is not None]
-            for first in range(0, len(named), READS_AT_ONCE):
-                some = tuple(named[first : first + READS_AT_ONCE])
+            for first in range(0, len(named), most):
+                some = tuple(named[first : first + most])
                 raw = [msgspec.to_builtins(read) for read in some]
                 found.append((CommandQuestion("current", space, value=raw, branch=branch), some))
         return found

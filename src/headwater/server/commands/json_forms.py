@@ -6,7 +6,7 @@ A stored event that a runtime already handles is listed once, as that runtime se
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headwater.data.address import AddressParts, DocKey, doc_text
 from headwater.data.codec import json_form
@@ -24,6 +24,7 @@ from headwater.protocol.verdict import Accepted, Collision, as_error
 from headwater.runtime.events.event_rows import id_of
 from headwater.server.commands.foreign_reads import ForeignReads
 from headwater.server.commands.nodes_json import last_run_form
+from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 
 if TYPE_CHECKING:
     from headwater.protocol.messages import StoredEvent
@@ -124,11 +125,12 @@ def why_form(
     foreign_reads: ForeignReads | None = None,
     *,
     is_declared: bool = False,
+    limits: ServerLimits = DEFAULT_SERVER_LIMITS,
 ) -> dict[str, JsonForm]:
     """Return the chain of commits behind a document. Raises AbsentError if it was neither declared nor written."""
     key = DocKey(parts.scope, parts.id)
     found = trace_provenance(engine, key, parts.path, most=most)
-    last = last_run_form(engine, key, foreign_reads)
+    last = last_run_form(engine, key, foreign_reads, limits)
     if (
         last is None
         and not is_declared
@@ -230,13 +232,9 @@ def _collision_form(collision: Collision) -> JsonForm:
     }
 
 
-EVENTS_LISTED: Final = 1_000
-"""Stored events in one answer."""
-
-
-def stored_form(engine: Engine) -> list[JsonForm]:
+def stored_form(engine: Engine, limits: ServerLimits = DEFAULT_SERVER_LIMITS) -> list[JsonForm]:
     """Return the stored events of a space that are not handled yet, oldest first."""
-    page = engine.events(limit=EVENTS_LISTED)
+    page = engine.events(limit=limits.listed_events)
     rows: list[JsonForm] = [
         {
             "id": id_of(each.id, each.payload),

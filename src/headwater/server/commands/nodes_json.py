@@ -43,6 +43,7 @@ from headwater.protocol.observations import (
 from headwater.runtime.pieces.identity import kind_of
 from headwater.runtime.resume.preview import label_of
 from headwater.server.commands.foreign_reads import ForeignReads, ForeignVerdict, spaces_of, undecided
+from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 
 __all__ = ["backlog_form", "current_form", "decode_cursor", "last_run_form", "nodes_form"]
 
@@ -257,16 +258,17 @@ def decode_cursor(text: str) -> NodeKey:
         raise AuthoringError(f"{text!r} is no place to go on after: write what the page before said") from None
 
 
-NODES_OF_ONE_NAME = 100
-"""Nodes of one name that are searched: an effect has one for each user and runtime."""
-
-
-def last_run_form(engine: Engine, doc: DocKey, foreign_reads: ForeignReads | None = None) -> dict[str, JsonForm] | None:
+def last_run_form(
+    engine: Engine,
+    doc: DocKey,
+    foreign_reads: ForeignReads | None = None,
+    limits: ServerLimits = DEFAULT_SERVER_LIMITS,
+) -> dict[str, JsonForm] | None:
     """Return the last run of the node behind a document, or None if no such node was observed.
 
     `foreign_reads` collects questions to other spaces that the node read.
     """
-    found = _find_observed(engine, doc)
+    found = _find_observed(engine, doc, limits.nodes_of_one_name)
     if found is None:
         return None
     cause: dict[str, JsonForm] | None = None
@@ -301,16 +303,14 @@ def last_run_form(engine: Engine, doc: DocKey, foreign_reads: ForeignReads | Non
     return made
 
 
-def _find_observed(engine: Engine, doc: DocKey) -> Observed | None:
+def _find_observed(engine: Engine, doc: DocKey, most: int) -> Observed | None:
     home, colon, member = doc.id.rpartition(":")
     if not colon:
         return None
     piece = home.partition(SEPARATOR)[0]
     child = home if SEPARATOR in home else ""
     scope, _, principal = doc.scope.partition(":")
-    page = engine.query_observations(
-        QueryObservations(0, piece, None, member, child, None, NODES_OF_ONE_NAME), branch=MAIN
-    )
+    page = engine.query_observations(QueryObservations(0, piece, None, member, child, None, most), branch=MAIN)
     assert isinstance(page, Observations)
     whose = ("", "") if scope == SPACE_SCOPE else (scope, principal)
     for each in page.observed:

@@ -24,6 +24,7 @@ from headwater.protocol.reactions import (
     Targets,
     check_matched,
 )
+from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 
 if TYPE_CHECKING:
     from headwater.data.json_form import JsonForm
@@ -33,11 +34,9 @@ __all__ = ["reactions_form"]
 
 T = TypeVar("T")
 DOES: Final = get_args(Does)
-FAILURES_AT_ONCE: Final = 1_000
-"""Attempts in one question about failures."""
 
 
-def reactions_form(engine: Engine, said: object, limit: int) -> JsonForm:
+def reactions_form(engine: Engine, said: object, limit: int, limits: ServerLimits = DEFAULT_SERVER_LIMITS) -> JsonForm:
     """Answer a question about reactions. `said["does"]` is list, targets, failures, groups or an operator's action."""
     asked: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
     does = asked.get("does") or "list"
@@ -62,7 +61,7 @@ def reactions_form(engine: Engine, said: object, limit: int) -> JsonForm:
             "record": None if failed.place is None else list(failed.place),
         }
     if does == "groups":
-        return _groups(engine, reaction)
+        return _groups(engine, reaction, limits.question_failures)
     if does not in DOES:
         raise AuthoringError(f"{does!r} cannot be done with reactions: write list, targets, failures, groups, {_LIST}")
     count, matched, next_key, place = 0, 0, None, None
@@ -99,13 +98,13 @@ def _check_options(does: object, asked: Mapping[str, Any]) -> None:
         raise AuthoringError(f"{does} does not take {' or '.join(f'--{name}' for name in wrong)}: leave it out")
 
 
-def _groups(engine: Engine, reaction: str) -> JsonForm:
+def _groups(engine: Engine, reaction: str, most: int) -> JsonForm:
     """Return failures grouped by fingerprint, the most frequent first, with the latest message."""
     groups: dict[str, dict[str, Any]] = {}
     keys: dict[str, dict[str, None]] = {}
     after, place = None, None
     while True:  # Continues by key and record, so that it ends.
-        failed = _ask_engine(engine, QueryFailures(0, reaction, None, after, FAILURES_AT_ONCE, place), Failures)
+        failed = _ask_engine(engine, QueryFailures(0, reaction, None, after, most, place), Failures)
         for each in failed.attempts:
             group = groups.setdefault(each.fingerprint, {"fingerprint": each.fingerprint, "attempts": 0})
             group.update(error=each.error, message=each.message, attempts=group["attempts"] + 1)

@@ -34,7 +34,6 @@ from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimit
 FOLDER: Final = "keys"
 ALGORITHM: Final = "EdDSA"
 AUDIENCE: Final = "headwater"
-TTL_S: Final = 30 * 24 * 3_600
 LOCAL: Final = "local"
 """The user of every client of a server without keys."""
 
@@ -83,7 +82,12 @@ def key_ids(directory: str | Path) -> list[str]:
 
 
 def new_token(
-    directory: str | Path, user: str, *, ttl_s: int = TTL_S, key: str = "", clock: Clock | None = None
+    directory: str | Path,
+    user: str,
+    *,
+    ttl_s: int = DEFAULT_SERVER_LIMITS.token_s,
+    key: str = "",
+    clock: Clock | None = None,
 ) -> str:
     """Return a token that proves to a server with the public key that its bearer is `user`, for `ttl_s` seconds."""
     check_user(user)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headwater.backoff import Backoff
 from headwater.clock import Clock
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 
@@ -44,6 +45,16 @@ class ServerLimits:
     ping_s: float = 20.0  # between two pings, and for the answer to one
     metrics_s: float = 1.0  # /metrics waits so long for a space, and shows its last figures for as long
     drain_s: float = 10.0  # a shutdown waits so long for peers to take their answers
+    token_s: int = 30 * 24 * 3_600  # a new token lasts so long, unless its maker says otherwise
+    visit_topics: int = 500  # topics in one question about the reactions of a space
+    visits: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=200, max_ms=30_000, jitter=0.2))
+    question_reads: int = 1_000  # reads of another space in one question of a command to it
+    question_failures: int = 1_000  # attempts in one question of a command about failures
+    listed_events: int = 1_000  # stored events in one answer to a command
+    nodes_of_one_name: int = 100  # searched for a last run: an effect has one for each user and runtime
+    suggestions: int = 8  # names in the message about a place that does not exist
+    suggestion_page: int = 200  # documents of one page that is searched for such names
+    suggestion_pages: int = 10
 
 
 DEFAULT_SERVER_LIMITS = ServerLimits()

@@ -14,7 +14,7 @@ merges. A merge is refused if and only if such a read would be, or an over-appro
 from __future__ import annotations
 
 from collections import Counter
-from typing import assert_never
+from typing import Final, assert_never
 
 from headwater.clock import VirtualClock
 from headwater.data.address import Depth
@@ -24,12 +24,16 @@ from headwater.engine.store.port import Store
 from headwater.engine.verify import NaiveSpace, verify_store
 from headwater.errors import AbsentError, HeadwaterError
 from headwater.protocol.commit import MAIN, Commit, Frame, Read
+from headwater.protocol.reactions import Claim, Claimed, Subscribe
 from headwater.protocol.verdict import Rejected, Verdict
 from headwater.testing.differential.agreement import Agreement, Disagreement
 from headwater.testing.differential.approximations import Circumstances, explain
 from headwater.testing.differential.draws import DOCS
 from headwater.testing.differential.observation_model import ObservedModel
 from headwater.testing.differential.schedules import (
+    JOB,
+    LEASE,
+    REACTION,
     Acknowledge,
     Compact,
     DeleteBranch,
@@ -43,6 +47,9 @@ from headwater.testing.differential.schedules import (
     TakeLease,
 )
 from headwater.testing.simulation.oracle import merge_session
+
+EMITTER: Final = "emitter"
+"""The session that emits the job."""
 
 
 def compare_merge(engine: Engine, naive: NaiveSpace, name: str, around: Circumstances) -> None:
@@ -262,10 +269,8 @@ class Player:
                 if local_seq > naive.acked.get(session, 0):
                     naive.acknowledge(session, local_seq)
                     self._agreement.memory.stored(session)
-            case TakeLease(name):
-                lease = self.engine.acquire_lease(name, "holder", 1)
-                if lease is not None:
-                    naive.leases[name] = lease.token
+            case TakeLease():
+                self._take_lease()
             case Look(at):
                 ReadComparison(self.engine, naive, self._counts).at(self._kept(at))
                 self._observed.compare(self.engine)
@@ -293,6 +298,20 @@ class Player:
         if self.engine.last_seq != self.naive.last_seq:
             raise Disagreement(f"the log ends at {self.engine.last_seq}, not at {self.naive.last_seq}")
         return [None if isinstance(outcome, Exception) else outcome for outcome in outcomes]
+
+    def _take_lease(self) -> None:
+        """Claim the target for an instant, so that the next claim gets it again, under a new token."""
+        engine = self.engine
+        if LEASE not in self.naive.leases:
+            engine.deliver(Subscribe(1, REACTION, JOB.topic))
+            engine.open_session(EMITTER)
+            self._agreement.memory.opened(EMITTER)
+            self._agreement.memory.group_ended()
+            self._submit(((EMITTER, (Commit(1, records=(JOB,)),)),))
+        answer = engine.deliver(Claim(1, "holder", (REACTION,), lease_us=1))
+        if not isinstance(answer, Claimed) or [grant.hold.key for grant in answer.grants] != [JOB.key]:
+            raise Disagreement(f"the target of the job is due, and its claim was answered with {answer}")
+        self.naive.leases[LEASE] = answer.grants[0].hold.token
 
     # ---- branches --------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ naive model judge the commit as it declares itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -35,9 +35,15 @@ from headwater.protocol.commit import (
     SentEvent,
     TopicRecord,
 )
+from headwater.protocol.reactions import lease_name
 from headwater.protocol.verdict import Accepted, Verdict
 from headwater.testing.differential import draws
 from headwater.testing.differential.draws import DOCS
+
+REACTION: Final = "worker"
+JOB: Final = TopicRecord("jobs", "job", None)
+LEASE: Final = lease_name(REACTION, JOB.key)
+"""The lease of the only target."""
 
 
 class Client:
@@ -212,8 +218,8 @@ class Client:
                 docs = [doc for doc in draws.DOCS if not naive.written(doc, self.branch, self.basis)]
                 return (EntityAbsent(rng.choice(docs if docs and rng.random() < 0.7 else draws.DOCS)),)
             case _:
-                token = naive.leases.get("lease", 0)
-                return (LeaseHeld("lease", max(0, token - rng.choice((0, 0, 1)))),)
+                token = naive.leases.get(LEASE, 0)
+                return (LeaseHeld(LEASE, max(0, token - rng.choice((0, 0, 1)))),)
 
     def _events(self, rng: Random, naive: NaiveSpace) -> tuple[SentEvent, ...]:
         fresh = f"{self.key}{self.next_local}"
@@ -290,7 +296,7 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class TakeLease:
-    name: str
+    """A worker claims the target of the job; the lease of the worker before it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +384,7 @@ class Generator:
             client = rng.choice(list(self.clients.values()))
             return Acknowledge(client.key, self._acknowledgeable(client))
         if roll < 0.98:
-            return TakeLease("lease")
+            return TakeLease()
         return Look(rng.randrange(self._naive.last_seq + 1))
 
     def answered(self, session: str, frame: Frame, verdicts: tuple[Verdict, ...] | None) -> Read | None:

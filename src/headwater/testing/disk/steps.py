@@ -10,12 +10,16 @@ from typing import Final, TypeAlias, assert_never
 
 from headwater.data.address import DocKey
 from headwater.engine import Engine, Outcome
-from headwater.protocol.commit import Frame
+from headwater.protocol import reactions
+from headwater.protocol.commit import Frame, TopicRecord
 from headwater.protocol.mirrors import Mirror
 from headwater.protocol.observations import Observation
-from headwater.protocol.reactions import Claim, Since, Subscribe
+from headwater.protocol.reactions import Claim, Claimed, Finish, Hold, Since, Subscribe, lease_name
 
-LEASE: Final = "printer"
+PRINTER: Final = "printer"
+JOB: Final = TopicRecord("jobs", "job", None)
+LEASE: Final = lease_name(PRINTER, JOB.key)
+"""The lease of the target that a worker holds."""
 LEASE_US: Final = 60_000_000
 
 
@@ -58,11 +62,16 @@ class DeleteBranch:
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    holder: str
+    """A worker claims the printer's target, and is given it under this token."""
+
+    worker: str
+    token: int
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
+    """The worker gives the target back, with its record undelivered."""
+
     token: int
 
 
@@ -131,10 +140,12 @@ def ask(engine: Engine, step: Step) -> list[Outcome]:
             engine.merge(name)
         case DeleteBranch(name):
             engine.delete_branch(name)
-        case Acquire(holder):
-            engine.acquire_lease(LEASE, holder, LEASE_US)
+        case Acquire(worker, token):
+            granted = engine.deliver(Claim(1, worker, (PRINTER,), lease_us=LEASE_US))
+            assert isinstance(granted, Claimed)
+            assert [grant.hold.token for grant in granted.grants] == [token]
         case Release(token):
-            engine.release_lease(LEASE, token)
+            engine.deliver(Finish(1, (reactions.Outcome(Hold(PRINTER, JOB.key, token)),)))
         case Acknowledge(key, local_seq):
             engine.acknowledge(key, local_seq)
         case Compact(before):

@@ -38,7 +38,9 @@ from headwater.protocol.commit import (
 from headwater.protocol.observations import About, Footprint, NodeKey, Observation, Touched, encode_part
 from headwater.protocol.verdict import Accepted
 from headwater.testing.disk.steps import (
+    JOB,
     LEASE,
+    PRINTER,
     Acknowledge,
     Acquire,
     Compact,
@@ -56,6 +58,11 @@ from headwater.testing.disk.steps import (
 )
 
 COUNTS: Final = DocKey("space", "counts")
+
+
+def token_of(claim: int) -> int:
+    """The token of the first claim, or of the second, which comes after a restart: the first one of an epoch."""
+    return claim * 2**32 + 1
 
 
 def observed_of(key: str, frame: Frame, last_seq: int, created: Sequence[DocKey]) -> tuple[Observation, ...]:
@@ -127,7 +134,7 @@ class Script:
         self._sent: dict[str, list[Frame]] = {key: [] for key in WRITERS}
         self._created: list[DocKey] = []
         self._branches: list[str] = []
-        self._token = 1
+        self._token = token_of(1)
         self._due = self._milestones()
         # More entries: more often. About a fifth of them is refused.
         self._makers: list[Callable[[str], Frame]] = [
@@ -156,9 +163,10 @@ class Script:
         """Return the steps that are due when so many percent of the commits were accepted."""
         opening: list[tuple[int, Callable[[], Step]]] = [
             *((0, lambda key=key: OpenSession(key)) for key in WRITERS),
-            (0, lambda: Acquire("ann")),
             (0, lambda: Listen("print", "placed", "now")),
+            (0, lambda: Listen(PRINTER, JOB.topic, "now")),
             (0, self._first),
+            (0, lambda: Acquire("ann", self._token)),
         ]
         return [
             *opening,
@@ -199,8 +207,8 @@ class Script:
         return self._leaving(branch, DeleteBranch(branch))
 
     def _acquired(self) -> Step:
-        self._token += 2  # releasing takes a token too
-        return Acquire("bob")
+        self._token = token_of(2)
+        return Acquire("bob", self._token)
 
     # ---- frames -------------------------------------------------------------------------------------------
 
@@ -212,6 +220,7 @@ class Script:
 
     def _first(self) -> Step:
         counts = self._commit("ann", (COUNTS, replace((), {"n": 0, "by": dict.fromkeys(WRITERS, 0)})))
+        counts = msgspec.structs.replace(counts, records=(JOB,))
         lines = self._commit("ann", (LINES, replace((), {"all": [], "tags": []})))
         settings = self._commit("ann", (SETTINGS, replace((), {"dark": False, "text": ""})))
         return Frames((("ann", (counts, lines, settings)),))

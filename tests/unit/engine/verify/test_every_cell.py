@@ -23,11 +23,11 @@ from headwater.engine.store.lazy_file import LazyFileStore
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.oracle import verify_file, verify_store
 from headwater.errors import CorruptionError
-from headwater.protocol.commit import Commit, LeaseHeld, SentEvent, TopicRecord
+from headwater.protocol.commit import Commit, SentEvent, TopicRecord
 from headwater.protocol.mirrors import Mirror
 from headwater.protocol.verdict import Accepted
 from tests.counts import sampled
-from tests.unit.engine.delivery_kit import reacted
+from tests.unit.engine.delivery_kit import lease_target, reacted
 from tests.unit.engine.kit import doc, open_engine, read, write
 from tests.unit.engine.observing_kit import Runner, looked, node
 
@@ -63,10 +63,7 @@ def worked(engine: Engine) -> None:
         lands("cid", Commit(n, (write("d0", replace(("n",), -n)),), branch="side"))
     lands("cid", Commit(6, (write("only on gone", add((), 1)),), branch="gone"))
     engine.delete_branch("gone")
-    lease = engine.acquire_lease("lease", "worker", 1_000_000)
-    assert lease is not None
-    engine.acquire_lease("other", "worker", 1_000_000)
-    lands("ann", Commit(13, (write("d1", remove(())),), preconditions=(LeaseHeld("lease", lease.token),)))
+    lands("ann", Commit(13, (write("d1", remove(())),), preconditions=(lease_target(engine, "key"),)))
     lands("ann", Commit(14))  # what writes nothing is a commit, too
     engine.acknowledge("ann", 3)
     observed(engine)
@@ -327,8 +324,8 @@ def test_of_a_crashed_space_a_missing_last_commit_is_the_only_change_that_looks_
     [
         "DROP INDEX snapshots_by_seq",
         "CREATE TABLE notes (text TEXT)",
-        "CREATE TRIGGER thief AFTER INSERT ON leases BEGIN UPDATE leases SET holder='thief'; END",
-        "ALTER TABLE leases ADD COLUMN note TEXT",
+        "CREATE TRIGGER thief AFTER INSERT ON targets BEGIN UPDATE targets SET holder='thief'; END",
+        "ALTER TABLE targets ADD COLUMN note TEXT",
         "CREATE VIEW everything AS SELECT * FROM log",
     ],
 )

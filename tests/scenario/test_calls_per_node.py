@@ -1,0 +1,163 @@
+"""How often the functions of an author are called: once per node on a change, however the value is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import headwater
+from headwater import Cell, Computed, Piece, cell, computed, handler
+from tests.scenario.pieces_kit import alone, run
+
+CALLS: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def no_calls() -> None:
+    CALLS.clear()
+
+
+class Diamond(Piece):
+    """`total` reads `left` and `right`, and both read `start`."""
+
+    start: Cell[int] = cell(default=1)
+    wide: Cell[bool] = cell(default=True)
+
+    @computed
+    def left(self) -> int:
+        CALLS.append("left")
+        return self.start.get() + 1
+
+    @computed
+    def right(self) -> int:
+        CALLS.append("right")
+        return self.start.get() + 2
+
+    @computed
+    def total(self) -> int:
+        CALLS.append("total")
+        return self.left.get() + self.right.get()
+
+    @computed
+    def doubled(self) -> int:
+        CALLS.append("doubled")
+        return self.total.get() + self.left.get()
+
+    @computed
+    def chosen(self) -> int:
+        CALLS.append("chosen")
+        return self.left.get() + (self.right.get() if self.wide.get() else 0)
+
+    @handler
+    def ask(self) -> int:
+        return self.doubled.get()
+
+
+def test_pull_after_a_change_calls_each_function_once() -> None:
+    async def work() -> None:
+        async with alone() as (rt, _):
+            diamond = await rt.space("s").open(Diamond, "d")
+            assert await diamond.doubled.pull() == 7
+            assert sorted(CALLS) == ["doubled", "left", "right", "total"]
+            for start in (5, 6):
+                CALLS.clear()
+                diamond.start.set(start)
+                assert await diamond.doubled.pull() == 3 * start + 4
+                assert sorted(CALLS) == ["doubled", "left", "right", "total"]
+
+    run(work)
+
+
+def test_handler_after_a_change_calls_each_function_once() -> None:
+    async def work() -> None:
+        async with alone() as (rt, _):
+            diamond = await rt.space("s").open(Diamond, "d")
+            assert await diamond.ask.send() == 7
+            CALLS.clear()
+            diamond.start.set(5)
+            assert await diamond.ask.send() == 19
+            assert sorted(CALLS) == ["doubled", "left", "right", "total"]
+
+    run(work)
+
+
+def test_pull_does_not_call_a_function_whose_value_is_not_read_any_more() -> None:
+    async def work() -> None:
+        async with alone() as (rt, _):
+            diamond = await rt.space("s").open(Diamond, "d")
+            assert await diamond.chosen.pull() == 5
+            CALLS.clear()
+
+            def narrow() -> None:
+                diamond.wide.set(False)
+                diamond.start.set(5)
+
+            await rt.space("s").transact(narrow)
+            assert await diamond.chosen.pull() == 6
+            assert sorted(CALLS) == ["chosen", "left"]
+
+    run(work)
+
+
+def test_why_names_the_change_that_a_nested_run_made() -> None:
+    """I8: `total` was marked by `left` before its run and by `right` during it. Both are causes of the run."""
+
+    async def work() -> None:
+        async with alone() as (rt, _):
+            diamond = await rt.space("s").open(Diamond, "d")
+            await diamond.total.pull()
+            diamond.start.set(5)
+            await diamond.total.pull()
+            shown = str(rt.why("s/d:total"))
+            assert "left" in shown
+            assert "right" in shown
+
+    run(work)
+
+
+class Link(Piece):
+    """One piece of a chain: its value is the sum over itself and the pieces behind it."""
+
+    points: Cell[int] = cell(default=1)
+    behind: Cell[str] = cell(default="")
+    is_ring: Cell[bool] = cell(default=False)
+
+    @computed
+    def total(self) -> int:
+        CALLS.append("total")
+        name = self.behind.get()
+        if not name:
+            return self.points.get()
+        there: Computed[int] = self.ctx.space.piece(Link, name).total
+        if self.is_ring.get():
+            return max(self.points.get(), there.get(0))
+        return self.points.get() + there.get()
+
+
+@pytest.mark.parametrize("is_ring", [False, True], ids=["line", "ring"])
+def test_calls_to_discover_a_chain_of_pieces_grow_with_its_length(tmp_path: Path, is_ring: bool) -> None:
+    """Each piece is found by the run of the one before, and its documents have to be fetched."""
+
+    async def discovered(length: int) -> int:
+        async with headwater.open(tmp_path / str(length)) as rt:
+            space = rt.space("s")
+
+            def make() -> None:
+                for number in range(length):
+                    piece = space.piece(Link, f"p{number}")
+                    last = "p0" if is_ring else ""
+                    piece.behind.set(f"p{number + 1}" if number + 1 < length else last)
+                    piece.is_ring.set(is_ring)
+
+            await space.transact(make)
+            await rt.idle()
+            CALLS.clear()
+            assert await space.piece(Link, "p0").total.pull() == (1 if is_ring else length)
+            return len(CALLS)
+
+    async def work() -> None:
+        assert await discovered(20) <= 20 * 6
+        assert await discovered(80) <= 80 * 6
+
+    run(work)
