@@ -337,6 +337,8 @@ class World:
                     and not self._is_held(runtime, node)
                 ):
                     raise Broken("settles", f"{name} keeps the result of {node} for ever: {entry.stage.name}")
+            if not self.setting.differing and any(node.paused for node in runtime.nodes.values()):
+                raise Broken("I6", f"{name} holds a node back although all runtimes have the same functions")
             live = runtime.live()
             for node in NODES:
                 if not runtime.is_registered(node):
