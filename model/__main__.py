@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from headwater.clock import RealClock
 from model.checker import Outcome, Summary, check_scope, check_workload
+from model.derived.__main__ import check_level as check_derived
 from model.messages import NAMES
 from model.rules import TRUE_RULES, Rules
 from model.scopes import LEVELS, TWO_AND_ONE
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str]) -> int:
             failed.append(alternative.name)
     say("\nMistakes that must be found:")
     failed += [mistake.name for mistake in MISTAKES if not is_found(mistake)]
+    failed += check_derived(options.level)
     say(f"\nFAILED: {', '.join(failed)}" if failed else "\nThe rules hold, and every mistake was found.")
     return 1 if failed else 0
 

@@ -365,7 +365,7 @@ def parser() -> argparse.ArgumentParser:
         help="count and measure the project as it is: code, imports, calls, times; writes bench/baseline.json",
     )
     commands.add_parser("build", help="compile the hot modules into build/compiled (needs a C compiler)")
-    one = commands.add_parser("model", help="check the model of the protocol over all small interleavings")
+    one = commands.add_parser("model", help="check the models of the protocol and of derived results")
     one.add_argument("level", nargs="?", choices=("quick", "full", "vast"), default="quick")
     commands.add_parser("lock", help="resolve pyproject.toml into the lock files in requirements/ anew")
     return top

@@ -288,9 +288,14 @@ def test_the_command_exits_with_one_if_a_mistake_is_not_found(
     blind = Scope(name="blind", commits=(1, 1), kinds=BLIND)
     monkeypatch.setattr("model.__main__.LEVELS", {"quick": (blind,)})
     monkeypatch.setattr("model.__main__.TWO_AND_ONE", blind)
+    monkeypatch.setattr("model.__main__.check_derived", lambda level: [])
     assert main(["quick", "--jobs", "1"]) == 0
     assert "The rules hold, and every mistake was found." in capsys.readouterr().out
     harmless = Variant(name="harmless", says="nothing is changed", rules=TRUE_RULES, workload="w(x); w(y)")
     monkeypatch.setattr("model.__main__.MISTAKES", (harmless,))
     assert main(["quick", "--jobs", "1"]) == 1
     assert "FAILED: harmless" in capsys.readouterr().out
+    monkeypatch.setattr("model.__main__.MISTAKES", ())
+    monkeypatch.setattr("model.__main__.check_derived", lambda level: [f"derived at {level}"])
+    assert main(["quick", "--jobs", "1"]) == 1
+    assert "FAILED: derived at quick" in capsys.readouterr().out
