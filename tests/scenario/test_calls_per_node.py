@@ -161,3 +161,15 @@ def test_calls_to_discover_a_chain_of_pieces_grow_with_its_length(tmp_path: Path
         assert await discovered(80) <= 80 * 6
 
     run(work)
+
+
+def test_first_values_of_a_piece_in_a_directory_call_each_function_once(tmp_path: Path) -> None:
+    """The documents that the code names are fetched together, before the first function is called."""
+
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            diamond = await rt.space("s").open(Diamond, "d")
+            assert await diamond.doubled.pull() == 7
+            assert sorted(CALLS) == ["doubled", "left", "right", "total"]
+
+    run(work)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from inspect import getattr_static
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.cells.cell import Cell
@@ -50,7 +52,7 @@ RESERVED = ("ctx",)
 class ClassSchema:
     """The declarations of a class and of its base classes."""
 
-    __slots__ = ("_is_known", "_kinds", "cls", "digests", "members", "name", "typing", "was")
+    __slots__ = ("_is_known", "_kinds", "_named", "_stored", "cls", "digests", "members", "name", "typing", "was")
 
     def __init__(self, cls: type[Piece], *, name: str | None, was: str | None, around: Mapping[str, Any]) -> None:
         for what, said in (("name", name), ("was", was)):
@@ -64,6 +66,8 @@ class ClassSchema:
         self.digests: tuple[tuple[object, ...], dict[str, str]] | None = None
         self.members: dict[str, Declaration] = {}
         self._kinds: dict[type[Declaration], list[Any]] = {}  # those of a kind, once they were asked for
+        self._stored: dict[str, Declaration] | None = None  # by stored name, once one was asked for
+        self._named: dict[Declaration, tuple[Declaration, ...]] = {}  # results of `named_by`
         for base in reversed(cls.__mro__[1:]):
             outline = vars(base).get("__schema__")
             self._inherit(base, {} if outline is None else outline.members)
@@ -98,8 +102,47 @@ class ClassSchema:
         return found
 
     def get(self, stored: str) -> Declaration | None:
-        """The member that is stored under a name."""
-        return next((each for each in self.members.values() if each.stored == stored), None)
+        """The member whose value is stored under a name."""
+        if self._stored is None:
+            self._stored = {each.stored: each for each in reversed(self.members.values())}
+        return self._stored.get(stored)
+
+    def named_by(self, member: Declaration) -> tuple[Declaration, ...]:
+        """The members that the code of a member names, itself or through members and methods of the class.
+
+        A run of the member probably reads them. Names that are built at run time are not found.
+        """
+        found = self._named.get(member)
+        if found is None:
+            found = self._named[member] = tuple(self._find_named(member))
+        return found
+
+    def _find_named(self, member: Declaration) -> list[Declaration]:
+        found: dict[Declaration, None] = {}
+        methods: set[str] = set()
+        codes = list(_codes_of(member))
+        sources = [member.source] if isinstance(member, FoldMember) else []
+        while codes or sources:
+            named = [sources.pop()] if sources else []
+            if not named:
+                code = codes.pop()
+                codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+                for name in code.co_names:
+                    other = self.members.get(name)
+                    if other is not None:
+                        named.append(other)
+                    elif name not in methods and isinstance(
+                        method := getattr_static(self.cls, name, None), FunctionType
+                    ):
+                        methods.add(name)
+                        codes.append(method.__code__)
+            for each in named:
+                if each not in found and each is not member:
+                    found[each] = None
+                    codes += _codes_of(each)
+                    if isinstance(each, FoldMember):
+                        sources.append(each.source)
+        return list(found)
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Refuse to make a piece with a missing or an unknown input."""
@@ -267,6 +310,12 @@ class ClassSchema:
         # Fingerprints need the types as they were written: the locals where the class was made are not kept.
         if not isinstance(member, (EffectMember, HandlerMember, ReactionMember)):
             self.typing.read_as(member)
+
+
+def _codes_of(member: Declaration) -> list[CodeType]:
+    """The code of the function that a member declares, if it has one."""
+    code = getattr(getattr(member, "fn", None), "__code__", None)
+    return [code] if isinstance(code, CodeType) else []
 
 
 def _names_a_handle(said: Any) -> bool:

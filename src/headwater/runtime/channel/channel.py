@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError, LoadError, SessionExpiredError
 from headwater.protocol.verdict import Conflict, RuleRefused
+from headwater.replica.limits import DEFAULT_REPLICA_LIMITS
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
 from headwater.runtime.channel.driver import Driver
@@ -111,7 +112,13 @@ class EngineChannel:
     # ---- the channel -------------------------------------------------------------------------------
 
     def watch(self, docs: Iterable[DocKey]) -> None:
-        self.driver.session.watch(docs)
+        """Request documents. Several of them count as requested ahead of their readers, many in one message."""
+        wanted, most = tuple(docs), DEFAULT_REPLICA_LIMITS.watched_together
+        if len(wanted) == 1:
+            self.driver.session.watch(wanted)
+        else:
+            for first in range(0, len(wanted), most):
+                self.driver.session.watch((), ahead=wanted[first : first + most])
         self._core.request_tick()  # All requests of one slice are sent together.
 
     def watch_together(self, docs: Iterable[DocKey], ahead: Iterable[DocKey]) -> None:

@@ -1,9 +1,12 @@
-"""Prefetch: request the documents that a reader of many children is about to miss together with the first miss.
+"""Prefetch: request the documents that an attempt is about to miss together with the first one that it misses.
 
-An attempt stops at the first document that is not loaded, so that a reader of the same member of every child would be
-restarted for each child. A reader that was shown the children together and misses a document of one of them is likely
-to miss those of the following ones. So some of them are requested with the first miss, and eight times as many with
-each further miss. Prefetch runs no node. Documents that were not read are released when the reader is done.
+An attempt stops at the first document that is not loaded. The function of a member names other members of its piece, in
+its code or in that of members that it names: their documents are requested together with the first one of the piece.
+
+A reader of the same member of every child would be restarted for each child. A reader that was shown the children
+together and misses a document of one of them is likely to miss those of the following ones. So some of them are
+requested with the first miss, and eight times as many with each further miss. Prefetch runs no node. Documents that
+were not read are released when the reader is done.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from headwater.pieces.declarations import CellMember, ComputedMember, FoldMember
 from headwater.pieces.names import document_id
 from headwater.replica.document import NOT_HERE, Document
 from headwater.scheduler.node import CLEAN, Node
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
 
+_STORED: Final = (CellMember, ComputedMember, FoldMember)
 FIRST: Final = 64
 """Documents that are requested with the first one that a reader misses."""
 GROWTH: Final = 8
@@ -74,12 +79,15 @@ class Prefetch:
         outer = scheduler.settle.stopped()[-scheduler.limits.between_depth :] if scheduler.limits.between_depth else []
         for reader in (running, *[frame.node for frame in outer]):
             brought = self._brought.get(reader, {})
+            if reader is running:
+                self._bring_named(document, brought)
             self._bring(document, reader, brought)
             if brought:
                 self._brought[reader] = brought
 
     def missed_by_handler(self, document: Document, brought: dict[Document, None]) -> None:
         """Prefetch for an attempt of a handler. The event keeps the documents until it has an outcome."""
+        self._bring_named(document, brought)
         self._bring(document, None, brought)
 
     def let_be(self, brought: dict[Document, None]) -> None:
@@ -92,6 +100,28 @@ class Prefetch:
     def _tidy(self) -> None:
         for reader in [each for each in self._brought if each.removed or (each.status == CLEAN and not each.stops)]:
             self.let_be(self._brought.pop(reader))
+
+    def _bring_named(self, document: Document, brought: dict[Document, None]) -> None:
+        """Request the documents of the members that the code behind a missing one names, in one message."""
+        if self._pieces.core.name_of(document.home) is None:
+            return
+        space = self._pieces.core.space_of(document)
+        id, _, stored = document.key.id.rpartition(":")
+        instance = self._pieces.find(space.name, id)
+        member = None if instance is None else instance.outline.get(stored)
+        if instance is None or member is None:
+            return
+        found = []
+        # fault prefetch.names_ignored: for each in ():
+        for each in instance.outline.named_by(member):
+            if isinstance(each, _STORED) and each.scope in ("space", member.scope):
+                scope = "space" if each.scope == "space" else document.key.scope
+                named = space.document(document_id(id, each.stored), scope)
+                if named.value is NOT_HERE and named not in brought:
+                    found.append(named)
+        if found:
+            brought.update(dict.fromkeys(found))
+            space.bring(found)
 
     def _bring(self, document: Document, reader: Node | None, brought: dict[Document, None]) -> None:
         if self._pieces.core.name_of(document.home) is None:
