@@ -1,4 +1,4 @@
-"""Which workloads are checked, in three sizes. README.md has the figures of each.
+"""Which workloads are checked, in three sizes. README.md says how they are named.
 
 `full` is what `./dev sim` runs; `./dev test` runs parts of the first two of `quick`. `vast` takes half an hour on
 two cores, and is for whoever changes a rule.
