@@ -17,6 +17,7 @@ from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.runtime.core import local_space as space_module
 from headwater.runtime.core.core import Core
+from headwater.runtime.core.limits import RuntimeLimits
 from headwater.runtime.core.tick_drivers import ByHand
 from headwater.scheduler.scheduler import Failure
 
@@ -122,7 +123,7 @@ def test_a_write_that_fails_when_its_turn_comes_is_told() -> None:
 
 
 def test_writes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space_module, "MAX_DEFERRED", 5)
+    monkeypatch.setattr(space_module, "RUNTIME_LIMITS", RuntimeLimits(deferred_writes=5))
     shop = Scripted()
     n = shop.core.cell("shop", "n", int)
     for _ in range(5):

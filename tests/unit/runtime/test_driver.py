@@ -30,10 +30,10 @@ from headwater.protocol.messages import (
 from headwater.protocol.verdict import Accepted
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
-from headwater.runtime.channel.driver import RECONNECT, Driver
-from headwater.runtime.channel.driver import TOGETHER as ACKS
+from headwater.runtime.channel.driver import Driver
 from headwater.runtime.channel.transport import Connection, Heard, Lost
 from headwater.runtime.channel.websocket import WebSocket, WebSocketLimits
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.policy import RetryPolicy
 from tests.unit.runtime.kit import doc, on_loopback, refused, run
 
@@ -67,7 +67,7 @@ def test_a_server_that_is_not_there_is_tried_again_ever_more_slowly() -> None:
     async def story() -> None:
         errors: list[HeadwaterError] = []
         nowhere = Nowhere()
-        backoff = Patient(kind=RECONNECT.kind, base_ms=25, max_ms=30_000, jitter=0.2)
+        backoff = Patient(kind=RUNTIME_LIMITS.reconnect.kind, base_ms=25, max_ms=30_000, jitter=0.2)
         async with Driver(session(), nowhere, backoff=backoff, on_error=errors.append) as driver:
             while nowhere.tries < 5:
                 await asyncio.sleep(0)
@@ -80,9 +80,9 @@ def test_a_server_that_is_not_there_is_tried_again_ever_more_slowly() -> None:
 
 def test_the_delays_are_those_that_were_agreed() -> None:
     source = RealClock().randomness("x")
-    first = [RECONNECT.delay_us(0, source) for _ in range(200)]
+    first = [RUNTIME_LIMITS.reconnect.delay_us(0, source) for _ in range(200)]
     assert 20_000 <= min(first) <= max(first) <= 30_000
-    assert RECONNECT.delay_us(20, source) == 30_000_000
+    assert RUNTIME_LIMITS.reconnect.delay_us(20, source) == 30_000_000
     policy = RetryPolicy()
     near = [policy.backoff.delay_us(0, source) for _ in range(200)]
     assert 0 <= min(near) <= max(near) <= 1_563
@@ -236,16 +236,16 @@ def test_acknowledgements_are_few_and_the_last_one_stands_for_all() -> None:
         wire = Scripted()
         async with Driver(session(), wire) as driver:
             await opened_by(wire, driver)
-            for seq in range(1, ACKS):
+            for seq in range(1, RUNTIME_LIMITS.acks_together):
                 wire.say(Sync(seq, ()))
                 await asyncio.sleep(0)
             assert not [message for message in wire.heard if isinstance(message, Ack)]
-            wire.say(Sync(ACKS, ()))
+            wire.say(Sync(RUNTIME_LIMITS.acks_together, ()))
             while not isinstance(wire.heard[-1], Ack):
                 await asyncio.sleep(0)
-            assert wire.heard[-1] == Ack(ACKS)
-            wire.say(Sync(ACKS + 1, ()))
-            while wire.heard[-1] != Ack(ACKS + 1):  # not for ever
+            assert wire.heard[-1] == Ack(RUNTIME_LIMITS.acks_together)
+            wire.say(Sync(RUNTIME_LIMITS.acks_together + 1, ()))
+            while wire.heard[-1] != Ack(RUNTIME_LIMITS.acks_together + 1):  # not for ever
                 await asyncio.sleep(0)
             assert sum(isinstance(message, Ack) for message in wire.heard) == 2
 

@@ -15,11 +15,12 @@ from headwater.errors import AuthoringError, HeadwaterError, SessionExpiredError
 from headwater.protocol.messages import FromEngine, FromReplica, Opened, Problem, Sync, Welcome
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
-from headwater.runtime.channel.driver import LONG_US, RECONNECT, SOUND_US, Driver, ReconnectBackoff
+from headwater.runtime.channel.driver import Driver, ReconnectBackoff
 from headwater.runtime.channel.handshake import Handshake
 from headwater.runtime.channel.loopback import LoopbackConnection
 from headwater.runtime.channel.transport import Connection, Heard, Lost
 from headwater.runtime.channel.websocket import WebSocket
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from tests.unit.runtime.kit import QUICK, refused, run
 
 DOUBLING = Backoff.exponential(base_ms=1, max_ms=1_000)
@@ -78,7 +79,7 @@ class Asked(Backoff):
 )
 def test_what_is_refused_on_every_connection_is_said_ever_more_slowly(refusal: FromEngine) -> None:
     async def story() -> None:
-        backoff = Asked(kind=RECONNECT.kind, base_ms=25)
+        backoff = Asked(kind=RUNTIME_LIMITS.reconnect.kind, base_ms=25)
         backoff.asked.clear()
         lines = Lines(Welcome(1), Opened("s", 1, resumed=False), Sync(1, ()), refusal)
         async with Driver(session(), lines, backoff=backoff):
@@ -102,12 +103,12 @@ def test_a_connection_that_got_something_done_starts_the_count_again_and_one_tha
         return attempts.delay_us() // 1_000
 
     assert [attempts.delay_us() // 1_000 for _ in range(3)] == [1, 2, 4]
-    assert connection(LONG_US * 2, achieved=False, is_refused=False) == 8
-    assert connection(SOUND_US - 1, achieved=True, is_refused=False) == 16
-    assert connection(LONG_US - 1, achieved=True, is_refused=True) == 32
-    assert connection(LONG_US, achieved=True, is_refused=True) == 1
+    assert connection(RUNTIME_LIMITS.long_connection_us * 2, achieved=False, is_refused=False) == 8
+    assert connection(RUNTIME_LIMITS.sound_connection_us - 1, achieved=True, is_refused=False) == 16
+    assert connection(RUNTIME_LIMITS.long_connection_us - 1, achieved=True, is_refused=True) == 32
+    assert connection(RUNTIME_LIMITS.long_connection_us, achieved=True, is_refused=True) == 1
     assert connection(0, achieved=True, is_refused=True) == 2
-    assert connection(SOUND_US, achieved=True, is_refused=False) == 1
+    assert connection(RUNTIME_LIMITS.sound_connection_us, achieved=True, is_refused=False) == 1
 
 
 def test_the_engine_s_problem_is_told_once_and_what_we_found_wrong_ourselves_once() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from headwater import Cell, Piece, Runtime, cell, effect, handler
-from headwater.runtime.core.error_channel import MAX_UNHEARD, ErrorChannel
+from headwater.runtime.core.error_channel import ErrorChannel
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.scheduler.scheduler import Failure
 from tests.unit.runtime.kit import run
 
@@ -63,9 +64,9 @@ def test_what_nobody_heard_is_bounded() -> None:
     failures, heard = ErrorChannel(), list[Failure]()
     logging.getLogger("headwater").disabled = True
     try:
-        for n in range(MAX_UNHEARD + 5):
+        for n in range(RUNTIME_LIMITS.unheard_failures + 5):
             failures.tell(Failure(str(n), ValueError("x")))
     finally:
         logging.getLogger("headwater").disabled = False
     failures.listen(heard.append)
-    assert (len(heard), heard[0].node) == (MAX_UNHEARD, "5")
+    assert (len(heard), heard[0].node) == (RUNTIME_LIMITS.unheard_failures, "5")

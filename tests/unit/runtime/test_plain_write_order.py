@@ -10,6 +10,7 @@ from headwater.data.address import DocKey, Link
 from headwater.errors import LimitError, LoadError
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.core import plain_writes as standing_module
+from headwater.runtime.core.limits import RuntimeLimits
 from tests.unit.cells.handle_kit import Hand
 from tests.unit.runtime.kit import run
 from tests.unit.runtime.test_core_writing import Scripted
@@ -94,7 +95,7 @@ def test_if_what_a_write_waits_for_is_refused_those_behind_it_go_on() -> None:
 
 
 def test_those_who_stand_behind_a_write_through_a_link_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing_module, "MAX_BEHIND", 3)
+    monkeypatch.setattr(standing_module, "RUNTIME_LIMITS", RuntimeLimits(writes_behind=3))
     shop = Scripted()
     linked(shop, "one", "two")
     one, two, n = (shop.core.cell("shop", name, int) for name in ("one", "two", "n"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater.errors import AuthoringError, LoadError
 from headwater.protocol.reactions import (
@@ -30,6 +30,7 @@ from headwater.protocol.reactions import (
 from headwater.protocol.reactions import Reactions as ReactionStates
 from headwater.reactions.port import is_refusal
 from headwater.reactions.traces import Attempt, Tracer, record_spans
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.reactions.serve import SpaceDesk
 
 if TYPE_CHECKING:
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
     from headwater.runtime.api.runtime import Runtime
 
 T = TypeVar("T")
-MOST: Final = 1_000
-"""Maximum number of attempts, or targets, in one answer."""
-FIRST_US: Final = 2_000
-LONGEST_US: Final = 250_000
-"""Delay before the next question whether all is delivered, by any worker: doubles from `FIRST_US` to this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +66,10 @@ class Reactions:
         yet is waited for, and so is a reaction that no worker serves: `list` tells which (`unserved_us`).
         """
         for name in self._names(space):
-            wait_us = FIRST_US
+            wait_us = RUNTIME_LIMITS.delivered_first_us
             while not (await self._is_drained(name, through)):
                 await self._runtime.tasks.elapsed(wait_us)
-                wait_us = min(2 * wait_us, LONGEST_US)
+                wait_us = min(2 * wait_us, RUNTIME_LIMITS.delivered_longest_us)
 
     async def _is_drained(self, space: str, through: int | None) -> bool:
         """Ask a space whether all is delivered. Reactions new here count as soon as the space knows them."""
@@ -101,7 +97,7 @@ class Reactions:
         """Return the targets of a reaction by key: all, or those in `state`, at most `limit`."""
         name, found = self._name(space), list[TargetState]()
         while len(found) < limit:  # A page has the targets in `state` among that many targets, perhaps few.
-            question = QueryTargets(0, reaction, state, after, min(limit, MOST))
+            question = QueryTargets(0, reaction, state, after, min(limit, RUNTIME_LIMITS.listed_targets))
             page = await self._ask(name, question, Targets)
             found, after = [*found, *page.targets], page.next
             if after is None:
@@ -129,7 +125,9 @@ class Reactions:
         found: dict[str, FailedAlike] = {}
         after, place = None, None
         while True:  # In the order of keys and records, so that it ends.
-            failed = await self.failures(reaction, after=after, place=place, limit=MOST, space=space)
+            failed = await self.failures(
+                reaction, after=after, place=place, limit=RUNTIME_LIMITS.listed_targets, space=space
+            )
             alike: dict[str, list[Attempted]] = {}
             for each in failed.attempts:
                 alike.setdefault(each.fingerprint, []).append(each)

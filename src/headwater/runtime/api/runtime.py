@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
 from os import PathLike, fspath
 from types import TracebackType
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
@@ -29,6 +29,7 @@ from headwater.runtime.api.space import Space
 from headwater.runtime.api.threads import ThreadCalls, called_here, check_function
 from headwater.runtime.channel.backend import Backend, InMemory, LocalDirectory, RemoteServer
 from headwater.runtime.core.core import Core
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.nodes import Kind, NodeHandle, register
 from headwater.runtime.core.policy import Policy
@@ -45,9 +46,6 @@ from headwater.scheduler.scheduler import Failure, Scheduler
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-CLOSE_S: Final = 10.0
-"""How long closing waits for work that is still to be done."""
 
 
 class Runtime:
@@ -66,7 +64,7 @@ class Runtime:
         limits: SchedulerLimits | None = None,
         policy: Policy | None = None,
         outbox: str | PathLike[str] | Outbox | None = None,
-        close_s: float = CLOSE_S,
+        close_s: float = RUNTIME_LIMITS.close_s,
         observe: bool = True,
         identity: str | None = None,
         reacts: bool | None = None,

@@ -99,7 +99,7 @@ class Space:
         return lifecycle.open_piece(self._used, what, named, setup, new=True)
 
     def find(
-        self, what: type[PieceT], /, *, after: str | None = None, limit: int = lifecycle.PAGE
+        self, what: type[PieceT], /, *, after: str | None = None, limit: int = 100
     ) -> Coroutine[Any, Any, lifecycle.Page[PieceT]]:
         """Return the pieces of a class, page by page."""
         return lifecycle.find(self._used, what, after, limit)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 from headwater.backoff import Backoff
 from headwater.clock import Clock, RealClock
@@ -29,9 +29,7 @@ from headwater.protocol.messages import Ack, Answer, FromEngine, FromReplica, Op
 from headwater.replica.pending import Fate
 from headwater.replica.session import Link, Session
 from headwater.runtime.channel.transport import Connection, Heard, Lost, Transport
-
-SOUND_US: Final = 1_000_000  # a connection that achieved something and lasted this long is a success,
-LONG_US: Final = 60_000_000  # and this long even if it was ended for a message sent on it
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 
 
 class ReconnectBackoff:
@@ -72,7 +70,9 @@ class ReconnectBackoff:
         """Record that the connection is gone."""
         self._down_from_us = self._clock.monotonic_us()
         lasted_us = self._clock.monotonic_us() - self._began_us
-        if self.achieved and lasted_us >= (LONG_US if self.refused else SOUND_US):
+        if self.achieved and lasted_us >= (
+            RUNTIME_LIMITS.long_connection_us if self.refused else RUNTIME_LIMITS.sound_connection_us
+        ):
             self._failures = 0
 
     def connected_us(self) -> int:
@@ -95,10 +95,6 @@ def taken_back(ends: int, seen: int) -> Problem:
     )
 
 
-TOGETHER: Final = 4  # acknowledgements that become one: half of the messages an engine has in flight to one peer
-HELD_S: Final = 0.01  # how long an acknowledgement is held back
-
-
 class AckBatch:
     """The acknowledgements of one driver that are held back."""
 
@@ -114,12 +110,12 @@ class AckBatch:
         """Add acknowledgements. Returns one to send now with the other messages, or None."""
         self._last = acks[-1]
         self._count += len(acks)
-        if self._count >= TOGETHER:
+        if self._count >= RUNTIME_LIMITS.acks_together:
             now = self._last
             self.forget()
             return now
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(HELD_S, self._overdue)
+            self._timer = asyncio.get_running_loop().call_later(RUNTIME_LIMITS.ack_delay_s, self._overdue)
         return None
 
     def forget(self) -> None:
@@ -137,9 +133,6 @@ class AckBatch:
             last = self._last
             self.forget()
             self._send(last)
-
-
-RECONNECT: Final = Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
 
 
 class Driver:
@@ -174,7 +167,7 @@ class Driver:
         transport: Transport,
         *,
         clock: Clock | None = None,
-        backoff: Backoff = RECONNECT,
+        backoff: Backoff = RUNTIME_LIMITS.reconnect,
         on_error: Callable[[HeadwaterError], object] | None = None,
     ) -> None:
         self.session = session

@@ -34,6 +34,7 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.runtime.core.error_channel import ErrorChannel
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import Channel, LocalSpace
 from headwater.runtime.core.observers import Observers
 from headwater.runtime.core.plain_writes import PlainWrites
@@ -88,10 +89,6 @@ def _names(node: Node, came_from: dict[Node, Node]) -> tuple[str, ...]:
         way.append(each.id)
         each = came_from[each]
     return (node.id, *reversed(way[1:]), node.id)
-
-
-TRIMMED = 256
-"""Maximum number of unread documents that each space drops when messages from an engine were taken in."""
 
 
 class Loop(Protocol):
@@ -278,7 +275,7 @@ class Core:
         """Handle messages that a session has taken in from its engine."""
         for space in tuple(self._spaces.values()):
             space.arrived()
-            space.trim(TRIMMED)
+            space.trim(RUNTIME_LIMITS.dropped_documents)
         self.scheduler.heard()
         self.observing.look()
         self._loop.request_tick()

@@ -1,7 +1,7 @@
 """The error channel of a runtime: reports every failure that no caller awaits to the listeners.
 
 Without a listener a failure is logged by the logger `headwater`, which writes to standard error unless the program
-configures logging otherwise, and the last `MAX_UNHEARD` failures are kept for the first listener that comes later. A
+configures logging otherwise, and the last `unheard_failures` are kept for the first listener that comes later. A
 failure is reported once: a node that only read a value that could not be computed (`UpstreamFailedError`) adds no
 second report. The failure of a listener is reported to the other listeners. The channel makes no decisions.
 """
@@ -16,11 +16,10 @@ from typing import Final
 
 from headwater.cells.runtime_port import Subscription
 from headwater.errors import AuthoringError, UpstreamFailedError
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.scheduler import Failure
 
-MAX_UNHEARD: Final = 1_000
-"""Maximum number of failures that are kept for the first listener that comes after they happened."""
 LISTENER: Final = "a listener of errors"
 _LOG: Final = logging.getLogger("headwater")
 
@@ -32,7 +31,7 @@ class ErrorChannel:
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[Failure], object]] = []
-        self._unheard: deque[Failure] = deque(maxlen=MAX_UNHEARD)
+        self._unheard: deque[Failure] = deque(maxlen=RUNTIME_LIMITS.unheard_failures)
 
     def listen(self, listener: Callable[[Failure], object]) -> Subscription:
         """Call `listener` with every failure, including kept failures from before the first listener."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError, LimitError
@@ -17,11 +17,7 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
-
-KEPT_UNREAD: Final = 1_000
-"""Number of documents without a reader that stay here, most recently read first."""
-MAX_DEFERRED: Final = 10_000
-"""Maximum number of writes that wait for one document."""
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 
 
 class Channel(Protocol):
@@ -61,7 +57,7 @@ class LocalSpace:
         self.channel = channel
         # Retry a transaction until it ends, then call the second argument. None: `PlainWrites` retries by itself.
         self.retry: Callable[[Callable[[Transaction], object], Callable[[], object]], object] | None = None
-        self.kept_unread = KEPT_UNREAD
+        self.kept_unread = 1_000  # `Policy.unread_kept` of the runtime, once it is set
         self.ended: Exception | None = None  # why nothing will be received any more
         self.failed_loads: dict[Document, HeadwaterError] = {}  # refused by the engine; a new read asks again
         self._ahead: dict[Document, None] = {}  # requested ahead, and needed by no reader so far
@@ -139,7 +135,7 @@ class LocalSpace:
             act()
             return
         waiting = self._deferred.setdefault(document, [])
-        if len(waiting) >= MAX_DEFERRED:
+        if len(waiting) >= RUNTIME_LIMITS.deferred_writes:
             raise LimitError(f"{len(waiting)} writes wait for {document!r} to arrive: await them, or write less often")
         waiting.append((act, dropped or _nothing))
         self.load(document)

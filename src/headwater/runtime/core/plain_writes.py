@@ -27,15 +27,13 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer, Settled
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import Elsewhere, Missing, TransactionTracker, call_in, falling, refuse_computed
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
 
-
-MAX_BEHIND: Final = 10_000
-"""Maximum number of writes that wait behind one that is retried."""
 
 Turn = tuple[int, Callable[[], object]]
 """The serial of a write, in the order in which writes were first made, and the function that makes it."""
@@ -82,7 +80,7 @@ class WriteOrder:
         return hold
 
     def check_room(self, hold: Hold) -> None:
-        if len(hold.turns) >= MAX_BEHIND:
+        if len(hold.turns) >= RUNTIME_LIMITS.writes_behind:
             document = next(iter(hold.documents))
             raise LimitError(
                 f"{len(hold.turns)} writes wait for {document!r} to be written: await them, or write less often"
@@ -112,8 +110,6 @@ def serial_of(turn: Turn) -> int:
     return turn[0]
 
 
-WINDOW_US: Final = 30_000_000
-"""How long a write is retried after its first conflict."""
 WHO: Final = "a write outside any run"
 
 
@@ -381,10 +377,10 @@ class PlainWrites:
             return
         now_us = core.clock.monotonic_us()
         write.began_us = write.began_us or now_us
-        if now_us - write.began_us > WINDOW_US:
+        if now_us - write.began_us > RUNTIME_LIMITS.plain_window_us:
             error = CommitConvergenceError(
-                f"a write did not land in {WINDOW_US / 1e6:g} s and {write.attempts} attempts, because others kept "
-                "writing what it reads. Write less often, read less, or use an intent.",
+                f"a write did not land in {RUNTIME_LIMITS.plain_window_us / 1e6:g} s and {write.attempts} attempts, "
+                "because others kept writing what it reads. Write less often, read less, or use an intent.",
                 attempts=write.attempts,
                 elapsed_ms=(now_us - write.began_us) / 1_000,
             )

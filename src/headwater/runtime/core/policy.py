@@ -13,7 +13,6 @@ from typing import Final
 from headwater.backoff import LONGEST_MS, Backoff, check_backoff
 from headwater.data.text import shown
 from headwater.errors import AuthoringError
-from headwater.runtime.core.local_space import KEPT_UNREAD
 
 __all__ = ["Policy", "RetryPolicy"]
 
@@ -89,7 +88,7 @@ class Policy:
     sweep_page: int = 100  # receipts that each search examines
     sweep_scopes: int = 10_000  # scopes whose events are counted for that; the count of a forgotten scope restarts
     grace_ms: float = 5_000  # how long a stored event is left to the runtime that stored it
-    unread_kept: int = KEPT_UNREAD  # documents of a space that stay here after their last reader is gone
+    unread_kept: int = 1_000  # documents of a space that stay here after their last reader is gone
     answer_ms: float = 10_000  # how long an opening piece waits for the stored state of its nodes; then they run
     connect_ms: float = 3_000  # how long it waits for a connection to another space that its nodes read
     named_pieces: int = 500  # pieces that were read by name, are not open, and keep their nodes

@@ -6,7 +6,7 @@ scheduler's timer.
 
 A document without a live reader has no alarm and is brought up to date at its next read. Outside a node's run `past`
 and `now` read the clock and create no document. Alarms use the monotonic clock and moments the wall clock, so the
-difference of both clocks is checked every `CHECK_US`: the wall clock may be set, or go on while the machine sleeps.
+difference of both clocks is checked every `clock_check_us`: the wall clock may be set, or go on in a sleeping machine.
 """
 
 from __future__ import annotations
@@ -24,13 +24,10 @@ from headwater.errors import AuthoringError
 from headwater.replica.detached import Detached
 from headwater.replica.document import Document
 from headwater.replica.replica import Replica
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.scheduler.node import Node
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-CHECK_US: Final = 30_000_000
-"""Interval of the checks whether the wall clock was set, as long as an alarm is set."""
-JUMP_US: Final = 10_000
-"""Largest change of the difference between both clocks that is not taken for a jump."""
 
 
 class TimeDocuments:
@@ -142,7 +139,7 @@ class TimeDocuments:
         now_us, monotonic_us = self._clock.now_us(), self._clock.monotonic_us()
         if self._checking is None:
             self._apart_us = now_us - monotonic_us
-            self._checking = self._alarm(monotonic_us + CHECK_US, self._check)
+            self._checking = self._alarm(monotonic_us + RUNTIME_LIMITS.clock_check_us, self._check)
         self._disarm(document)
         self._steps[document] = (at_us, every_us)
         self._cancel[document] = self._alarm(monotonic_us + max(0, at_us - now_us), lambda: self._due(document))
@@ -178,7 +175,9 @@ class TimeDocuments:
     def _check(self) -> None:
         """Check the clocks. If their difference changed, every alarm is set for the wrong time."""
         self._checking = None
-        has_jumped = abs(self._clock.now_us() - self._clock.monotonic_us() - self._apart_us) > JUMP_US
+        has_jumped = (
+            abs(self._clock.now_us() - self._clock.monotonic_us() - self._apart_us) > RUNTIME_LIMITS.clock_jump_us
+        )
         for document in tuple(self._steps):
             if document.twig is None:
                 self.release(document)  # A stopped attempt read it, and the next one did not.
@@ -186,7 +185,7 @@ class TimeDocuments:
                 self._due(document)
         if self._steps and self._checking is None:
             self._apart_us = self._clock.now_us() - self._clock.monotonic_us()
-            self._checking = self._alarm(self._clock.monotonic_us() + CHECK_US, self._check)
+            self._checking = self._alarm(self._clock.monotonic_us() + RUNTIME_LIMITS.clock_check_us, self._check)
 
     def _rest(self) -> None:
         """Stop checking the clocks when no alarm is set."""

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.cells.handle import Input
 from headwater.replica.document import Document
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.scheduler.graph.edges import readers_of
 from headwater.scheduler.node import Node
 
@@ -93,10 +94,6 @@ def look_again(pieces: PieceRegistry, readers: Iterable[Node]) -> None:
             pieces.outside_run(lambda each=each: pieces.core.scheduler.outdate(each))  # type: ignore[misc]
 
 
-TRIES: Final = 8
-"""Pieces that are examined per release beyond the surplus, to find some that can be released."""
-
-
 class IdlePieces:
     """The pieces of one runtime that have nodes and are not open."""
 
@@ -130,7 +127,7 @@ class IdlePieces:
     def _let_go(self) -> None:
         """Stop pieces above the limit, those used longest ago first, unless they are read or demanded."""
         self._is_asked = False
-        for _ in range(len(self._instances) - self._most + TRIES):
+        for _ in range(len(self._instances) - self._most + RUNTIME_LIMITS.examined_pieces):
             if len(self._instances) <= self._most:
                 return
             instance, _ = self._instances.popitem(last=False)

@@ -17,6 +17,7 @@ from headwater.pieces.declarations import GivenMember
 from headwater.pieces.piece import Piece
 from headwater.protocol.messages import Query
 from headwater.replica.document import NOT_HERE, NotLoaded
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import Missing
 from headwater.runtime.pieces.handles import cells_of
 from headwater.runtime.pieces.instance import PieceInstance
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
 
 PieceT = TypeVar("PieceT", bound=Piece)
 T_co = TypeVar("T_co", covariant=True)
-PAGE = 100
-MOST = 1_000
-GIVEN_HOPS = 100
-"""Records that are read at most to resolve an input: each may refer to an input of another piece."""
 
 
 class Page(Generic[T_co]):
@@ -137,7 +134,7 @@ async def _given(instance: PieceInstance) -> None:
     """Load the records that the inputs of a piece are resolved with."""
     pieces = instance.pieces
     for member in instance.outline.of(GivenMember):
-        for _ in range(GIVEN_HOPS):
+        for _ in range(RUNTIME_LIMITS.input_records):
             try:
                 pieces.resolve_input(instance, member)
             except NotArrivedError as missing:
@@ -251,8 +248,8 @@ async def erase(space: SpaceUser, id: str, due: Due | None = None) -> None:
 
 async def find(space: SpaceUser, cls: type[PieceT], after: str | None, limit: int) -> Page[PieceT]:
     """Return one page of the pieces of a class, ordered by name."""
-    if not 1 <= limit <= MOST:
-        raise AuthoringError(f"find(limit={limit}): write 1 to {MOST}")
+    if not 1 <= limit <= RUNTIME_LIMITS.found_pieces:
+        raise AuthoringError(f"find(limit={limit}): write 1 to {RUNTIME_LIMITS.found_pieces}")
     items: list[PieceT] = []
     last: str | None = None
     outline = cls.__schema__
@@ -318,7 +315,7 @@ async def documents(
         return
     more: str | None = after
     while more is not None:
-        answer = await channel.driver.query(Query(0, scope, after=more, limit=PAGE))
+        answer = await channel.driver.query(Query(0, scope, after=more, limit=RUNTIME_LIMITS.listed_documents))
         for state in answer.documents:
             if until is not None and state.doc.id >= until:
                 return

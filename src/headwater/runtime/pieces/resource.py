@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
@@ -26,6 +26,7 @@ from headwater.data.value import ABSENT
 from headwater.errors import AbsentError
 from headwater.pieces.handles import Computed, Failed, Pending, Ready, Resource
 from headwater.replica.document import NOT_HERE
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.nodes import encoder
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
-
-
-CLAIM_US: Final = 30_000_000
-"""Time until a claim that is not renewed expires."""
 
 
 class Claim(Model):
@@ -79,9 +76,6 @@ T_co = TypeVar("T_co", covariant=True)
 D = TypeVar("D")
 P = ParamSpec("P")
 R = TypeVar("R")
-
-RETRIES: Final = 3
-"""Further attempts after a failure, if the member declares a backoff."""
 
 
 class Result(Model):
@@ -320,7 +314,7 @@ class Fetch:
     async def _attempts(self, wanted: str, value: Any) -> Result:
         """Call the author's function, with retries after a failure if the member declares a backoff."""
         member, tasks = self._member, self.pieces.tasks
-        tries = 1 if member.backoff is None else RETRIES + 1
+        tries = 1 if member.backoff is None else RUNTIME_LIMITS.resource_retries + 1
         random = self.pieces.core.clock.randomness(f"resource {self._node.id}")
         error = ""
         renewing = tasks.spawn(self._renew(wanted), f"claim of {self._node.id}")
@@ -344,7 +338,7 @@ class Fetch:
 
     async def _renew(self, wanted: str) -> None:
         while True:
-            await self.pieces.tasks.elapsed(CLAIM_US // 2)
+            await self.pieces.tasks.elapsed(RUNTIME_LIMITS.claim_us // 2)
             await self._transact(self._take, wanted)
 
     # ---- transactions ------------------------------------------------------------------------------
@@ -357,7 +351,7 @@ class Fetch:
         claim = self._claim.get(None)
         if claim is not None and self.pieces.worker.waits_for(claim, wanted, now_us):
             return claim
-        fresh = Claim(wanted=wanted, by=self.pieces.worker.name, until_us=now_us + CLAIM_US)
+        fresh = Claim(wanted=wanted, by=self.pieces.worker.name, until_us=now_us + RUNTIME_LIMITS.claim_us)
         self._claim.set(fresh)
         return fresh
 

@@ -14,6 +14,7 @@ from headwater.errors import HeadwaterError, LimitError
 from headwater.replica.document import Document
 from headwater.replica.transaction import Transaction
 from headwater.runtime.channel.channel import EngineChannel
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.policy import RetryPolicy
 from headwater.runtime.core.tracker import Missing, call_in
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
 
 T = TypeVar("T")
-MAX_RETRIES = 1_000
-"""Maximum number of writes outside any run that are retried at the same time."""
 
 
 class _Elsewhere(Exception):
@@ -103,8 +102,10 @@ class SpaceChannel(EngineChannel):
 
     def _retry(self, attempt: Callable[[Transaction], object], over: Callable[[], object]) -> None:
         """Retry a write outside any run that met a conflict until it lands, or report that it failed."""
-        if len(self._retries) >= MAX_RETRIES:
-            error = LimitError(f"{MAX_RETRIES} writes are tried again at once: await them, or write less often")
+        if len(self._retries) >= RUNTIME_LIMITS.retried_writes:
+            error = LimitError(
+                f"{RUNTIME_LIMITS.retried_writes} writes are tried again at once: await them, or write less often"
+            )
             self._core.report("a write outside any run", error)
             over()
             return

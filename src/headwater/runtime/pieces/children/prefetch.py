@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from headwater.pieces.declarations import CellMember, ComputedMember, FoldMember
 from headwater.pieces.names import document_id
 from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.registry import PieceRegistry
 
 _STORED: Final = (CellMember, ComputedMember, FoldMember)
-FIRST: Final = 64
-"""Documents that are requested with the first one that a reader misses."""
-GROWTH: Final = 8
-MOST: Final = 4_096
-"""Limit of documents per miss: an engine bounds the number of answers that wait for one session."""
 
 
 class Listing:
@@ -56,7 +52,11 @@ class Listing:
         if len(self.texts) < 2 or missed is self._missed:
             return 0
         self._missed = missed
-        most = self._most[stored] = min(self._most.get(stored, FIRST // GROWTH) * GROWTH, MOST)
+        most = self._most[stored] = min(
+            self._most.get(stored, RUNTIME_LIMITS.prefetched_first // RUNTIME_LIMITS.prefetched_growth)
+            * RUNTIME_LIMITS.prefetched_growth,
+            RUNTIME_LIMITS.prefetched_most,
+        )
         return most
 
 

@@ -8,7 +8,7 @@ for any more is not kept. The current state of the space is not available here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headwater.data.address import DocKey
 from headwater.data.value import ABSENT, Absent, MaybeValue
@@ -19,14 +19,12 @@ from headwater.replica.document import Document
 from headwater.replica.feed import Kind, Notification
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 
 if TYPE_CHECKING:
     from headwater.runtime.channel.channel import EngineChannel
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.waiting import Tasks
-
-TRIES: Final = 5
-"""Queries that are sent at most for one document, if the connection is lost before the answer."""
 
 
 class DocumentHistory:
@@ -94,7 +92,7 @@ class DocumentHistory:
         channel = self._channel(self._space)
         if channel is None:
             return None
-        for _ in range(TRIES):
+        for _ in range(RUNTIME_LIMITS.history_questions):
             try:
                 answer = await channel.driver.query(query)
             except LoadError:

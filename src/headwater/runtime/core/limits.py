@@ -1,0 +1,49 @@
+"""The bounds of a runtime that applications do not set. Those that they set are fields of `policy.Policy`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from headwater.backoff import Backoff
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeLimits:
+    """Bounds on waiting writes, connections, prefetching and questions of one runtime."""
+
+    deferred_writes: int = 10_000  # that wait for one document
+    dropped_documents: int = 256  # unread, that a space drops each time messages of its engine were taken in
+    writes_behind: int = 10_000  # that wait behind a write that is retried
+    # after its first conflict in which a write is retried, in a space without a retrying channel
+    plain_window_us: int = 30_000_000
+    unheard_failures: int = 1_000  # kept for the first listener that comes after they happened
+    clock_check_us: int = 30_000_000  # between checks whether the wall clock was set, while an alarm is set
+    clock_jump_us: int = 10_000  # by which both clocks may differ more than before without a jump
+    sound_connection_us: int = 1_000_000  # after which a connection that achieved something is a success
+    # after which a connection is a success even if it was ended for a message sent on it
+    long_connection_us: int = 60_000_000
+    # acknowledgements that become one: half of the messages that an engine has in flight to one peer
+    acks_together: int = 4
+    ack_delay_s: float = 0.01  # for which an acknowledgement is held back
+    reconnect: Backoff = field(  # delays between attempts to connect
+        default_factory=lambda: Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
+    )
+    retried_writes: int = 1_000  # outside any run that are retried at the same time
+    examined_pieces: int = 8  # per release beyond the surplus, to find some that can be released
+    prefetched_first: int = 64  # documents of siblings that are requested with the first one that a reader misses
+    prefetched_growth: int = 8  # times as many with each further miss
+    prefetched_most: int = 4_096  # documents per miss: an engine bounds the answers that wait for one session
+    claim_us: int = 30_000_000  # until the claim of a resource that is not renewed expires
+    resource_retries: int = 3  # of a resource that failed, if the member declares a backoff
+    listed_documents: int = 100  # in one question for the documents of a scope
+    found_pieces: int = 1_000  # in one page of `find`
+    input_records: int = 100  # read to resolve an input: each may refer to an input of another piece
+    history_questions: int = 5  # for one past document, if the connection is lost before the answer
+    close_s: float = 10.0  # for which closing waits for work that is still to be done
+    listed_targets: int = 1_000  # attempts or targets in one answer
+    delivered_first_us: int = 2_000  # before the next question whether all is delivered, doubling
+    delivered_longest_us: int = 250_000  # up to this
+
+
+RUNTIME_LIMITS: Final = RuntimeLimits()
