@@ -71,7 +71,11 @@ class RemoteServer:
 
 
 class LocalDirectory:
-    """A directory that this process owns: one file and one host thread per space."""
+    """A directory that this process owns: one file and one host per space.
+
+    A host has a thread of its own, and processes small work on the thread of the event loop while the disk is quick
+    (`ThreadHost.lend_thread`).
+    """
 
     __slots__ = (
         "_clock",

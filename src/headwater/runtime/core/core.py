@@ -142,7 +142,7 @@ class Core:
         self.on_missed: Callable[[Document], object] = id  # called with a document that is needed and not here
         self.check_link: Callable[[Document, Document], None] | None = None  # raises if a run may not follow the link
         self.on_ended: list[Callable[[LocalSpace], object]] = []  # called with each space that ended
-        self.open_space: Callable[[str], LocalSpace] | None = None  # opens a space at its first use
+        self.open_space: Callable[[str], LocalSpace] | None = None  # set by Runtime: opens a space at its first use
 
     # ---- spaces ------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ class Lane:
 
     def __init__(self, space: str, on_front: Callable[[Event], object]) -> None:
         self.space = space
-        self._on_front = on_front  # an event has the turn, and nobody sees it through yet
+        self._on_front = on_front  # called with the event in front if it has no task yet (`Events._dispatch`)
         self._waiting: list[Event] = []  # by stamp: those that are still, or again, to be committed
         self._streams: Counter[str] = Counter()  # how many of them each handler has
         self._next: dict[Event, asyncio.Future[None]] = {}  # those that wait for their turn
