@@ -1,4 +1,4 @@
-"""Invalidation: turns changes of visible state into invalid nodes. Upholds I3 and I5. Spec 001 section 6.1.
+"""Invalidation: turns changes of visible state into invalid nodes. Upholds I3 and I5.
 
 The only entrance to scheduling (P1). `Invalidation` never orders nodes, runs them or marks transitively. A node without
 demand is marked and not enqueued.

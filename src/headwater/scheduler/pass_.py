@@ -6,7 +6,7 @@ by now is skipped when it is taken.
 
 `Settle` is the pass. The sweeps of a pass and the runs of one node are bounded, and only the nodes that used all their
 runs are held back (I6). A stopped attempt waits on a stack of frames, not on the Python stack, so that depth costs only
-memory. The pass marks no node invalid. Upholds I6, I9. Spec 001 section 7.
+memory. The pass marks no node invalid. Upholds I6, I9.
 """
 
 from __future__ import annotations
