@@ -17,6 +17,7 @@ from typing import Final
 
 from headwater.cells.open_run import Run
 from headwater.data.trace import Exhausted, Parked, PassEnded, RunSkipped, Trace
+from headwater.replica.feed import ignore
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.graph.graph import Graph
@@ -188,7 +189,7 @@ class Settle:
         self.runs = 0
         self._taken_before = 0  # the newest external impulse that earlier passes ran for
         self.on_pass_end: Callable[[], object] | None = None  # for diagnosis; decides nothing
-        self.on_exhausted: Callable[[Node], object] = id  # for diagnosis; decides nothing
+        self.on_exhausted: Callable[[Node], object] = ignore  # for diagnosis; decides nothing
         self.trace: Trace | None = None
 
     def use(self, runner: Runner, between: NestedRuns) -> None:

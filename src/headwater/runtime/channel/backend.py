@@ -182,15 +182,15 @@ class LocalDirectory:
 class _HostTransport:
     """Makes connections to one space of a directory."""
 
-    __slots__ = ("_embedded", "_space")
+    __slots__ = ("_directory", "_space")
 
-    def __init__(self, embedded: LocalDirectory, space: str) -> None:
-        self._embedded = embedded
+    def __init__(self, directory: LocalDirectory, space: str) -> None:
+        self._directory = directory
         self._space = space
 
     async def connect(self, heard: Heard, lost: Lost) -> LoopbackConnection:
         try:
-            host = await self._embedded.host(self._space)
+            host = await self._directory.host(self._space)
         # fault driver.damaged_space_tried_again: except ZeroDivisionError:
         except tuple(LASTING.values()):
             raise

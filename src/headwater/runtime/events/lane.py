@@ -67,7 +67,7 @@ class Lane:
             )
 
     def enter(self, event: Event) -> None:
-        """It was sent: it has a place from now on."""
+        """Add a sent event at the position of its stamp."""
         self.unended[event] = None
         self._add(event)
 
@@ -115,7 +115,7 @@ class Lane:
         return at if at < len(self._waiting) and self._waiting[at] is event else None
 
     def _look(self) -> None:
-        """Whoever is in front now goes on."""
+        """Resume or dispatch the event in front."""
         front = self.front
         if front is None:
             return

@@ -206,7 +206,7 @@ def changed(before: Fingerprints, after: Fingerprints) -> frozenset[tuple[str, s
 def renew(pieces: PieceRegistry, members: frozenset[tuple[str, str]]) -> None:
     """Invalidate the nodes of these members in every piece of a runtime. They run again when they are demanded."""
     pieces.code_versions.patched()
-    pieces.nodes.drop_fingerprints()
+    pieces.node_source.drop_fingerprints()
     for instance in pieces.instances():
         for member in instance.outline:
             at = (instance.outline.name, member.stored)
