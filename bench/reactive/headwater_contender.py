@@ -38,7 +38,7 @@ from headwater.replica.feed import Kind, Notification
 from headwater.replica.replica import Replica
 from headwater.replica.session import Session
 from headwater.runtime.core.core import Core
-from headwater.runtime.core.tick_drivers import ByHand
+from headwater.runtime.core.tick_loops import ByHand
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 

@@ -30,7 +30,7 @@ from headwater.errors import (
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import Ack, FromReplica, Open, Query
 from headwater.protocol.verdict import Accepted
-from headwater.replica import Link, Transaction
+from headwater.replica import LinkState, Transaction
 from headwater.runtime import RetryPolicy
 from tests.unit.runtime.kit import TRANSPORTS, Client, Made, Rig, doc, refused, run
 
@@ -296,7 +296,7 @@ def test_what_was_written_without_a_connection_is_made_again(over: With) -> None
     async def story(rig: Rig) -> None:
         ann, bob = await both_here(rig)
         ann.link.cut()
-        await ann.driver.until(lambda: ann.driver.session.link is Link.DOWN)
+        await ann.driver.until(lambda: ann.driver.session.link is LinkState.DOWN)
         write = asyncio.ensure_future(ann.count_up("d"))
         await asyncio.sleep(0)
         assert ann.shown("d")["n"] == 1

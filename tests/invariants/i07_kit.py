@@ -145,7 +145,7 @@ async def put(one: Site, space: str, id: str, value: Value) -> None:
         (verdict,) = engine.submit(key, Commit(1, (Operation(doc, (replace((), value),)),), branch=branch))
         assert isinstance(verdict, Accepted)
 
-    await asked(one.rt.attachment, act, space)
+    await asked(one.rt.backend, act, space)
 
 
 Write = Callable[[Site], Awaitable[None]]

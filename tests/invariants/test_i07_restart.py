@@ -1,4 +1,4 @@
-"""I7: a process that comes back runs what one that had stayed would have run, and never less. Spec 001 section 9, 004.
+"""I7: a process that comes back runs what one that had stayed would have run, and never less.
 
 Two processes have the same program and hear of the same writes. One of them stays; the other one is closed, or killed,
 and opened again. After each write both have run the same nodes, and show the same.

@@ -39,19 +39,19 @@ _NOT_DATA = ("headwater.runtime.", "headwater.scheduler.", "headwater.pieces.")
 
 
 class Site:
-    """Runtimes on one set of spaces. A site without an attachment has one runtime, whose spaces are nowhere else."""
+    """Runtimes on one set of spaces. A site without a backend has one runtime, whose spaces are nowhere else."""
 
-    def __init__(self, attachment: Backend | None) -> None:
-        self._attachment = attachment
+    def __init__(self, backend: Backend | None) -> None:
+        self._backend = backend
         self.runtimes: list[Runtime] = []
         self.errors: list[Failure] = []
 
     def runtime(self, *, policy: Policy | None = None) -> Runtime:
-        if self._attachment is None:
+        if self._backend is None:
             assert not self.runtimes, "a detached runtime shares nothing"
             made = Runtime(policy=policy)
         else:
-            made = Runtime(_Shared(self._attachment), policy=policy)
+            made = Runtime(_Shared(self._backend), policy=policy)
         made.on_failure(self.errors.append)
         self.runtimes.append(made)
         return made
@@ -94,17 +94,17 @@ class Site:
 
 
 class _Shared:
-    """An attachment that outlives the runtimes which use it."""
+    """A backend that outlives the runtimes which use it."""
 
-    def __init__(self, attachment: Backend) -> None:
-        self._attachment = attachment
-        self.token = attachment.token
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.token = backend.token
 
     def transport(self, space: str) -> Transport | None:
-        return self._attachment.transport(space)
+        return self._backend.transport(space)
 
     async def close(self) -> None:
-        """Leave the attachment open."""
+        """Leave the backend open."""
 
 
 @asynccontextmanager

@@ -16,22 +16,22 @@ TRANSPORTS = ("embedded", "websocket")
 
 
 class Cable:
-    """An attachment whose connections can be cut, and kept from being made again."""
+    """A backend whose connections can be cut, and kept from being made again."""
 
-    def __init__(self, attachment: Backend) -> None:
-        self._attachment = attachment
-        self.token = attachment.token
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.token = backend.token
         self.links: list[Gated] = []
 
     def transport(self, space: str) -> Transport | None:
-        inner = self._attachment.transport(space)
+        inner = self._backend.transport(space)
         assert inner is not None
         link = Gated(inner)
         self.links.append(link)
         return link
 
     async def close(self) -> None:
-        """The attachment is somebody else's."""
+        """The backend is somebody else's."""
 
     def cut(self) -> None:
         for link in self.links:

@@ -144,20 +144,20 @@ def test_event_stored_by_the_application_is_handled_for_the_user_it_names(tmp_pa
 
 
 class FailsOnce:
-    """An attachment whose first question about documents of one user is answered with a storage error."""
+    """A backend whose first question about documents of one user is answered with a storage error."""
 
-    def __init__(self, attachment: Backend) -> None:
-        self._attachment = attachment
-        self.token = attachment.token
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.token = backend.token
         self.failed: list[str] = []
 
     def transport(self, space: str) -> Transport:
-        inner = self._attachment.transport(space)
+        inner = self._backend.transport(space)
         assert inner is not None
         return _FailingTransport(self, inner)
 
     async def close(self) -> None:
-        """Leave the attachment open."""
+        """Leave the backend open."""
 
 
 class _FailingTransport:

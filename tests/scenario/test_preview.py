@@ -1,4 +1,4 @@
-"""A preview says before a start what that start runs, and why. Issue 7: Fingerprints."""
+"""A preview says before a start what that start runs, and why."""
 
 from __future__ import annotations
 

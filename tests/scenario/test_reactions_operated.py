@@ -183,7 +183,7 @@ def test_a_program_beside_the_server_delivers_in_its_own_spaces_by_itself(tmp_pa
 
     async def story() -> None:
         async with application(tmp_path) as server:
-            with served(tmp_path, server.application().attachment):
+            with served(tmp_path, server.application().backend):
                 async with headwater.open(tmp_path) as rt:
                     piece = await rt.space("s").open(Shop, "ann")
                     await piece.place.send("1")

@@ -9,8 +9,7 @@ from headwater.engine import ACCESS, Hub, Limits
 from headwater.errors import SessionExpiredError
 from headwater.protocol.messages import Open, Opened, Problem, Watch
 from headwater.protocol.verdict import Conflict, RuleRefused
-from headwater.replica import Kind
-from headwater.replica import Link as Connection
+from headwater.replica import Kind, LinkState
 from tests.unit.replica.kit import Client, Told, World, bump, doc, putting, together
 
 NIGHT_US = 8 * 3_600 * 1_000_000
@@ -103,7 +102,7 @@ def test_a_stale_token_is_revoked_and_its_work_fails_loudly() -> None:
     told = phone.do(bump("count"))
     phone.up()
     world.settle()
-    assert phone.session.link is Connection.GONE
+    assert phone.session.link is LinkState.GONE
     assert [type(error) for error in phone.errors] == [SessionExpiredError]
     assert len(told.calls) == 1
     assert not told.landed

@@ -1,4 +1,4 @@
-"""A process that comes back runs what changed while it was away, and nothing else. Issue 7, spec 004."""
+"""A process that comes back runs what changed while it was away, and nothing else."""
 
 from __future__ import annotations
 

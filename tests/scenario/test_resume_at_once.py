@@ -80,8 +80,8 @@ async def _again(
 ) -> AsyncIterator[tuple[Process, Process, LocalDirectory]]:
     """A process that comes back, and another one beside it."""
     async with LocalDirectory(folder, synchronous="OFF", limits=limits or Limits()) as data:
-        attachment: Backend = Far(data) if is_far else data
-        async with process(attachment, identity="one") as again, process(data, identity="two") as other:
+        backend: Backend = Far(data) if is_far else data
+        async with process(backend, identity="one") as again, process(data, identity="two") as other:
             yield again, other, data
 
 
@@ -117,8 +117,8 @@ class TestOpening:
         async def story() -> None:
             await _made(tmp_path)
             async with LocalDirectory(tmp_path, synchronous="OFF") as data:
-                attachment: Backend = Far(data) if is_far else data
-                async with process(attachment, identity="one") as again:
+                backend: Backend = Far(data) if is_far else data
+                async with process(backend, identity="one") as again:
                     await _opened(again, together=together)
                     host = await data.host(SPACE)
                     # One by one, and from afar, it is asked each time whether anything was written.

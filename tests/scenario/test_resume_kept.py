@@ -1,4 +1,4 @@
-"""What has to be here although its piece sleeps: children, and what the piece alone does not speak for. Issue 7."""
+"""What has to be here although its piece sleeps: children, and what the piece alone does not speak for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ten thousand clean nodes come back without a run; a write while nobody was there runs its chain. Issue 7."""
+"""Ten thousand clean nodes come back without a run; a write while nobody was there runs its chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What issue 7 says of restarts in a word, and other stories show only in passing: each sentence by itself."""
+"""Single properties of a restart that other scenarios show only in passing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`why` of a node that came back without a run tells of its last run, in a process before this one. Issue 7: Proof."""
+"""`why` of a node that came back without a run tells of its last run, in a process before this one."""
 
 from __future__ import annotations
 

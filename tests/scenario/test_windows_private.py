@@ -82,7 +82,7 @@ def test_nobody_opens_the_window_of_an_application_s_user(tmp_path: Path, guess:
             assert founder is not None
             await founder.land(lambda tx: tx.write(ACCESS, append(("writers",), ["eve"])), node="grant")
             await ann.close()
-            async with Runtime(server.application().attachment, policy=PATIENT) as app:
+            async with Runtime(server.application().backend, policy=PATIENT) as app:
                 windows = {"ann": "a1", "bob": "", "cy": ""}
                 for user, session in windows.items():
                     await app.space("s", user=user, session=session).piece(Note, "n").write.send(f"secret of {user}")

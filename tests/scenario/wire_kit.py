@@ -1,4 +1,4 @@
-"""An attachment whose messages a test counts, changes, loses, refuses and holds back."""
+"""A backend whose messages a test counts, changes, loses, refuses and holds back."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Change = Callable[[str, FromReplica], FromReplica | Problem | None]
 
 
 class Wire:
-    """Stands between a runtime and the attachment that it uses, which its owner closes."""
+    """Stands between a runtime and the backend that it uses, which its owner closes."""
 
-    def __init__(self, attachment: Backend, change: Change | None = None) -> None:
-        self.token = attachment.token
-        self._attachment = attachment
+    def __init__(self, backend: Backend, change: Change | None = None) -> None:
+        self.token = backend.token
+        self._backend = backend
         self._change = change
         self._holds: Callable[[FromEngine], bool] | None = None
         self._alone = False
@@ -33,12 +33,12 @@ class Wire:
         self._sent_more = asyncio.Event()
 
     def transport(self, space: str) -> Transport | None:
-        inner = self._attachment.transport(space)
+        inner = self._backend.transport(space)
         assert inner is not None
         return _Tapped(self, inner, space)
 
     async def close(self) -> None:
-        """The attachment is its owner's."""
+        """The backend is its owner's."""
 
     def hold(self, message: Callable[[FromEngine], bool], *, alone: bool = False) -> None:
         """Hold back the first message from an engine of which this is true, and all that follow in that space.

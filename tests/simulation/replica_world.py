@@ -232,7 +232,7 @@ class World:
                 moved = True
             runtime.settle()
             moved |= bool(runtime.client.send() + self._hear(runtime))
-            moved |= not runtime.kernel.scheduler.settle.is_quiet() or bool(runtime.kernel.writing)
+            moved |= not runtime.kernel.scheduler.settle.is_quiet() or bool(runtime.kernel.plain_writes)
         return moved
 
     def go_on(self) -> None:

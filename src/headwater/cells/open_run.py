@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class Tracker(Protocol):
-    """The scheduler's side of an open run: receives reads and writes."""
+    """Receives the reads and writes of an open run.
+
+    `scheduler.runner.Runner` is the tracker of nodes, `runtime.core.tracker.TransactionTracker` that of transactions.
+    """
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         """Record a read that the last run did not make here. Stops the attempt if the value there is not fresh."""
@@ -34,7 +37,7 @@ class Tracker(Protocol):
 
 
 class Run:
-    """One run of one node. The same object serves one run after the other."""
+    """One run of one node, or one transaction. The same object serves one run after the other."""
 
     __slots__ = (
         "away_us",

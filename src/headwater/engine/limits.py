@@ -88,7 +88,7 @@ class Limits:
     unswept_names: int = 256  # names that are not worth a sweep
     backlog_causes: int = 16  # documents listed as causes of one piece's backlog
     prefetch_documents: int = 8  # documents named by a commit beyond which they are rebuilt together
-    branch_depth: int = 64  # branches of branches of ...
+    branch_depth: int = 64  # branches that were started from branches, in a row
     loop_bytes: int = 64 * 1024  # gone through for messages, about, by an event loop; more is for the space's thread
     group_commits: int = 256  # frames that one store transaction may take together
     backlog_frames: int = 16_384  # frames that may wait for the thread of a space

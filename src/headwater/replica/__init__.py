@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headwater.replica.pending import Fate, Layer, Settled
     from headwater.replica.queries import Reply
     from headwater.replica.replica import Replica
-    from headwater.replica.session import Link, Session
+    from headwater.replica.session import LinkState, Session
     from headwater.replica.transaction import Transaction
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "Fate",
     "Kind",
     "Layer",
-    "Link",
+    "LinkState",
     "NotHere",
     "NotLoaded",
     "Notification",
@@ -62,7 +62,7 @@ __getattr__ = load_on_use(
         "Settled": "headwater.replica.pending",
         "Reply": "headwater.replica.queries",
         "Replica": "headwater.replica.replica",
-        "Link": "headwater.replica.session",
+        "LinkState": "headwater.replica.session",
         "Session": "headwater.replica.session",
         "Transaction": "headwater.replica.transaction",
         "NotHere": "headwater.replica.confirmed",

@@ -18,6 +18,10 @@ from headwater.data.value import MaybeValue
 from headwater.replica.document import Document
 
 
+def ignore(*_: object) -> None:
+    """Do nothing: the callback of a component that has no listener."""
+
+
 class Kind(Enum):
     """Why visible state changed."""
 

@@ -40,7 +40,7 @@ from headwater.protocol.verdict import Collision, Conflict, Rejection
 from headwater.replica.confirmed import Confirmed, NotHere
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.documents import Documents
-from headwater.replica.feed import Changed, Feed, Kind, Notification, notification
+from headwater.replica.feed import Changed, Feed, Kind, Notification, ignore, notification
 from headwater.replica.limits import DEFAULT_REPLICA_LIMITS, ReplicaLimits
 from headwater.replica.minimal_patches import SAYS_ALL, difference
 from headwater.replica.pending import Fate, Layer, Pending, Settled
@@ -301,7 +301,8 @@ class Replica:
         self.pending = Pending(self.documents, self.opened.changing)
         self.aside = Evicted(self.documents, self.confirmed, self.opened.changing)
         self.feed = Feed()
-        self.on_layer: Callable[[Layer], object] = id  # no session: layers wait in `pending`
+        # called with each new layer; a session sets it to `Session._take`
+        self.on_layer: Callable[[Layer], object] = ignore
         self.on_error: Callable[[Exception], object] = _raised
         self.may_write = True  # False: layers that are derived here are local
         self.next_local_seq = next_local_seq

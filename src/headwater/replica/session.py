@@ -50,6 +50,7 @@ from headwater.protocol.messages import (
     Welcome,
 )
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused
+from headwater.replica.feed import ignore
 from headwater.replica.number_ranges import ranges
 from headwater.replica.observation_queue import ObservationQueue
 from headwater.replica.pending import Fate, Layer
@@ -215,7 +216,7 @@ def replayed(layers: Iterable[Layer]) -> Iterator[Transact]:
 CAPABILITIES: Final = ("waves", "follow")
 
 
-class Link(Enum):
+class LinkState(Enum):
     """The state of the connection."""
 
     DOWN = "down"
@@ -259,12 +260,12 @@ class Session:
         self.replica = replica
         self.space = space
         self.key = key
-        self.link = Link.DOWN
+        self.link = LinkState.DOWN
         self.keeps_derived = False  # True: a derived commit that is refused for access becomes a local layer
         self.outgoing: deque[FromReplica] = deque()
         self.on_error: Callable[[HeadwaterError], object] = _unheard
         self.on_load_failed: Callable[[tuple[DocKey, ...], LoadError], object] = _unheard_load
-        self.on_released: Callable[[], object] = bool  # a held commit may be sent now: the listener calls `flush`
+        self.on_released: Callable[[], object] = ignore  # a held commit may be sent now: the listener calls `flush`
         self._token = token
         self._new_token = new_token
         self._resume = ""  # the token that the last answered Open chose
@@ -284,12 +285,12 @@ class Session:
 
     def connected(self) -> None:
         """Greet the engine on a new connection. Messages that an earlier connection did not send are dropped."""
-        if self.link is Link.GONE:
+        if self.link is LinkState.GONE:
             raise SessionExpiredError(f"session {self.key!r} is over. Open a new one.")
         self.queries.fail("the connection was replaced")
         self.outgoing.clear()
         self._wave.clear()
-        self.link = Link.GREETING
+        self.link = LinkState.GREETING
         self.outgoing.append(Hello((VERSION,), CAPABILITIES, self._token))
 
     def renew(self, token: str) -> None:
@@ -297,13 +298,13 @@ class Session:
         # fault session.renewed_token_forgotten: pass
         self._token = token
         # fault session.renewed_token_not_sent: if False:
-        if self.link in (Link.GREETING, Link.OPENING, Link.UP):
+        if self.link in (LinkState.GREETING, LinkState.OPENING, LinkState.UP):
             self.outgoing.append(Renew(token))
 
     def lost(self) -> None:
         """Take note that the connection is gone. The replica keeps working on the documents that are here."""
-        if self.link is not Link.GONE:
-            self.link = Link.DOWN
+        if self.link is not LinkState.GONE:
+            self.link = LinkState.DOWN
         self.outgoing.clear()
         self.queries.fail("the connection was lost")
 
@@ -311,9 +312,9 @@ class Session:
         """End the session: every verdict is here, and no commit will be replayed."""
         if len(self.replica.pending):
             raise ProtocolError(f"session {self.key!r} still has {len(self.replica.pending)} commits without an end")
-        if self.link is Link.UP:
+        if self.link is LinkState.UP:
             self.outgoing.append(Bye(self._heard))
-        self.link = Link.GONE
+        self.link = LinkState.GONE
 
     def receive(self, message: FromEngine) -> None:
         """Apply one message. After a ProtocolError, the caller should close the connection and make a new one."""
@@ -347,15 +348,15 @@ class Session:
         self.replica.report()
 
     def _expect_up(self, message: FromEngine) -> None:
-        if self.link is not Link.UP:
+        if self.link is not LinkState.UP:
             raise ProtocolError(f"the engine sent {type(message).__name__} to a session that is {self.link.value}")
 
     def _greeted(self, message: Welcome) -> None:
-        if self.link is not Link.GREETING:
+        if self.link is not LinkState.GREETING:
             raise ProtocolError("the engine greeted twice")
         if message.version != VERSION:
             raise ProtocolError(f"the engine speaks version {message.version} of the protocol, not {VERSION}")
-        self.link = Link.OPENING
+        self.link = LinkState.OPENING
         self._retried = False
         self._open()
 
@@ -379,7 +380,7 @@ class Session:
         )
 
     def _opened(self, message: Opened) -> None:
-        if self.link is not Link.OPENING:
+        if self.link is not LinkState.OPENING:
             raise ProtocolError("the engine opened a session that was not asked for")
         if (broken := self.seen.broken_promise(message, self.replica.confirmed.seq)) is not None:
             self._expire(broken)
@@ -391,7 +392,7 @@ class Session:
         # fault session.nothing_replayed: sent = ()
         sent = replayed([layer for layer in self.replica.pending.undecided() if layer.local_seq not in landed])
         self.outgoing.extend([self.runs.with_frame(frame, again=True) for frame in sent])
-        self.link = Link.UP
+        self.link = LinkState.UP
         self._watches.reopened(message)
         self.queries.connected()
         # C6: accepted commits are known before a state that includes them is shown.
@@ -451,7 +452,7 @@ class Session:
         commits that it stands on were made before it, in its own space or in another one.
         """
         self.replica.tell()
-        if self.link is not Link.UP:
+        if self.link is not LinkState.UP:
             self._wave.clear()  # these layers are never sent: they are reverted and made again on reconnection
             return
         limits = self.replica.limits
@@ -484,7 +485,7 @@ class Session:
 
     def tell_runs(self) -> None:
         """Send the observations of runs that changed nothing, if the commits that they stand on were sent."""
-        if self.link is Link.UP and (observed := self.runs.taken(*[each.local_seq for each in self._wave[:1]])):
+        if self.link is LinkState.UP and (observed := self.runs.taken(*[each.local_seq for each in self._wave[:1]])):
             self.outgoing.append(Transact((), observed))
 
     def _send(self, layers: list[Layer]) -> None:
@@ -527,8 +528,8 @@ class Session:
     def ready(self, conflict: Conflict) -> bool:
         """Return True if a retry is useful: every write that won against the commit is here."""
         newest = max((collision.seq for collision in conflict.collisions), default=0)
-        # fault session.retries_too_early: return self.link is Link.UP
-        return self.link is Link.UP and self.replica.confirmed.seq >= newest
+        # fault session.retries_too_early: return self.link is LinkState.UP
+        return self.link is LinkState.UP and self.replica.confirmed.seq >= newest
 
     def _acknowledge(self) -> None:
         self._acked = self._releasable()
@@ -570,9 +571,9 @@ class Session:
         self.queries.ask(query, reply)
 
     def _say(self, message: FromReplica) -> bool:
-        if self.link is Link.UP:
+        if self.link is LinkState.UP:
             self.outgoing.append(message)
-        return self.link is Link.UP
+        return self.link is LinkState.UP
 
     def _problem(self, message: Problem) -> None:
         error = ProtocolError(f"the engine refused: {message.message}")
@@ -581,13 +582,13 @@ class Session:
             return
         if self.queries.answered(message.id, LoadError(message.message, code=message.code)):
             return
-        if message.code == "stale_token" and self.link is Link.OPENING and not self._retried:
+        if message.code == "stale_token" and self.link is LinkState.OPENING and not self._retried:
             # The engine had received the Open whose answer was lost: the token that it chose is valid now.
             self._retried = True
             self._resume, self._following = self._following, ""
             self._open()
             return
-        if message.code in EXPIRED or (message.code == "absent" and message.fatal and self.link is Link.OPENING):
+        if message.code in EXPIRED or (message.code == "absent" and message.fatal and self.link is LinkState.OPENING):
             self._expire(message)  # The branch that it showed was deleted, or another client has the session.
             return
         self.on_error(error)
@@ -596,7 +597,7 @@ class Session:
 
     def _expire(self, message: Problem) -> None:
         """End a session that cannot be resumed: its unanswered commits become failed intents, never new commits."""
-        self.link = Link.GONE
+        self.link = LinkState.GONE
         self.outgoing.clear()
         expired = SessionExpiredError(f"session {self.key!r} is gone: {message.message}")
         self.queries.fail("the session is gone")

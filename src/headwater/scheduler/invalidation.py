@@ -1,4 +1,4 @@
-"""Invalidation: turns changes of visible state into invalid nodes. Upholds I3 and I5. Spec 001 section 6.1.
+"""Invalidation: turns changes of visible state into invalid nodes. Upholds I3 and I5.
 
 The only entrance to scheduling (P1). `Invalidation` never orders nodes, runs them or marks transitively. A node without
 demand is marked and not enqueued.
@@ -14,7 +14,7 @@ from headwater.data.reader_trie import Spot, TrieNode, match
 from headwater.data.trace import Invalidated, Trace
 from headwater.data.value import MAX_INT
 from headwater.replica.document import Document
-from headwater.replica.feed import FROM_OTHERS, Changed, Kind, Notification
+from headwater.replica.feed import FROM_OTHERS, Changed, Kind, Notification, ignore
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.node import CLEAN, INVALID, UNKNOWN, Marks, Node, NodeKind, hops_of
 from headwater.scheduler.waiting_nodes import WaitingNodes
@@ -38,7 +38,8 @@ class Invalidation:
         self._hops = 0  # hops of the change in progress over other sessions; or UNKNOWN
         self._written = ANY_TIME  # seq of the last write of the changed document, if the document was not here before
         self._enqueue = enqueue  # called with a live node that became invalid
-        self.on_told: Callable[[Notification], object] = id  # called for changes without a local writer, after marking
+        # called for changes without a local writer, after marking
+        self.on_told: Callable[[Notification], object] = ignore
         self.trace: Trace | None = None
 
     def on_notification(self, notification: Notification) -> None:

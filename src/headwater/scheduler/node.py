@@ -4,7 +4,7 @@ Each field's comment says when the field changes and which property always holds
 in tests. No other module keeps state of a node, and this module decides nothing.
 
 `Gate` is the record of the times that keep a node from running (debounce, throttle, backoff); `Gates` reads and moves
-them. `hops_of` says how far a change came over other sessions (spec 001, I6).
+them. `hops_of` says how far a change came over other sessions (I6).
 """
 
 from __future__ import annotations

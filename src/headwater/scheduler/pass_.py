@@ -6,7 +6,7 @@ by now is skipped when it is taken.
 
 `Settle` is the pass. The sweeps of a pass and the runs of one node are bounded, and only the nodes that used all their
 runs are held back (I6). A stopped attempt waits on a stack of frames, not on the Python stack, so that depth costs only
-memory. The pass marks no node invalid. Upholds I6, I9. Spec 001 section 7.
+memory. The pass marks no node invalid. Upholds I6, I9.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final
 
 from headwater.cells.open_run import Run
 from headwater.data.trace import Exhausted, Parked, PassEnded, RunSkipped, Trace
+from headwater.replica.feed import ignore
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.graph.graph import Graph
@@ -188,7 +189,7 @@ class Settle:
         self.runs = 0
         self._taken_before = 0  # the newest external impulse that earlier passes ran for
         self.on_pass_end: Callable[[], object] | None = None  # for diagnosis; decides nothing
-        self.on_exhausted: Callable[[Node], object] = id  # for diagnosis; decides nothing
+        self.on_exhausted: Callable[[Node], object] = ignore  # for diagnosis; decides nothing
         self.trace: Trace | None = None
 
     def use(self, runner: Runner, between: NestedRuns) -> None:

@@ -1,4 +1,4 @@
-"""Persistence: reports about the runs of nodes, and restoring nodes without a run. DESIGN.md section 7.
+"""Persistence: reports about the runs of nodes, and restoring nodes without a run. Upholds I7.
 
 An `Account` belongs to one node. After each completed run it reports the addresses that the run read: with the run's
 commit or, if the run changed nothing, in an observation of its own. Parts that are the same as in the run before are

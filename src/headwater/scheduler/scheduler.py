@@ -76,20 +76,20 @@ class RuntimePort(Protocol):
 class Scheduler:
     """All nodes of one runtime, with the components that schedule them."""
 
-    def __init__(self, clock: Clock, driver: RuntimePort, limits: SchedulerLimits | None = None) -> None:
+    def __init__(self, clock: Clock, port: RuntimePort, limits: SchedulerLimits | None = None) -> None:
         self.limits = limits or SchedulerLimits()
         self.current = Current()
-        self._driver = driver
+        self._port = port
         self._replicas: list[Replica] = []
         self.faults = Feed()  # failures reach readers through the one entrance, too (P1)
         self.marks = Marks()
         self.loads = WaitingNodes(on_left=self._left)
         self.registry = Registry()
-        self.gates = Gates(clock, self.limits, on_open=self._opened, set_timer=driver.set_timer)
+        self.gates = Gates(clock, self.limits, on_open=self._opened, set_timer=port.set_timer)
         self.graph = Graph(
-            self.registry, on_live=self._demanded, on_raised=self._raised, on_read=driver.load, on_unread=driver.release
+            self.registry, on_live=self._demanded, on_raised=self._raised, on_read=port.load, on_unread=port.release
         )
-        self.settle = Settle(self.limits, self.graph, self.gates, self.marks, driver.request_tick)
+        self.settle = Settle(self.limits, self.graph, self.gates, self.marks, port.request_tick)
         self.runner = Runner(
             self.current,
             self.graph,
@@ -99,23 +99,23 @@ class Scheduler:
             self.marks,
             on_failed=self._failed,
             on_cleanup_failed=self._cleanup_failed,
-            on_missing=driver.load,
+            on_missing=port.load,
         )
         self.settle.use(
             self.runner,
             NestedRuns(self.limits, self.graph, self.gates, self.marks, self.settle, self.runner, self.current),
         )
         self.invalidation = Invalidation(self.gates, self.loads, self.marks, self.settle.enqueue)
-        self.fates = CommitVerdicts(
+        self.commit_verdicts = CommitVerdicts(
             self.marks,
             self.loads,
             self.graph,
             enqueue=self.settle.enqueue,
             gates=self.gates,
-            ready=driver.is_ready,
+            ready=port.is_ready,
             on_refused=self._refused,
         )
-        self.invalidation.on_told = self.fates.on_shown
+        self.invalidation.on_told = self.commit_verdicts.on_shown
         self.faults.subscribe(self.invalidation.on_notification)
         self._trace: Trace | None = None
         self.introspection = Introspection(
@@ -127,8 +127,8 @@ class Scheduler:
             self.runner,
             self.limits,
             set_trace=self.set_trace,
-            on_error=lambda error: driver.on_failure(Failure("a diagnosis", error)),
-            on_non_settling=lambda report: driver.on_failure(Failure(report.node, NotSettlingError(str(report)))),
+            on_error=lambda error: port.on_failure(Failure("a diagnosis", error)),
+            on_non_settling=lambda report: port.on_failure(Failure(report.node, NotSettlingError(str(report)))),
         )
 
     # ---- spaces ------------------------------------------------------------------------------------
@@ -136,15 +136,15 @@ class Scheduler:
     def attach(self, replica: Replica, *, is_shared: bool = True) -> None:
         """Subscribe to the feed of a replica. `is_shared`: other runtimes may show the same space."""
         if not is_shared:
-            self.fates.own.add(replica)
-        replica.on_rejected(self.fates.on_settled)
+            self.commit_verdicts.own.add(replica)
+        replica.on_rejected(self.commit_verdicts.on_settled)
         replica.feed.subscribe(self.invalidation.on_notification)
         self._replicas.append(replica)
 
     def heard(self) -> None:
         """Release nodes that waited for data. Called when a message of an engine has arrived."""
         self._look_at_returned()
-        self.fates.heard()
+        self.commit_verdicts.heard()
 
     def _look_at_returned(self) -> None:
         """Let the nodes try again that wait for documents which are here again."""
@@ -186,7 +186,7 @@ class Scheduler:
         elif isinstance(creator, Node) and (creator.live or self.settle.stopped()) and not node.live:
             self.settle.provisional(node)
             self.graph.liveness.set_provisional(node, True)
-        # fault+ scheduler.register_fetches_output: [self._driver.load(document) for document in node.outputs]
+        # fault+ scheduler.register_fetches_output: [self._port.load(document) for document in node.outputs]
         return node
 
     def remove(self, node: Node) -> None:
@@ -200,7 +200,7 @@ class Scheduler:
             waiting.extend(gone.children or ())
             self.settle.leave(gone)
             self.gates.forget(gone)
-            self.fates.forget(gone)
+            self.commit_verdicts.forget(gone)
             self.loads.forget(gone)
             if gone.error is not None:
                 gone.error = None
@@ -213,7 +213,7 @@ class Scheduler:
             if self._trace is not None:
                 self._trace.emit(Removed(gone.id))
         if self.loads.is_untidy():
-            self._driver.request_tick()  # A node may have waited behind a removed one.
+            self._port.request_tick()  # A node may have waited behind a removed one.
 
     def outdate(self, node: Node) -> None:
         """Make a node invalid whose code changed since its last run: it runs again as soon as it is demanded.
@@ -348,15 +348,20 @@ class Scheduler:
             **self.settle.held(),
             "gated": self.gates.held(),
             "envelopes": self.graph.envelopes,
-            "fates": self.fates.held(),
+            "commit_verdicts": self.commit_verdicts.held(),
         }
 
     # ---- callbacks of components -------------------------------------------------------------------
 
+    @property
+    def trace(self) -> Trace | None:
+        """The receiver of trace events, if there is one."""
+        return self._trace
+
     def set_trace(self, trace: Trace | None) -> None:
         """Set the receiver of trace events for all components. Tracing changes no decision (P10)."""
         self._trace = trace
-        for component in (self.settle, self.runner, self.invalidation, self.fates):
+        for component in (self.settle, self.runner, self.invalidation, self.commit_verdicts):
             component.trace = trace
 
     def _demanded(self, node: Node) -> None:
@@ -368,7 +373,7 @@ class Scheduler:
     def _left(self, document: Document) -> None:
         """Release a document that lost a user, unless other nodes read it, write it or wait for it."""
         if not self.graph.is_used(document) and not self.loads.is_awaited(document):
-            self._driver.release(document)
+            self._port.release(document)
 
     def _raised(self, node: Node) -> None:
         self.settle.raised(node)
@@ -386,7 +391,7 @@ class Scheduler:
                 self.faults.emit(Notification(Kind.REVERT, document, value, value, None, False, 0, node))
         if error is None:
             return
-        self._driver.on_failure(Failure(node.id, error, tuple(repr(spot) for spot in node.last_causes or ())))
+        self._port.on_failure(Failure(node.id, error, tuple(repr(spot) for spot in node.last_causes or ())))
         if isinstance(error, node.transient) and node.failures < self.limits.transient_retries:
             self.gates.failed(node, node.failures)
             node.failures += 1
@@ -395,7 +400,7 @@ class Scheduler:
             self.settle.enqueue(node)
 
     def _cleanup_failed(self, node: Node, error: Exception) -> None:
-        self._driver.on_failure(Failure(node.id, error, ("its cleanup",)))
+        self._port.on_failure(Failure(node.id, error, ("its cleanup",)))
 
     def _refused(self, node: Node, error: Exception, is_latest: bool) -> None:
         """Handle a commit that was rejected for good."""
@@ -404,4 +409,4 @@ class Scheduler:
             before, node.error = node.error, error
             self._failed(node, error, type(before) is type(error) and str(before) == str(error))
         else:
-            self._driver.on_failure(Failure(node.id, error, tuple(repr(spot) for spot in node.last_causes or ())))
+            self._port.on_failure(Failure(node.id, error, tuple(repr(spot) for spot in node.last_causes or ())))

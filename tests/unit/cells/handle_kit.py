@@ -14,7 +14,7 @@ from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.core.core import Core
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.core.tick_drivers import ByHand
+from headwater.runtime.core.tick_loops import ByHand
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.scheduler import Failure

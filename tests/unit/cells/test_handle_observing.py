@@ -13,7 +13,7 @@ from headwater.errors import AbsentError, UpstreamFailedError
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.core.core import Core
-from headwater.runtime.core.tick_drivers import ByAsyncio
+from headwater.runtime.core.tick_loops import ByAsyncio
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 from tests.unit.cells.handle_kit import Card, Cards, Hand

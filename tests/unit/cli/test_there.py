@@ -62,8 +62,8 @@ def test_a_process_that_has_the_directory_tells_which_pieces_there_are(data: Pat
         """Everything is."""
 
     async def story() -> None:
-        async with LocalDirectory(data) as attachment, Runtime(attachment) as rt:
-            desk = CommandApi(rt, EmbeddedEngines(data, attachment))
+        async with LocalDirectory(data) as backend, Runtime(backend) as rt:
+            desk = CommandApi(rt, EmbeddedEngines(data, backend))
             with pytest.raises(AbsentError, match=r"has no piece 'an'\. Pieces there: ann, main\. To make one"):
                 await desk.answer(CommandQuestion("get", "groceries", "an.left"), "ann", allowed)
 

@@ -36,7 +36,7 @@ from headwater.protocol.messages import (
     state_of,
 )
 from headwater.protocol.verdict import Rejection
-from headwater.replica import Kind, Layer, Link, Notification, Replica, Session, Transaction
+from headwater.replica import Kind, Layer, LinkState, Notification, Replica, Session, Transaction
 
 ROUNDS = 1_000
 """Settling takes a handful of rounds. More means that two ends talk without end."""
@@ -154,7 +154,7 @@ class Client:
 
     @property
     def is_up(self) -> bool:
-        return self.session.link is Link.UP
+        return self.session.link is LinkState.UP
 
     # ---- messages ----------------------------------------------------------------------------------
 

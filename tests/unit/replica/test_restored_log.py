@@ -20,7 +20,7 @@ from headwater.engine.sync.hub import Hub
 from headwater.errors import SessionExpiredError
 from headwater.protocol.messages import Open, Opened, Problem, Sync, Verdicts, Watched
 from headwater.protocol.verdict import RuleRefused
-from headwater.replica.session import Link
+from headwater.replica.session import LinkState
 from tests.counts import scaled
 from tests.unit.engine.kit import Writer, write
 from tests.unit.replica.kit import Client, World, bump, doc
@@ -88,7 +88,9 @@ def both(shop: Shop) -> tuple[Client, Client]:
 
 
 def is_gone(client: Client) -> bool:
-    return client.session.link is Link.GONE and any(isinstance(error, SessionExpiredError) for error in client.errors)
+    return client.session.link is LinkState.GONE and any(
+        isinstance(error, SessionExpiredError) for error in client.errors
+    )
 
 
 class TestALogThatIsAnother:

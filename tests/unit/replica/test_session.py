@@ -22,7 +22,7 @@ from headwater.protocol.messages import (
 from headwater.protocol.verdict import Accepted, Conflict
 from headwater.replica.feed import Kind
 from headwater.replica.replica import Replica
-from headwater.replica.session import Link, Session
+from headwater.replica.session import LinkState, Session
 from tests.unit.replica.kit import Client, Told, World, bump, counting, doc, local_seqs
 
 D = doc("d")
@@ -48,7 +48,7 @@ class TestOpening:
         session = Session(Replica(), space="x", key="a", new_token=lambda: "next", token="jwt")
         session.connected()
         assert list(session.outgoing) == [Hello((1,), ("waves", "follow"), "jwt")]
-        assert session.link is Link.GREETING
+        assert session.link is LinkState.GREETING
         session.receive(Welcome(1))
         assert session.outgoing[-1] == Open("x", "a", "", "next", watching=())
         session.receive(Opened("a", 0, False))
@@ -86,7 +86,7 @@ class TestOpening:
         with pytest.raises(ProtocolError):
             session.receive(message)  # type: ignore[arg-type]
         assert session.replica.confirmed.seq == 0
-        assert session.link is Link.GREETING
+        assert session.link is LinkState.GREETING
 
     def test_a_second_greeting_or_opening_breaks_the_protocol(self) -> None:
         world = counting("a")
@@ -309,7 +309,7 @@ class TestClosing:
         assert a.session.outgoing[-1] == Bye(2)
         a.send()
         assert world.hub.sessions == 0
-        assert a.session.link is Link.GONE
+        assert a.session.link is LinkState.GONE
 
     def test_a_closed_session_cannot_be_taken_up_again(self) -> None:
         world = counting("a")
@@ -320,7 +320,7 @@ class TestClosing:
         other = world.join("a")
         other.opens_with(token)
         world.settle()
-        assert other.session.link is Link.GONE
+        assert other.session.link is LinkState.GONE
 
     def test_work_without_an_end_keeps_it_open(self) -> None:
         world = counting("a")

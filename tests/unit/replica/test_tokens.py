@@ -10,7 +10,7 @@ from headwater.protocol.messages import (
     Problem,
 )
 from headwater.protocol.verdict import RuleRefused
-from headwater.replica.session import Link, Session
+from headwater.replica.session import LinkState, Session
 from tests.unit.replica.kit import bump, counting, doc
 
 D = doc("d")
@@ -37,7 +37,7 @@ class TestTokens:
             a.again()
             a.send(1)
             a.hear(1)
-            assert a.session.link is Link.OPENING
+            assert a.session.link is LinkState.OPENING
             if lost == "opened":
                 a.send(1)
                 a.hear(0)
@@ -71,7 +71,7 @@ class TestTokens:
         told = a.do(bump("d"))
         world.settle()
         assert thief.is_up
-        assert a.session.link is Link.GONE
+        assert a.session.link is LinkState.GONE
         assert isinstance(a.errors[0], SessionExpiredError)
         assert len(told.calls) == 1
 
@@ -84,7 +84,7 @@ class TestTokens:
         thief = world.join("a")
         thief.opens_with(stolen)
         world.settle()
-        assert thief.session.link is Link.GONE
+        assert thief.session.link is LinkState.GONE
         assert a.is_up
         a.do(bump("d"))
         world.settle()
@@ -94,7 +94,7 @@ class TestTokens:
         world = counting("a")
         stranger = world.join("a")
         world.settle()
-        assert stranger.session.link is Link.GONE
+        assert stranger.session.link is LinkState.GONE
         assert world.clients[0].is_up
 
 
@@ -106,7 +106,7 @@ class TestExpiry:
         a.session.receive(Problem("session_gone", "it is over"))
         assert isinstance(sent.rejection, RuleRefused)  # not a conflict: a conflict is worth a retry
         assert len(unsent_reader.calls) == 1
-        assert a.session.link is Link.GONE
+        assert a.session.link is LinkState.GONE
         assert len(a.replica.pending) == 0
         assert a.shows("d") == {"n": 0, "x": 0}
         assert list(a.session.outgoing) == []

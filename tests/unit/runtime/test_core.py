@@ -12,7 +12,7 @@ from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.core.core import Core
-from headwater.runtime.core.tick_drivers import ByVirtualClock
+from headwater.runtime.core.tick_loops import ByVirtualClock
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.scheduler import Failure

@@ -12,7 +12,7 @@ from headwater.errors import AuthoringError
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.core.core import Core
-from headwater.runtime.core.tick_drivers import ByVirtualClock
+from headwater.runtime.core.tick_loops import ByVirtualClock
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec

@@ -18,7 +18,7 @@ from headwater.replica.replica import Replica
 from headwater.runtime.core import local_space as space_module
 from headwater.runtime.core.core import Core
 from headwater.runtime.core.limits import RuntimeLimits
-from headwater.runtime.core.tick_drivers import ByHand
+from headwater.runtime.core.tick_loops import ByHand
 from headwater.scheduler.scheduler import Failure
 
 
@@ -197,7 +197,7 @@ def test_what_was_written_after_a_write_that_conflicts_lands_after_it() -> None:
     shop.arrive("n", 10)
     assert n.get() == 56
     assert len(shop.layers()) == 4
-    assert not shop.core.writing.waits()
+    assert not shop.core.plain_writes.waits()
 
 
 def test_a_write_that_stands_on_nothing_doubtful_reads_nothing() -> None:

@@ -29,7 +29,7 @@ from headwater.protocol.messages import (
 )
 from headwater.protocol.verdict import Accepted
 from headwater.replica.replica import Replica
-from headwater.replica.session import Link, Session
+from headwater.replica.session import LinkState, Session
 from headwater.runtime.channel.driver import Driver
 from headwater.runtime.channel.transport import Connection, Heard, Lost
 from headwater.runtime.channel.websocket import WebSocket, WebSocketLimits
@@ -71,7 +71,7 @@ def test_a_server_that_is_not_there_is_tried_again_ever_more_slowly() -> None:
         async with Driver(session(), nowhere, backoff=backoff, on_error=errors.append) as driver:
             while nowhere.tries < 5:
                 await asyncio.sleep(0)
-            assert driver.session.link is Link.DOWN
+            assert driver.session.link is LinkState.DOWN
         assert backoff.asked[:4] == [0, 1, 2, 3]
         assert "nobody listens" in str(errors[0])
 
@@ -256,6 +256,6 @@ async def opened_by(wire: Scripted, driver: Driver) -> None:
     while not wire.heard:
         await asyncio.sleep(0)
     wire.say(Welcome(1))
-    await driver.until(lambda: driver.session.link is Link.OPENING)
+    await driver.until(lambda: driver.session.link is LinkState.OPENING)
     wire.say(Opened("s", 0, resumed=False))
     await driver.opened()

@@ -14,7 +14,7 @@ from headwater.clock import RealClock, VirtualClock
 from headwater.errors import AuthoringError, HeadwaterError, SessionExpiredError
 from headwater.protocol.messages import FromEngine, FromReplica, Opened, Problem, Sync, Welcome
 from headwater.replica.replica import Replica
-from headwater.replica.session import Link, Session
+from headwater.replica.session import LinkState, Session
 from headwater.runtime.channel.driver import Driver, ReconnectBackoff
 from headwater.runtime.channel.handshake import Handshake
 from headwater.runtime.channel.loopback import LoopbackConnection
@@ -156,7 +156,7 @@ def test_nothing_is_heard_of_a_connection_that_was_given_up() -> None:
             first.say(Problem("revoked", "another connection has taken this session up"))
             first.lose("at last")
             await asyncio.sleep(0)
-            assert (driver.session.link, len(lines.lines), len(errors)) == (Link.UP, 2, 1)
+            assert (driver.session.link, len(lines.lines), len(errors)) == (LinkState.UP, 2, 1)
 
     run(story)
 
@@ -215,7 +215,7 @@ def test_a_log_that_ends_before_what_was_seen_is_the_end_of_the_session() -> Non
             assert isinstance(error, SessionExpiredError)
             assert "ends at seq 0, and seq 7 was seen here" in str(error)
             assert error in errors
-            assert driver.session.link is Link.GONE
+            assert driver.session.link is LinkState.GONE
             assert len(lines.lines) == 2
 
     run(story)

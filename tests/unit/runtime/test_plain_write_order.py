@@ -46,7 +46,7 @@ def test_writes_through_two_links_to_one_document_keep_their_order() -> None:
     assert n.get() == 100
     go_on(shop)
     assert n.get() == 1_015
-    assert not shop.core.writing.waits()
+    assert not shop.core.plain_writes.waits()
     assert shop.replica.opened.count == 0
 
 
@@ -78,7 +78,7 @@ def test_those_who_wait_keep_their_order_if_the_first_has_to_wait_for_something_
     log.push(10)
     shop.arrive("y", (2,))
     assert log.get() == (0, 9, 10)
-    assert not shop.core.writing.waits()
+    assert not shop.core.plain_writes.waits()
 
 
 def test_if_what_a_write_waits_for_is_refused_those_behind_it_go_on() -> None:
@@ -91,7 +91,7 @@ def test_if_what_a_write_waits_for_is_refused_those_behind_it_go_on() -> None:
     shop.core.settle()
     assert n.get() == 10
     assert [failure.node for failure in shop.errors] == ["shop/space:other", "a write outside any run"]
-    assert not shop.core.writing.waits()
+    assert not shop.core.plain_writes.waits()
 
 
 def test_those_who_stand_behind_a_write_through_a_link_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

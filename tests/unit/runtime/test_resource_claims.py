@@ -28,7 +28,7 @@ class Job(Piece, name="claims.Job"):
 
 
 class Owner:
-    """The attachment of a runtime in the process that owns a directory which others may connect to."""
+    """The backend of a runtime in the process that owns a directory which others may connect to."""
 
     def __init__(self, life: str) -> None:
         self.life = life
@@ -71,11 +71,11 @@ def test_whose_claims_hold(tmp_path: Path) -> None:
             former = Worker(Owner("before"), "two").name
             remote = Worker(InMemory(), "three").name
 
-            def waits(attachment: Backend, by: str) -> bool:
+            def waits(backend: Backend, by: str) -> bool:
                 claim = Claim(wanted="w", by=by, until_us=10)
-                assert not Worker(attachment, "me").waits_for(claim, "another", 0)
-                assert not Worker(attachment, "me").waits_for(claim, "w", 10)
-                return Worker(attachment, "me").waits_for(claim, "w", 9)
+                assert not Worker(backend, "me").waits_for(claim, "another", 0)
+                assert not Worker(backend, "me").waits_for(claim, "w", 10)
+                return Worker(backend, "me").waits_for(claim, "w", 9)
 
             # In one directory that nobody connects to: for those of this process only.
             assert [waits(data, by) for by in (other, former, remote)] == [True, False, False]

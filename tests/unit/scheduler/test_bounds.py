@@ -1,4 +1,4 @@
-"""Bounds: budgets, backoff, gates and the one timer. I6, 001 sections 7.7 and 8."""
+"""Bounds: budgets, backoff, gates and the one timer. I6."""
 
 from __future__ import annotations
 

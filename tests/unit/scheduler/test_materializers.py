@@ -1,4 +1,4 @@
-"""Materializers: standing demand at idle priority, promotion, envelopes that order and never mark (001 section 4.3)."""
+"""Materializers: standing demand at idle priority, promotion, envelopes that order and never mark."""
 
 from __future__ import annotations
 

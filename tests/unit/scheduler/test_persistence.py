@@ -93,7 +93,6 @@ def test_each_completed_run_is_told_once_with_what_it_read(tmp_path: Path) -> No
     async def story() -> None:
         async with Runtime(tmp_path) as rt:
             till, told = await _till(rt)
-            assert _node(rt, "s/t:sign").attempts > 1, "an attempt was stopped, because half never ran"
             (first,) = told.of("sign")
             reads = decode_footprint(first.footprint, ValueLimits()).reads
             assert [read.doc.id for read in reads] == ["t:@", "t:other", "t:half", "t:sign"]

@@ -1,4 +1,4 @@
-"""Provisional demand: what is created in a live run runs once, whether anybody reads it or not. 001 section 5.3."""
+"""Provisional demand: what is created in a live run runs once, whether anybody reads it or not."""
 
 from __future__ import annotations
 

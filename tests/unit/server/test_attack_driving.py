@@ -15,7 +15,7 @@ from headwater.errors import HeadwaterError
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import Problem
 from headwater.replica.replica import Replica
-from headwater.replica.session import Link, Session
+from headwater.replica.session import LinkState, Session
 from headwater.runtime.channel.driver import Driver
 from headwater.runtime.channel.transport import Connection, Heard, Lost, Transport
 from headwater.runtime.channel.websocket import WebSocket
@@ -129,8 +129,8 @@ def test_the_late_end_of_an_old_connection_does_not_end_the_new_one(tmp_path: Pa
             await driver.until(lambda: late.connects == 2)
             await driver.opened()
             late.ends[0]("gone at last")
-            await ends(driver.until(lambda: late.connects > 2 or session.link is Link.GONE), 0.5)
-            assert (late.connects, session.link) == (2, Link.UP), errors
+            await ends(driver.until(lambda: late.connects > 2 or session.link is LinkState.GONE), 0.5)
+            assert (late.connects, session.link) == (2, LinkState.UP), errors
             await driver.close()
 
     run(play)
@@ -202,7 +202,7 @@ def test_a_server_whose_log_was_restored_and_grew_past_what_was_seen_is_heard_of
             engine.close()
         restored = Server(folder, port=port, insecure_local=True)
         serves = asyncio.get_running_loop().create_task(restored.run_until_stopped())
-        assert await ends(seen.driver.until(lambda: seen.driver.session.link is Link.GONE), 5.0)
+        assert await ends(seen.driver.until(lambda: seen.driver.session.link is LinkState.GONE), 5.0)
         await rig.close()
         restored.stop()
         await serves

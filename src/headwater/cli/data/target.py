@@ -192,15 +192,15 @@ def _stored_pieces(engine: Engine) -> JsonForm:
 class EmbeddedEngines:
     """The engines of a directory that this process has opened for the question."""
 
-    def __init__(self, directory: Path, attachment: Any) -> None:
+    def __init__(self, directory: Path, backend: Any) -> None:
         self._directory = directory
-        self._attachment = attachment
+        self._backend = backend
 
     def sizes(self) -> dict[str, int]:
         return space_sizes(self._directory)
 
     async def ask(self, space: str, question: Callable[[Engine], T]) -> T:
-        host = await self._attachment.host(space)
+        host = await self._backend.host(space)
         made: T = await asyncio.to_thread(host.call, lambda engine, _: question(engine))
         return made
 
@@ -225,12 +225,12 @@ async def _answer_in_runtime(directory: Path, asked: CommandQuestion, module: Mo
     from headwater.runtime.channel.backend import LocalDirectory  # noqa: PLC0415
     from headwater.server.commands.command_api import CommandApi  # noqa: PLC0415
 
-    async with LocalDirectory(directory) as attachment, Runtime(attachment) as rt:
+    async with LocalDirectory(directory) as backend, Runtime(backend) as rt:
         begin = getattr(module, "start", None) if asked.what == "graph" else None
         if begin is not None:
             await begin(rt)  # Questions are about the nodes that `start` creates.
             await rt.settled()
-        return await CommandApi(rt, EmbeddedEngines(directory, attachment)).answer(asked, asked.user, _allow_everything)
+        return await CommandApi(rt, EmbeddedEngines(directory, backend)).answer(asked, asked.user, _allow_everything)
 
 
 async def _allow_everything(space: str, right: Right) -> None:

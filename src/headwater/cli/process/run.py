@@ -140,7 +140,7 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
     watching: asyncio.Task[None] | None = None
     url = format_url(*server.address)
     try:
-        with entry_points.served(data, server.application().attachment), announce_address(data, url):
+        with entry_points.served(data, server.application().backend), announce_address(data, url):
             begin, beside = getattr(module, "start", None), _find_background(module, runtime)
             if begin is not None:
                 begun = loop.create_task(_start(begin, runtime))

@@ -5,5 +5,5 @@ claimed or parked). `subscriptions` lists the reactions of each topic, `idle_wor
 `results` moves positions after a delivery, `admin` has the operator's calls. `facade` is the interface for the rest
 of the engine.
 
-Imported by `admission`, `commit_group` and `wiring`. Imports `log`, `store` and `limits`.
+Imported by `admission`, `commit_group`, `wiring`, `engine` and `sync`. Imports `log`, `store` and `limits`.
 """

@@ -64,10 +64,10 @@ _TAKING_PART: WeakSet[Runtime] = WeakSet()
 
 
 @contextmanager
-def served(path: str | PathLike[str], attachment: Backend) -> Iterator[None]:
+def served(path: str | PathLike[str], backend: Backend) -> Iterator[None]:
     """Serve a directory from this process: until the context ends, `open` of it gives runtimes over the same spaces."""
     name = realpath(path)
-    _SERVED[name] = attachment
+    _SERVED[name] = backend
     try:
         yield
     finally:
@@ -80,9 +80,9 @@ def open(path: str | PathLike[str], /, *, policy: Policy | None = None) -> Openi
 
 
 def _opened(path: str | PathLike[str], policy: Policy | None) -> Runtime:
-    attachment = _SERVED.get(realpath(path))
-    made = Runtime(path if attachment is None else attachment, policy=policy, reacts=True)
-    if attachment is not None:
+    backend = _SERVED.get(realpath(path))
+    made = Runtime(path if backend is None else backend, policy=policy, reacts=True)
+    if backend is not None:
         _TAKING_PART.add(made)
     return made
 

@@ -33,7 +33,7 @@ from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.nodes import Kind, NodeHandle, register
 from headwater.runtime.core.policy import Policy
-from headwater.runtime.core.tick_drivers import ByAsyncio
+from headwater.runtime.core.tick_loops import ByAsyncio
 from headwater.runtime.events.outbox import Outbox
 from headwater.runtime.events.table import IntentRow
 from headwater.runtime.resume.lazy_resume import explained
@@ -87,12 +87,12 @@ class Runtime:
         self._ending: asyncio.Task[HeadwaterError | None] | None = None  # releases everything, once begun
         self._calls = ThreadCalls(self._event_loop)
         self._owns = not (source is not None and not isinstance(source, (str, PathLike)))
-        self.attachment = _attachment(source, token)
+        self.backend = _backend_of(source, token)
         # The identity of this runtime over restarts. A runtime that has a directory for itself is the only one there.
-        is_alone = self._owns and isinstance(self.attachment, LocalDirectory)
+        is_alone = self._owns and isinstance(self.backend, LocalDirectory)
         self._parts = RuntimeParts(
             self.core,
-            self.attachment,
+            self.backend,
             self.policy,
             identity="" if identity is None and is_alone else identity,
             observes=observe,
@@ -383,7 +383,7 @@ class Runtime:
             if self._outbox is not None:
                 self._outbox.close()
             if self._owns:
-                await self.attachment.close()
+                await self.backend.close()
         return undone
 
     async def _cleaned_up(self) -> bool:
@@ -398,7 +398,7 @@ class Runtime:
         return landed.done()
 
 
-def _attachment(source: str | PathLike[str] | Backend | None, token: str) -> Backend:
+def _backend_of(source: str | PathLike[str] | Backend | None, token: str) -> Backend:
     if source is None:
         return InMemory()
     if not isinstance(source, (str, PathLike)):

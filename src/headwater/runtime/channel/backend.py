@@ -71,7 +71,11 @@ class RemoteServer:
 
 
 class LocalDirectory:
-    """A directory that this process owns: one file and one host thread per space."""
+    """A directory that this process owns: one file and one host per space.
+
+    A host has a thread of its own, and processes small work on the thread of the event loop while the disk is quick
+    (`ThreadHost.lend_thread`).
+    """
 
     __slots__ = (
         "_clock",
@@ -178,15 +182,15 @@ class LocalDirectory:
 class _HostTransport:
     """Makes connections to one space of a directory."""
 
-    __slots__ = ("_embedded", "_space")
+    __slots__ = ("_directory", "_space")
 
-    def __init__(self, embedded: LocalDirectory, space: str) -> None:
-        self._embedded = embedded
+    def __init__(self, directory: LocalDirectory, space: str) -> None:
+        self._directory = directory
         self._space = space
 
     async def connect(self, heard: Heard, lost: Lost) -> LoopbackConnection:
         try:
-            host = await self._embedded.host(self._space)
+            host = await self._directory.host(self._space)
         # fault driver.damaged_space_tried_again: except ZeroDivisionError:
         except tuple(LASTING.values()):
             raise

@@ -16,7 +16,7 @@ from headwater.errors import HeadwaterError, LoadError, SessionExpiredError
 from headwater.protocol.verdict import Conflict, RuleRefused
 from headwater.replica.limits import DEFAULT_REPLICA_LIMITS
 from headwater.replica.replica import Replica
-from headwater.replica.session import Link, Session
+from headwater.replica.session import LinkState, Session
 from headwater.runtime.channel.driver import Driver
 from headwater.runtime.channel.transport import Transport
 from headwater.runtime.core.local_space import LocalSpace
@@ -68,7 +68,7 @@ class EngineChannel:
     async def _listen(self) -> None:
         """Call `Core.heard` after every message that the session took in, until the driver ends."""
 
-        def heard() -> bool:
+        def tell_core() -> bool:  # Never true: `until` calls it after every message.
             try:
                 self._core.heard()
             except Exception as error:  # A bug of Headwater, and no end of a space.
@@ -77,7 +77,7 @@ class EngineChannel:
             return False
 
         try:
-            await self.driver.until(heard)
+            await self.driver.until(tell_core)
         except HeadwaterError as error:
             if not self._closing and self._local is not None:
                 self._core.ended(self._local, error)
@@ -139,7 +139,7 @@ class EngineChannel:
 
     def is_up(self) -> bool:
         """True if there is a connection."""
-        return self.driver.session.link is Link.UP
+        return self.driver.session.link is LinkState.UP
 
     def is_ready(self, conflict: Conflict) -> bool:
         return self.driver.session.ready(conflict)

@@ -27,7 +27,7 @@ from headwater.engine.sync.error_codes import lasting_error
 from headwater.errors import AccessError, HeadwaterError, LoadError, ProtocolError, SessionExpiredError, StorageError
 from headwater.protocol.messages import Ack, Answer, FromEngine, FromReplica, Opened, Problem, Query, Sync, Verdicts
 from headwater.replica.pending import Fate
-from headwater.replica.session import Link, Session
+from headwater.replica.session import LinkState, Session
 from headwater.runtime.channel.transport import Connection, Heard, Lost, Transport
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 
@@ -215,7 +215,7 @@ class Driver:
         if self._closing is None:
             text = f"the driver of session {self.session.key!r} was closed: take the session up with another driver"
             self._closing = why or SessionExpiredError(text)
-        if self.session.link is Link.UP and not len(self.session.replica.pending):
+        if self.session.link is LinkState.UP and not len(self.session.replica.pending):
             self.session.close()
             self.flush()
         self._acks.close()
@@ -301,7 +301,7 @@ class Driver:
                 self.attempts.ended()
                 self.session.lost()
                 self.reconnects += 1
-            if self.session.link is Link.GONE:
+            if self.session.link is LinkState.GONE:
                 self._closing = self._closing or SessionExpiredError(f"session {self.session.key!r} is over")
             self._wake()
             if self._closing is None:
@@ -346,6 +346,7 @@ class Driver:
             self._take_in(self._later.popleft())
 
     def _take_in(self, message: FromEngine) -> None:
+        """Give a message to the session; then `_wake` calls every waiter, `EngineChannel._listen` among them."""
         if isinstance(message, Problem) and message.code == "access" and message.fatal:
             self._closing = AccessError(message.message)
             self._end()
@@ -369,9 +370,9 @@ class Driver:
             self.attempts.refused = True
             self._end()  # In both cases this connection cannot go on.
             return
-        if self.session.link is Link.UP:
+        if self.session.link is LinkState.UP:
             self.attempts.achieved = self.attempts.achieved or not isinstance(message, Opened | Problem)
-        elif self.session.link is Link.GONE:
+        elif self.session.link is LinkState.GONE:
             self._end()
             return
         self._wake()
@@ -470,7 +471,7 @@ class Driver:
 
     async def opened(self) -> None:
         """Wait until the session is open over a connection."""
-        await self.until(lambda: self.session.link is Link.UP)
+        await self.until(lambda: self.session.link is LinkState.UP)
 
     async def loaded(self, *docs: DocKey, follow: bool = False) -> None:
         """Wait until documents are watched and here. LoadError: the engine refused one of them."""
@@ -494,7 +495,7 @@ class Driver:
         """Wait until no commit is pending and no document is loading: the visible state is that of the engine's log."""
         session = self.session
         await self.until(
-            lambda: session.link is Link.UP and not len(session.replica.pending) and not session.is_loading()
+            lambda: session.link is LinkState.UP and not len(session.replica.pending) and not session.is_loading()
         )
 
     async def query(self, query: Query) -> Answer:
@@ -508,7 +509,7 @@ class Driver:
 
         self.session.query(query, answered)
         self.flush()
-        await self.until(lambda: reply.done() or self.session.link is not Link.UP)
+        await self.until(lambda: reply.done() or self.session.link is not LinkState.UP)
         if not reply.done():
             raise LoadError("the connection was lost before the answer came. Ask again.")
         answer = reply.result()

@@ -1,7 +1,7 @@
 """The loopback transport: a session and its engine in one process, without encoding.
 
-Messages are immutable, so they are passed as they are. The engine's messages cross from its thread to the event loop's
-thread, with one wake-up for all messages that came meanwhile.
+Messages are immutable, so they are passed as they are. Messages may come from the host's thread or from this one; both
+go through one wake-up of the loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The core of a runtime, without an event loop: spaces, handles and nodes, and the calls that move them.
 
 The owner of the event loop calls `tick`, `wake` and `heard`. The core requests ticks and timers through the `Loop`
-port, which `tick_drivers` implements for asyncio, for a virtual clock (simulations) and for calls by hand. `Core`
+port, which `tick_loops` implements for asyncio, for a virtual clock (simulations) and for calls by hand. `Core`
 implements the port that handles use (`cells.runtime_port.Host`) and the port that the scheduler uses
 (`scheduler.scheduler.RuntimePort`). Everything happens on one thread.
 
@@ -31,6 +31,7 @@ from headwater.data.value import ABSENT, MaybeValue, Value
 from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError, NotReadyError
 from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.feed import ignore
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.runtime.core.error_channel import ErrorChannel
@@ -134,12 +135,12 @@ class Core:
         self.time = TimeDocuments(clock, self.current, self.scheduler.gates.alarm)
         self.scheduler.attach(self.time.replica, is_shared=False)
         self.observing = Observers(self)
-        self.writing = PlainWrites(self)
+        self.plain_writes = PlainWrites(self)
         self.sending: Sending | None = None
-        self.on_missed: Callable[[Document], object] = id  # called with a document that is needed and not here
+        self.on_missed: Callable[[Document], object] = ignore  # called with a document that is needed and not here
         self.check_link: Callable[[Document, Document], None] | None = None  # raises if a run may not follow the link
         self.on_ended: list[Callable[[LocalSpace], object]] = []  # called with each space that ended
-        self.open_space: Callable[[str], LocalSpace] | None = None  # opens a space at its first use
+        self.open_space: Callable[[str], LocalSpace] | None = None  # set by Runtime: opens a space at its first use
 
     # ---- spaces ------------------------------------------------------------------------------------
 
@@ -247,7 +248,7 @@ class Core:
         """Do one slice of work and deliver its results to observers. True: there is more work."""
         for space in tuple(self._spaces.values()):
             space.arrived()  # Writes that waited for a document are made before a node reads it.
-        self.writing.catch_up()
+        self.plain_writes.catch_up()
         self.scheduler.tick()
         for space in self._spaces.values():
             space.channel.flush()
@@ -262,7 +263,7 @@ class Core:
                 self.report("an observer", as_failure(error))
         self.observing.look()
         # Computed last, because observers may have written.
-        more = bool(self._after) or bool(self.writing) or not self.scheduler.settle.is_quiet()
+        more = bool(self._after) or bool(self.plain_writes) or not self.scheduler.settle.is_quiet()
         if more:
             self._loop.request_tick()
         return more
@@ -341,7 +342,7 @@ class Core:
 
     def is_quiet(self) -> bool:
         """True if no work is runnable, running or parked on local work. Waiting for the network does not count."""
-        return self.scheduler.is_quiet() and not self._after and not self.writing
+        return self.scheduler.is_quiet() and not self._after and not self.plain_writes
 
     def is_settled(self) -> bool:
         """True if the core is quiet and no work waits for its time or for a document that may still arrive.
@@ -425,10 +426,10 @@ class Core:
         return found, link.path
 
     def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> bool:
-        return self.writing.put(document, value, again, group)
+        return self.plain_writes.put(document, value, again, group)
 
     def write(self, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
-        self.writing.write(cell, act, group)
+        self.plain_writes.write(cell, act, group)
 
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:
         return self.observing.pull(handle)
@@ -456,7 +457,7 @@ class Core:
             raise AuthoringError(f"nothing here takes what is sent to {where!r}: this runtime has no handlers")
         return self.sending
 
-    # ---- the driver of the scheduler ---------------------------------------------------------------
+    # ---- the port of the scheduler -----------------------------------------------------------------
 
     def request_tick(self) -> None:
         self._loop.request_tick()

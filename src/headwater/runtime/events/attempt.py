@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from headwater.cells.handle import Input
-from headwater.data.trace import EventAttempted, EventRejected
+from headwater.data.trace import EventAttempted, EventRejected, HandlerCalled
 from headwater.data.value import ABSENT, Value
 from headwater.engine.admission.access import ACCESS, right_in
 from headwater.errors import (
@@ -131,9 +131,9 @@ class Course:
         event = self._event
         if event.seen is None or event.effort.last is None or event.instance.space.ended is not None:
             return False
-        writing = self._events.pieces.core.writing
-        writing.catch_up()
-        return writing.is_held(event.instance.space.replica, event.seen.written)
+        plain_writes = self._events.pieces.core.plain_writes
+        plain_writes.catch_up()
+        return plain_writes.is_held(event.instance.space.replica, event.seen.written)
 
     def made(self, transaction: Transaction) -> None:
         event, events = self._event, self._events
@@ -214,7 +214,7 @@ async def _land_here(pieces: PieceRegistry, event: Event, attempt: Callable[[Tra
             replica.drop(transaction)
             raise
         effort.attempts += 1
-        core.writing.commit(replica, transaction, effort.settled)
+        core.plain_writes.commit(replica, transaction, effort.settled)
         effort.made(transaction)
         core.request_tick()
         await pieces.transactions.await_verdicts()
@@ -316,7 +316,7 @@ class Attempting:
         signature = home.outline.signature(event.member)
         event.effort.stage = Stage.LOADING
         await pieces.records.check(home)
-        await pieces.nodes.start_effects(home)
+        await pieces.node_source.start_effects(home)
         try:
             await check_right(pieces, event)
         except AccessError:
@@ -395,10 +395,10 @@ class Attempting:
         return True
 
     async def _was_wrong(self, event: Event) -> bool:
-        """Whether a handler said no to something that may never be: then it is asked again when that is decided.
+        """True if a refusal was based on undecided commits; returns after they are decided.
 
-        What is shown here includes what has no verdict, and what is refused writes nothing that would be judged. So a
-        no counts only if it stands on what was decided, in the order in which events were sent.
+        The shown documents include commits without a verdict, and a refusal writes nothing that the engine would judge.
+        So a refusal counts only if every commit that it read is decided, in the order in which events were sent.
         """
         # fault+ events.refusal_not_doubted: return False
         lane = self._lane
@@ -419,7 +419,7 @@ class Attempting:
         tracker = HandlerTracker(self._events, event, replica, transaction, self._lane.written)
 
         def attempt() -> Value:
-            return self._events._attempt(event, view, arguments)
+            return call_handler(self._events, event, view, arguments)
 
         self._begin_attempt(event)
         try:
@@ -457,8 +457,11 @@ async def _stopped(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-def call(events: Events, event: Event, view: ScopedView, arguments: dict[str, Any]) -> Value:
-    """One call of the handler, in the transaction that is open."""
+def call_handler(events: Events, event: Event, view: ScopedView, arguments: dict[str, Any]) -> Value:
+    """Call the handler once, in the transaction that is open."""
+    trace = events.trace
+    if trace is not None:
+        trace.emit(HandlerCalled(event.stream, event.id, event.calls))
     core = events.pieces.core
     home = event.instance
     deleted_target.check(event)
@@ -483,7 +486,7 @@ def call(events: Events, event: Event, view: ScopedView, arguments: dict[str, An
 
 
 def _sign(events: Events, event: Event, result: Value) -> None:
-    """Inside the handler's transaction: its receipt, what it sends, and what is over with it."""
+    """Add conditions, receipt and posted events to the transaction."""
     run = events.pieces.core.current.run
     assert run is not None
     transaction, attempt = run.transaction, event.attempt
@@ -503,10 +506,10 @@ def _sign(events: Events, event: Event, result: Value) -> None:
 
 
 def _note_kept(events: Events, event: Event) -> None:
-    """Inside the handler's transaction: whose alone it is what it returned or said, by all that it read and wrote.
+    """Set `event.kept` from the scopes that the handler read and wrote.
 
-    What is computed from something narrow is narrow itself, so that what was read directly says it. What was read of
-    another space is the sender's, unless everybody may read that one: who may read this one may not read that.
+    A computed has the scope of its inputs, so that direct reads suffice. A read of another space restricts the outcome
+    to the sender, unless all users may read that space: readers of this space may have no right there.
     """
     # fault+ receipts.answer_for_everybody: return
     core, here = events.pieces.core, event.instance.space.replica

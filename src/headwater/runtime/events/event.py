@@ -42,7 +42,7 @@ class Event(EventHeader):
     member: HandlerMember
     stream: str  # what messages and traces call its handler
     payload: Value
-    is_own: bool = False  # nobody named the session: it is the sending runtime's own, and another one after a restart
+    is_own: bool = False  # the session is the sending runtime's own, not one that a program named
     effort: WriteAttempt
     stamp: int = 0  # its place among all that was sent here; 0: it was not yet
     due_us: int = 0  # when it is to be handled, if not at once
@@ -50,7 +50,7 @@ class Event(EventHeader):
     is_known: bool = False  # it may have been handled before: its sender gave it an id, or sends it again
     is_taken: bool = False  # it was stored before, here or elsewhere, and is taken up again
     delivers: tuple[Hold, Delivered] | None = None  # the record of a reaction that is acknowledged with it
-    is_late: bool = False  # it waited, in a store or for its time: it brings no piece back that was deleted meanwhile
+    is_late: bool = False  # waited in a store or for its due time; does not recreate a deleted piece
     principal: str = ""  # of one that is taken up: who stored it; empty: one of the application itself
     is_stored: bool = False  # a row of a store remembers it until it is handled
     stored_in: str = ""  # the space of that store
@@ -61,16 +61,16 @@ class Event(EventHeader):
     origin: Origin | None = None  # the attempt that posted it
     attempt: Origin | None = None  # its own attempt under way, or the last one
     absorbed: list[Event] = field(default_factory=list)  # those in whose place it is handled, too
-    awaiting: list[asyncio.Future[Any]] = field(default_factory=list)  # those who are told how it ends
+    awaiting: list[asyncio.Future[Any]] = field(default_factory=list)  # futures of callers of `send`
     is_withdrawn: bool = False
     is_dropped: bool = False  # what posted it did not land
     is_dispatched: bool = False
-    kept: str | None = None  # whose alone it is what its last attempt stood on: the "user"'s or the "session"'s
-    is_of_elsewhere: bool = False  # that is so only because it read another space, which not everybody may read
-    is_mute: bool = False  # what came of it may not be left in its sender's scope from here
+    kept: str | None = None  # the scope that the outcome is restricted to: user, session, or None for all readers
+    is_of_elsewhere: bool = False  # `kept` is set only because another space was read
+    is_mute: bool = False  # no outcome is written into the sender's scope
     is_forbidden: bool = False  # whoever stored it may not send it: it leaves nothing but its place in the store
     is_over: bool = False  # its handler is not called any more, although what is stored of it may still be there
-    is_barred: bool = False  # this runtime may not write what its handler wrote; another one may
+    is_barred: bool = False  # the last commit was refused for access
     calls: int = 0  # of its handler, those included that were stopped
     stood_on: list[Layer] = field(default_factory=list)  # writes without a verdict that its last attempt relied on
     follows: tuple[Event, ...] = ()  # events of other spaces whose undecided commits its last attempt read

@@ -15,7 +15,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from headwater.data.address import doc_text
-from headwater.data.trace import EventDecided, EventEnded, EventQueued, HandlerCalled
+from headwater.data.trace import EventDecided, EventEnded, EventQueued
 from headwater.data.value import Value
 from headwater.errors import AuthoringError, BacklogFullError
 from headwater.pieces.declarations import TopicMember
@@ -331,7 +331,7 @@ class Events:
             self._end(event, end)
 
     async def _through(self, event: Event) -> None:
-        """From its turn to its end, which is told to whoever awaits it, or to the error channel."""
+        """Handle an event from its turn to its outcome."""
         end = End.LANDED
         try:
             if event.is_withdrawn:
@@ -386,13 +386,6 @@ class Events:
             if event.task is None:
                 self._end(event, End.CLOSED)
 
-    def _attempt(self, event: Event, view: ScopedView, arguments: dict[str, Any]) -> Value:
-        """One call of the handler, in the transaction that is open."""
-        trace = self.trace
-        if trace is not None:
-            trace.emit(HandlerCalled(event.stream, event.id, event.calls))
-        return attempt.call(self, event, view, arguments)
-
     # ---- what an attempt launched ------------------------------------------------------------------
 
     def _keep(self, origin: Origin, home: PieceInstance) -> None:
@@ -418,7 +411,7 @@ class Events:
     @property
     def trace(self) -> Trace | None:
         """Who hears what happens, if somebody does."""
-        return self.pieces.core.scheduler.fates.trace
+        return self.pieces.core.scheduler.trace
 
     @property
     def window_us(self) -> int:

@@ -35,7 +35,7 @@ class Lane:
 
     def __init__(self, space: str, on_front: Callable[[Event], object]) -> None:
         self.space = space
-        self._on_front = on_front  # an event has the turn, and nobody sees it through yet
+        self._on_front = on_front  # called with the event in front if it has no task yet (`Events._dispatch`)
         self._waiting: list[Event] = []  # by stamp: those that are still, or again, to be committed
         self._streams: Counter[str] = Counter()  # how many of them each handler has
         self._next: dict[Event, asyncio.Future[None]] = {}  # those that wait for their turn
@@ -67,7 +67,7 @@ class Lane:
             )
 
     def enter(self, event: Event) -> None:
-        """It was sent: it has a place from now on."""
+        """Add a sent event at the position of its stamp."""
         self.unended[event] = None
         self._add(event)
 
@@ -115,7 +115,7 @@ class Lane:
         return at if at < len(self._waiting) and self._waiting[at] is event else None
 
     def _look(self) -> None:
-        """Whoever is in front now goes on."""
+        """Resume or dispatch the event in front."""
         front = self.front
         if front is None:
             return

@@ -11,5 +11,5 @@ deletes documents of removed children.
 `ports.py` has the two ports through which pieces reach events (`EventSender`) and resume (`NodeSource`);
 `resume_state.py` is the state of resuming that an instance carries.
 
-Imported by `events`, `resume`, `reactions` and `api`. Imports `writing`, `channel` and `core`.
+Imported by `events`, `resume`, `reactions`, `api`, servers and commands. Imports `writing`, `channel` and `core`.
 """

@@ -35,6 +35,7 @@ from headwater.pieces.fingerprints.fingerprint import Fingerprint, Fingerprinter
 from headwater.pieces.piece import Piece
 from headwater.runtime.pieces.fold.fold import Folding
 from headwater.runtime.pieces.identity import KEYS
+from headwater.runtime.pieces.records import classes as imported_classes
 
 if TYPE_CHECKING:
     from headwater.cells.handle import Input
@@ -69,11 +70,8 @@ class CodeVersions:
 
     def patched(self) -> None:
         """Drop the cached fingerprints of all classes, after code was replaced in the running process."""
-        waiting: list[type[Piece]] = [Piece]
-        for cls in waiting:  # The list grows: subclasses are appended behind their bases.
-            waiting += cls.__subclasses__()
-            if cls is not Piece:
-                cls.__schema__.digests = None
+        for cls in imported_classes():
+            cls.__schema__.digests = None
 
     def digest(self, cls: type[Piece], member: Declaration, *, keys: bool = False) -> str:
         """Return the fingerprint of a member, or of its element keys, as commits carry it (I8). Empty: not known."""
@@ -206,7 +204,7 @@ def changed(before: Fingerprints, after: Fingerprints) -> frozenset[tuple[str, s
 def renew(pieces: PieceRegistry, members: frozenset[tuple[str, str]]) -> None:
     """Invalidate the nodes of these members in every piece of a runtime. They run again when they are demanded."""
     pieces.code_versions.patched()
-    pieces.nodes.drop_fingerprints()
+    pieces.node_source.drop_fingerprints()
     for instance in pieces.instances():
         for member in instance.outline:
             at = (instance.outline.name, member.stored)

@@ -204,7 +204,7 @@ def show(view: ScopedView, member: EffectMember) -> Node:
 
 def _shown_by(view: ScopedView, member: EffectMember) -> NodeIdentity | None:
     """Return the identity of an effect: one runtime shows it to one user. None: that runtime cannot be recognized."""
-    identity = view.instance.pieces.nodes.identity
+    identity = view.instance.pieces.node_source.identity
     if identity is None or member.every_start:
         return None
     return NodeIdentity(member=member.stored, code=member.stored, scope=f"runtime:{identity}", principal=view.user)

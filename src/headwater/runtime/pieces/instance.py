@@ -203,7 +203,7 @@ class PieceInstance:
         node = self.pieces.outside_run(lambda: self.pieces.core.register(spec, rooted=rooted))
         self.nodes.append(node)
         self.pieces.idle.used(self)
-        self.pieces.nodes.add_node(self, node, spec, part)
+        self.pieces.node_source.add_node(self, node, spec, part)
         run = self.pieces.core.current.run
         if run is not None and run.node is not None and run.log is None:
             # The new node may write a document that the reader's last run read when a removed node wrote it. From here
@@ -232,7 +232,7 @@ class PieceInstance:
                 node.account.forget()  # From now on the node belongs to the generation that was opened.
         if not self._periods:
             self._periods = self.pieces.events.start_periods(self)
-        is_asleep = self.pieces.nodes.is_asleep(self.root)
+        is_asleep = self.pieces.node_source.is_asleep(self.root)
         if is_asleep and is_back and len(self._shown) == 1:
             if self.parent is None:
                 self.held = cells_of(view)
@@ -243,7 +243,7 @@ class PieceInstance:
         if self.parent is None and self.outline.of(CellMember):
             shown.append(keep_cells(view))
         if is_asleep and is_back:
-            self.pieces.nodes.wake_piece(self.root)  # Cleanness is known for the first user and session only.
+            self.pieces.node_source.wake_piece(self.root)  # Cleanness is known for the first user and session only.
         self._keep()
         self._show(view, shown)
         for child in self.children():

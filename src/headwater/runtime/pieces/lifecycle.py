@@ -111,10 +111,10 @@ async def open_piece(
         if setup is not None:
             setup(made)
 
-    if not new and isinstance(what, type) and await pieces.nodes.open_asleep(instance, space.user):
+    if not new and isinstance(what, type) and await pieces.node_source.open_asleep(instance, space.user):
         pieces.keep(instance, space.user, session)
         if any(each.value is NOT_HERE for each in instance.held):
-            await pieces.nodes.load_cells(instance)
+            await pieces.node_source.load_cells(instance)
             await _arrived(space, instance.view("session", space.user, session))
         if instance.nodes or not pieces.is_quiet():
             await pieces.core.observing.until(
@@ -123,7 +123,7 @@ async def open_piece(
         return made
     await pieces.transactions.transact(space.local, make)
     await _given(instance)
-    await pieces.nodes.prepare_open(instance, space.user)
+    await pieces.node_source.prepare_open(instance, space.user)
     pieces.keep(instance, space.user, session)
     await _arrived(space, instance.view("session", space.user, session))
     await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not instance.waits())

@@ -65,7 +65,7 @@ class PieceRegistry:
         "idle",
         "link_access",
         "make_space",
-        "nodes",
+        "node_source",
         "policy",
         "prefetch",
         "records",
@@ -76,7 +76,7 @@ class PieceRegistry:
     )
 
     events: EventSender
-    nodes: NodeSource
+    node_source: NodeSource
 
     def __init__(
         self,
@@ -110,10 +110,10 @@ class PieceRegistry:
         self.link_access = LinkAccess(self)
         self.prefetch = Prefetch(self)
 
-    def connect(self, events: EventSender, nodes: NodeSource) -> None:
+    def connect(self, events: EventSender, node_source: NodeSource) -> None:
         """Set the ports, before the first piece is made. The parts behind them are made with this registry."""
         self.events = events
-        self.nodes = nodes
+        self.node_source = node_source
 
     # ---- instances ---------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class PieceRegistry:
         """Note that a piece was stopped. Its name leads to its instance while that has a holder, unless it is over."""
         self._kept.pop(instance, None)
         self.idle.forget(instance)
-        self.nodes.forget_piece(instance)
+        self.node_source.forget_piece(instance)
         self.code_versions.forget(instance)
         if instance.is_stopped and self._instances.get((instance.space.name, instance.id)) is instance:
             del self._instances[instance.space.name, instance.id]
@@ -194,7 +194,7 @@ class PieceRegistry:
 
     def is_quiet(self) -> bool:
         """Return whether no event waits for its turn or for local work, and no piece is being resumed."""
-        return not self.events.has_local_work() and self.nodes.is_quiet()
+        return not self.events.has_local_work() and self.node_source.is_quiet()
 
     def outside_run(self, act: Callable[[], T]) -> T:
         """Change the graph outside the open run, so that nodes created by a read are not owned by the reader."""
@@ -210,12 +210,12 @@ class PieceRegistry:
     def coordinator(self, instance: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
         found = instance.coordinators.get(member)
         if found is None:
-            with self.nodes.batch_nodes():
+            with self.node_source.batch_nodes():
                 found = instance.coordinators[member] = ChildSet(instance, member)
-            if self.nodes.is_asleep(instance.root):
+            if self.node_source.is_asleep(instance.root):
                 self.core.afterwards(lambda: instance.keep(member))  # In a piece that is awake they are kept already.
         elif found.is_sparse:
-            self.nodes.wake_piece(instance.root)  # The caller may want all of its rows.
+            self.node_source.wake_piece(instance.root)  # The caller may want all of its rows.
         return found
 
     def partial_children(self, instance: PieceInstance, member: EachMember | ChildMember) -> ChildSet:

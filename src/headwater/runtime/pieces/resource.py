@@ -53,10 +53,10 @@ class Worker:
 
     __slots__ = ("_is_only", "_life", "name")
 
-    def __init__(self, attachment: Backend, origin: str) -> None:
+    def __init__(self, backend: Backend, origin: str) -> None:
         # A backend without these attributes may be shared with any number of other processes.
-        self._life: str = getattr(attachment, "life", "")
-        self._is_only: bool = getattr(attachment, "is_only", False)
+        self._life: str = getattr(backend, "life", "")
+        self._is_only: bool = getattr(backend, "is_only", False)
         self.name = f"{self._life}/{origin}" if self._life else origin
 
     def has(self, claim: Claim | None) -> bool:

@@ -6,5 +6,5 @@ node read, `lazy_resume.py` keeps clean pieces without nodes until one is demand
 reports clean pieces when a runtime closes, `foreign_reads.py` compares reads of other spaces. `preview.py` says what
 would run again, `shadow_run.py` checks clean nodes by running them, both on `dry_nodes.py`.
 
-Imported by `reactions` and `api`. Imports `events`, `pieces`, `writing`, `channel`, `core`.
+Imported by `api`, servers and commands. Imports `pieces`, `writing`, `channel`, `core`.
 """

@@ -143,8 +143,8 @@ class AtOnce:
     async def _is_current(self, followed: Followed) -> bool:
         """Wait until everything that is written by now was looked at. False: nobody does, or can be asked."""
         resuming = self._sleeping.resuming
-        attachment = resuming.backend
-        newest = attachment.newest(followed.local.name) if isinstance(attachment, LocalDirectory) else None
+        backend = resuming.backend
+        newest = backend.newest(followed.local.name) if isinstance(backend, LocalDirectory) else None
         if newest is None:
             newest = await self._newest(followed)
         if newest is None or not followed.channel.is_up():
@@ -421,7 +421,7 @@ def _effect(home: PieceInstance, member: EffectMember, user: str) -> Node | None
 
 
 class LazyResume:
-    """The pieces of one runtime that are open and not here."""
+    """The sleeping pieces of one runtime: open, and without registered nodes until one is demanded or affected."""
 
     __slots__ = ("_resuming", "_showing", "_spaces", "at_once")
 

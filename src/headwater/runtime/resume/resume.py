@@ -77,7 +77,7 @@ WRITTEN: Final = "what it read was written"
 
 
 class Resume:
-    """What of the pieces of one runtime comes back without a run."""
+    """The `NodeSource` of a program: installs nodes of the pieces of one runtime from their stored observations."""
 
     __slots__ = (
         "_codes",
@@ -219,7 +219,7 @@ class Resume:
         return phase
 
     def waits_for(self, root: PieceInstance) -> Document:
-        """What is waited for by whoever waits for what is known of a piece."""
+        """Return a document that no replica shows; nodes are held on it until an answer is here."""
         return Document(DocKey(SPACE_SCOPE, f"what is known of {root.id}"), self._waited_for)
 
     # ---- nodes that are gone -----------------------------------------------------------------------

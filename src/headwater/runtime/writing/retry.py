@@ -195,7 +195,7 @@ class Writer:
         settled: asyncio.Future[Rejection | None] = self._driver.expected()
         layers: list[int] = []
 
-        def end(layer: Layer, rejection: Rejection | None) -> None:
+        def on_verdict(layer: Layer, rejection: Rejection | None) -> None:
             layers.append(layer.local_seq)
             if not settled.done():
                 settled.set_result(rejection)
@@ -206,7 +206,7 @@ class Writer:
         effort.attempts += 1
         self._pace.sent(effort)
         self._driver.turn = None  # A turn received before was about earlier attempts.
-        self._driver.session.replica.commit(transaction, end)
+        self._driver.session.replica.commit(transaction, on_verdict)
         effort.made(transaction)
         if effort.attempts > 1 and not self._goes_alone:
             self._driver.flush_soon()  # With all writes held back together: they land together or not at all.

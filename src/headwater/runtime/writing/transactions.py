@@ -80,7 +80,7 @@ class Transactions:
             except BaseException:
                 replica.drop(transaction)
                 raise
-            core.writing.commit(replica, transaction)
+            core.plain_writes.commit(replica, transaction)
             core.request_tick()
             await self.await_verdicts()
             return made
@@ -98,7 +98,7 @@ class Transactions:
     def have_verdicts(self) -> bool:
         """Return whether no commit or write waits for a verdict that may still come."""
         core = self._core
-        return not core.writing.waits() and all(
+        return not core.plain_writes.waits() and all(
             self._is_durable(space) or space.ended is not None for space in core.spaces()
         )
 

@@ -1,7 +1,7 @@
 """The idempotency validator: repeats each computation after its commit, and compares the writes.
 
 A computation may run any number of times, so that a second run on the state after the first must change nothing: not
-its output, not its side writes, nor any value in a materializer's envelope (001 section 4.2). Off by default, for
+its output, not its side writes, nor any value in a materializer's envelope. Off by default, for
 tests. The second run has a run record and a tracker of its own, with numbers that no real run has: it subscribes to
 nothing, commits nothing, loads nothing, moves no gate and reports nothing to the trace. If it cannot decide, because a
 value changed meanwhile or is not fresh, it records the reason and finds nothing.

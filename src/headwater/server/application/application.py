@@ -88,15 +88,15 @@ class _ServiceTransport:
 class Application:
     """The application of one server."""
 
-    __slots__ = ("_classes", "_service", "attachment", "limits", "reaction_spaces", "runtime")
+    __slots__ = ("_classes", "_service", "backend", "limits", "reaction_spaces", "runtime")
 
     def __init__(self, service: Service, classes: Iterable[type[Piece]]) -> None:
         self._service = service
         self._classes = {each.__schema__.name: each for each in classes}
         self.limits = service.limits
-        self.attachment = ServedSpaces(service)
-        self.runtime = Runtime(self.attachment, clock=service.clock, reacts=bool(self._classes))
-        self.reaction_spaces = ReactionSpaces(service, self.attachment, self.runtime)
+        self.backend = ServedSpaces(service)
+        self.runtime = Runtime(self.backend, clock=service.clock, reacts=bool(self._classes))
+        self.reaction_spaces = ReactionSpaces(service, self.backend, self.runtime)
         if self._classes:
             self.reaction_spaces.start()
         service.metrics.count_resumed(lambda: self.runtime.resume_counts)
@@ -195,7 +195,7 @@ class ReactionSpaces:
     """Spaces in which the application delivers reactions, besides those that it opened."""
 
     __slots__ = (
-        "_attachment",
+        "_backend",
         "_failures",
         "_is_closed",
         "_runtime",
@@ -206,10 +206,10 @@ class ReactionSpaces:
         "_worker",
     )
 
-    def __init__(self, service: Service, attachment: Backend, runtime: Runtime) -> None:
+    def __init__(self, service: Service, backend: Backend, runtime: Runtime) -> None:
         """`runtime` is the application's; it delivers in its own spaces, and errors are reported to it."""
         self._service = service
-        self._attachment = attachment
+        self._backend = backend
         self._runtime = runtime
         self._worker: Runtime | None = None  # created for the first space
         self._to_visit: dict[str, bool] = {}  # in order; True if a connection stays in the space
@@ -254,7 +254,7 @@ class ReactionSpaces:
                 self._on_visit_failed(space, stays, error)
                 continue
             self._failures.pop(space, None)
-            others = [each for each in taking_part() if each.attachment is self._attachment]
+            others = [each for each in taking_part() if each.backend is self._backend]
             if is_awaited and not any(space in _space_names(each) for each in (self._runtime, *others)):
                 self._open(space)
 
@@ -316,7 +316,7 @@ class ReactionSpaces:
             self._service.log.warning("not attended", space=space, most=most, instead="start headwater worker for it")
             return
         if self._worker is None:
-            self._worker = Runtime(self._attachment, clock=self._service.clock, reacts=True)
+            self._worker = Runtime(self._backend, clock=self._service.clock, reacts=True)
             self._worker.core.on_error(self._runtime.core.on_failure)
             takes_part(self._worker)  # Commands and reloaded code reach this runtime, too.
         self._worker.space(space)

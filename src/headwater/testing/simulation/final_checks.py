@@ -17,7 +17,7 @@ from headwater.engine import Engine
 from headwater.engine.verify import NaiveSpace, same, verify_store
 from headwater.errors import AbsentError
 from headwater.protocol.verdict import conflict_text
-from headwater.replica import Link
+from headwater.replica import LinkState
 from headwater.testing.simulation.access import WRITE
 from headwater.testing.simulation.attempts import Attempt
 from headwater.testing.simulation.intents import MAX_ATTEMPTS
@@ -57,7 +57,7 @@ def check_all(server: ServerProcess, processes: Sequence[ReplicaProcess], oracle
 def _check_settled(process: ReplicaProcess, trace: Trace) -> None:
     """Check that nothing waits after healing."""
     session, who = process.session, process.name
-    if session.link is not Link.UP:
+    if session.link is not LinkState.UP:
         trace.broken("healing", who, f"its session is {session.link.value}")
     if len(process.replica.pending):
         layers = [(layer.local_seq, layer.fate.value) for layer in process.replica.pending.live()]

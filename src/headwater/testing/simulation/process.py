@@ -28,7 +28,7 @@ from headwater.protocol.messages import (
     decode_from_engine,
     encode,
 )
-from headwater.replica import Link, Replica, Session
+from headwater.replica import LinkState, Replica, Session
 from headwater.testing.network import Connection, End, Network
 from headwater.testing.simulation.access import READ
 from headwater.testing.simulation.attempts import Attempt
@@ -354,7 +354,7 @@ class ReplicaProcess:
             self.books.go_on(self._server.oracle)
         self.session.receive(message)
         self.books.check_nothing_kept()
-        if end is not None and self.session.link is Link.UP and self._connection is not before:
+        if end is not None and self.session.link is LinkState.UP and self._connection is not before:
             self._undone_to = None
             self._trace.counts["sessions that outlived a restore"] += 1
             if newest > end:
@@ -374,7 +374,7 @@ class ReplicaProcess:
 
     def close(self) -> bool:
         """Leave in good order, if nothing is pending; begin again with another session."""
-        if len(self.replica.pending) or self.session.link is not Link.UP:
+        if len(self.replica.pending) or self.session.link is not LinkState.UP:
             return False
         self._trace.note(self.name, "says goodbye")
         self.session.close()
@@ -476,7 +476,7 @@ class ReplicaProcess:
     def repeat(self) -> None:
         """Send a frame again, though its verdict may be here, as long as the session has not excluded that."""
         frames = self.conversation.repeatable(self.books)
-        if self.session.link is Link.UP and self._connection is not None and frames:
+        if self.session.link is LinkState.UP and self._connection is not None and frames:
             self.conversation.doubles_share = max(self.conversation.doubles_share, 0.01)
             self._trace.counts["frames sent again after their verdict"] += 1
             frame = self._draws.choice(frames)
@@ -487,7 +487,7 @@ class ReplicaProcess:
     def is_settled(self) -> bool:
         """Connected, nothing pending, nothing loading, no intent that could still run; or not let in."""
         return self.is_shut_out or (
-            self.session.link is Link.UP
+            self.session.link is LinkState.UP
             and self._connection is not None
             and not self._connection.is_broken  # which it may not have noticed
             and not len(self.replica.pending)

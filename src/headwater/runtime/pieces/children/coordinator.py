@@ -167,13 +167,13 @@ class ChildSet:
         if self.is_sparse:  # From here on it has and keeps all rows, as in a piece that is awake.
             self.complete()
             self._instance.pieces.core.afterwards(lambda: self._instance.keep(self.member))
-        with self._instance.pieces.nodes.batch_nodes():
+        with self._instance.pieces.node_source.batch_nodes():
             for text, key in found.items():
                 if text not in self.rows:
                     self.rows[text] = self._row(key, text, is_new=True)
         for text in [text for text in self.rows if text not in found]:
             self._drop(self.rows.pop(text))
-        self._instance.pieces.nodes.drop_rows(self._instance, self.member.stored, found)
+        self._instance.pieces.node_source.drop_rows(self._instance, self.member.stored, found)
         return tuple(found)
 
     def _forget(self, due: Cell[Mapping[str, str]], found: Container[str]) -> None:
@@ -330,7 +330,7 @@ class ChildSet:
         if made is None:
             # I7: observations of the child of this or an earlier process do not hold for a later child of the row.
             if row.child is not None or (row.node is not None and not row.node.runs):
-                self._instance.pieces.nodes.drop_child(self._instance, id)
+                self._instance.pieces.node_source.drop_child(self._instance, id)
             self._let_go(row)
             return None
         if not isinstance(made, Piece):
@@ -341,7 +341,7 @@ class ChildSet:
         if child is None or child.cls is not type(made) or not same_inputs(child.inputs or {}, made.__inputs__):
             if child is not None:
                 self._let_go(row)
-                self._instance.pieces.nodes.drop_child(self._instance, id)
+                self._instance.pieces.node_source.drop_child(self._instance, id)
             row.child = self._instance.pieces.add_child(self._instance, made, id, row.node, is_new=row.is_new)
         return described(self._instance.pieces.core, made)
 
@@ -352,7 +352,7 @@ class ChildSet:
                 each.account.gone(each)
         id = child_name(self._instance.id, self.member.stored, row.text)
         if self._elements.value is None and self._instance.opened_asleep():
-            self._instance.pieces.nodes.drop_child(self._instance, id)
+            self._instance.pieces.node_source.drop_child(self._instance, id)
         self._let_go(row)
         if row.node is not None and not row.node.removed:
             node = row.node

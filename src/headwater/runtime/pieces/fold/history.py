@@ -18,7 +18,7 @@ from headwater.protocol.verdict import Conflict
 from headwater.replica.document import Document
 from headwater.replica.feed import Kind, Notification
 from headwater.replica.replica import Replica
-from headwater.replica.session import Link
+from headwater.replica.session import LinkState
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class DocumentHistory:
             try:
                 answer = await channel.driver.query(query)
             except LoadError:
-                if channel.driver.session.link is Link.UP:
+                if channel.driver.session.link is LinkState.UP:
                     return None  # The query was refused: that seq cannot be read.
                 continue
             except HeadwaterError:

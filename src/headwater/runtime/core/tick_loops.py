@@ -1,6 +1,6 @@
-"""Drivers of a runtime's ticks: by hand, by a virtual clock, or by asyncio.
+"""The loops that call a runtime's ticks: by hand, by a virtual clock, or by asyncio.
 
-A driver implements `core.Loop` and calls `Core.tick` soon after it was requested. By hand and by the virtual clock
+A tick loop implements `core.Loop` and calls `Core.tick` soon after it was requested. By hand and by the virtual clock
 nothing runs until the program says so, as tests and simulations need it.
 """
 
