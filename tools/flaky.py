@@ -53,7 +53,7 @@ def run_tests(paths: Sequence[str], times: int) -> tuple[dict[str, int], dict[st
         outcomes = Path(scratch) / "outcomes.json"
         environment = {**os.environ, "HEADWATER_REPEAT": str(times), "HEADWATER_OUTCOMES": str(outcomes)}
         environment.setdefault("HEADWATER_RANDOM_SCALE", "0.01")
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal"]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "5", "--dist", "worksteal"]
         command += [f"--ignore={folder}" for folder in NOT_INSTALLED]
         code = subprocess.run(
             [*command, "-p", "tools.repeat", *paths], cwd=ROOT, env=environment, stdout=sys.stderr, check=False

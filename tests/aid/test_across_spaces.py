@@ -263,7 +263,8 @@ def test_many_undecided_commits_of_another_space_cost_no_more_than_those_of_the_
                     seen = await asyncio.gather(*(tickets.look.send() for _ in range(150)))
                 cost[space] = calls.total()
                 assert set(seen) == {f"{space} 499"}
-            assert cost["two"] < 2 * cost["one"], cost
+            # How many verdicts arrive together differs from run to run, up to a ratio of 2.3. The defect had one of 70.
+            assert cost["two"] < 4 * cost["one"], cost
 
     run(work)
 
