@@ -6,6 +6,7 @@ import pytest
 
 from headwater import Piece, Refused, Topic, handler, reaction, topic
 from headwater.runtime.api import reactions
+from headwater.runtime.core.limits import RuntimeLimits
 from headwater.testing import Simulation
 from tests.scenario.events_kit import told
 
@@ -27,7 +28,7 @@ class Refusing(Piece):
 def test_groups_and_targets_are_found_over_all_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reactions, "MOST", 3)
+    monkeypatch.setattr(reactions, "RUNTIME_LIMITS", RuntimeLimits(listed_targets=3))
 
     async def story(sim: Simulation) -> list[str]:
         rt = sim.runtime("ann")
