@@ -361,9 +361,10 @@ def test_a_shutdown_answers_what_it_accepted(tmp_path: Path) -> None:
             await opened(server, key="after")
             await close_all()
             last = server.service.spaces.host_of(SPACE).call(lambda engine, hub: engine.last_seq)
-        # Every commit in the log was answered, and every answer is in the log. One is the founding.
-        assert len(answered) == last - 1
-        assert set(answered) < set(range(1, last + 1))
+        # Every commit in the log was answered, and every answer is in the log. One is the founding, which may not come
+        # before the shutdown.
+        assert len(answered) == max(0, last - 1)
+        assert set(answered) <= set(range(1, last + 1))
 
     run(play)
 
