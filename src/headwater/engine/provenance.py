@@ -51,7 +51,7 @@ def trace_provenance(engine: Engine, doc: DocKey, path: Path, *, most: int) -> t
             end = End.SHOWN_ABOVE
         else:
             seen.add(logged.seq)
-            causes = _causes(logged)
+            causes = _causes(engine, logged)
             first = End.FIRST_RUN if logged.commit.provenance.derived else End.WRITTEN
             end = End.GOES_ON if causes else first
             waiting += [(level + 1, *cause, logged.seq - 1) for cause in reversed(causes)]
@@ -70,9 +70,28 @@ def last_write(engine: Engine, doc: DocKey, at: int) -> Logged | None:
     return page.items[0] if page.items and page.items[0].seq == seq else None
 
 
-def _causes(logged: Logged) -> list[tuple[DocKey, Path]]:
+def _causes(engine: Engine, logged: Logged) -> list[tuple[DocKey, Path]]:
     """Return the causes of a derived commit; for a first run, its reads, once for each document."""
     provenance = logged.commit.provenance
     if provenance.causes or not provenance.derived:
         return list(dict.fromkeys(provenance.causes))
-    return list({read.doc: (read.doc, read.path) for read in logged.commit.reads}.values())
+    read = {read.doc: (read.doc, read.path) for read in logged.commit.reads}
+    for doc in _read_in_frame(engine, logged):
+        read.setdefault(doc, (doc, ()))
+    return list(read.values())
+
+
+def _read_in_frame(engine: Engine, logged: Logged) -> list[DocKey]:
+    """Return the documents that a commit read as earlier commits of its frame wrote them: it has no reads of these."""
+    after = logged.commit.after
+    if not after:
+        return []
+    # No other commit is between two commits of one frame, so that at most so many are between these.
+    most = logged.commit.local_seq - after[0][0]
+    found = engine.changes(since=max(0, logged.seq - most - 1), branch=logged.commit.branch, limit=most).items
+    return [
+        operation.doc
+        for each in found
+        if each.session == logged.session and any(first <= each.commit.local_seq <= last for first, last in after)
+        for operation in each.commit.operations
+    ]

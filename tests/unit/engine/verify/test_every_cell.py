@@ -289,7 +289,7 @@ def space(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_the_spaces_hold_rows_in_every_table(space: Space) -> None:
-    assert len(space.tables) == 19
+    assert len(space.tables) == 18
     assert all(table.rows for table in space.tables)
 
 
