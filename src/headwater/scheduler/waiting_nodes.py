@@ -102,7 +102,7 @@ class WaitingNodes:
                 self._spread([node])
 
     def forget(self, node: Node) -> None:
-        """Stop a node's waiting for another reason than an arrival: it was removed, or a change made it try again."""
+        """Stop the waiting of a node that is removed."""
         document = self._leave(node)
         if document is not None:
             self._left(document)
@@ -271,7 +271,8 @@ class WaitingNodes:
             self._left(document)
 
     def is_untidy(self) -> bool:
-        return bool(self._came or self._doubtful or self._freed)
+        # fault waiting.due_node_without_turn_kept: return bool(self._came or self._doubtful or self._freed)
+        return bool(self._came or self._due or self._doubtful or self._freed)
 
     def tidy(self) -> list[Node]:
         """Clean up at the end of a pass. Return the nodes that may try again.

@@ -8,9 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from headwater.data.address import DocKey
+from headwater.replica import Replica
 from headwater.scheduler import waiting_nodes
 from headwater.scheduler.graph import edges
-from headwater.scheduler.node import Node
+from headwater.scheduler.node import Node, NodeKind
+from headwater.scheduler.waiting_nodes import WaitingNodes
 from headwater.testing.scheduler.checks import check_world
 from headwater.testing.scheduler.graphs import FAILING, Built, random_cell, random_plan
 from headwater.testing.scheduler.kit import Handle, World
@@ -151,3 +154,17 @@ def test_who_is_held_up_equals_the_definition_and_nothing_is_left_at_the_end(cyc
             world.arrive(handle, plan.cells[name])
         world.advance(20_000)
         assert_nothing_is_left(world, f"seed {seed}")
+
+
+def test_node_behind_a_released_node_without_a_turn_tries_again() -> None:
+    """A change released the node in front, which has no turn: it is gated or not demanded."""
+    home = Replica()
+    loads = WaitingNodes(lambda _: None)
+    document = home.documents.of(DocKey("space", "d"))
+    front, behind = (Node(id=id, kind=NodeKind.COMPUTATION, fn=lambda: None, order=1, home=home) for id in ("a", "b"))
+    loads.wait(front, document)
+    loads.wait(behind, document, front)
+    loads.changed(front)
+    assert behind.loading is not None
+    assert loads.is_untidy()
+    assert loads.tidy() == [behind]
