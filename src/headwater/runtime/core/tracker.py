@@ -6,6 +6,7 @@ document that is not here ends the attempt (`Missing`); the caller loads the doc
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar, cast
 
@@ -124,14 +125,14 @@ class TransactionTracker:
             self._transaction.stand_behind(document.key, layers)
 
 
-class DemandingTracker(TransactionTracker):
+class DemandingTracker(TransactionTracker, ABC):
     """The tracker of a transaction that reads only fresh values, and may wait until stale ones were computed."""
 
     __slots__ = ()
 
+    @abstractmethod
     def need(self, run: Run, documents: Sequence[Document]) -> None:
         """Have the stale writers of several documents, which are about to be read, run together."""
-        raise NotImplementedError
 
 
 def falling(document: Document) -> list[Layer]:
