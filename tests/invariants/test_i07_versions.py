@@ -1,4 +1,4 @@
-"""I7, all of it at once: crashes, writes while nobody runs, other code, and other branches.
+"""I7, all of it at once: crashes, writes while no program runs, other code, and other branches.
 
 A program in versions, which differ in a constant, in a helper, in defaults and in the fields of a Model, comes back
 again and again. Meanwhile others have written, in its space, in another one, or without any piece. A model by hand says

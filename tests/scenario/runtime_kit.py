@@ -31,7 +31,7 @@ class Cable:
         return link
 
     async def close(self) -> None:
-        """The backend is somebody else's."""
+        """Do nothing: the maker of the backend closes it."""
 
     def cut(self) -> None:
         for link in self.links:

@@ -1,4 +1,4 @@
-"""Ten thousand clean nodes come back without a run; a write while nobody was there runs its chain."""
+"""Ten thousand clean nodes come back without a run; a write while no program ran makes its chain run."""
 
 from __future__ import annotations
 

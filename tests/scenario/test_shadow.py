@@ -1,4 +1,4 @@
-"""Nodes that claim to be clean are run in the shadow: whoever would have written something else is found."""
+"""Nodes that claim to be clean are run in the shadow: a node that would have written another value is found."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class TestForgetting:
         again.close()
         assert verify_store(SqliteStore(path)).ok
 
-    def test_however_long_ago_it_was_what_was_written_since_is_found(self) -> None:
+    def test_writes_since_a_report_of_any_age_are_found(self) -> None:
         store = SqliteStore(":memory:")
         engine = Engine(store, limits=Limits(page=3))
         runner = self._said(engine)

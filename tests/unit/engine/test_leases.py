@@ -82,7 +82,7 @@ def test_leases_of_two_targets_are_independent(world: World) -> None:
 
 
 @pytest.mark.parametrize("name", ["mail", "", "$reaction:", "$reaction:r", "$reaction:r:", "$reaction:other:mail"])
-def test_lease_of_no_target_is_with_nobody(world: World, name: str) -> None:
+def test_lease_of_no_target_has_no_holder(world: World, name: str) -> None:
     token = world.claim_one().hold.token
     for named in (0, 1, token):
         assert refusal(world, name, named) == f"lease {name!r} with token {named} is no longer held: it is with nobody"
