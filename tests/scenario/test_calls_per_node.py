@@ -153,12 +153,14 @@ def test_calls_to_discover_a_chain_of_pieces_grow_with_its_length(tmp_path: Path
             await space.transact(make)
             await rt.idle()
             CALLS.clear()
+            steps = rt.scheduler.loads.steps
             assert await space.piece(Link, "p0").total.pull() == (1 if is_ring else length)
+            assert rt.scheduler.loads.steps - steps <= 10 * length
             return len(CALLS)
 
     async def work() -> None:
-        assert await discovered(20) <= 20 * 6
-        assert await discovered(80) <= 80 * 6
+        assert await discovered(20) <= 20 * 2
+        assert await discovered(80) <= 80 * 2
 
     run(work)
 

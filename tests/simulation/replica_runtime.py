@@ -21,7 +21,7 @@ from headwater.errors import AbsentError, AuthoringError, InvalidValueError
 from headwater.protocol.verdict import Conflict
 from headwater.replica import NOT_HERE, Document, NotLoaded, Session
 from headwater.runtime import Core
-from headwater.scheduler import Failure, Node, NodeKind, NodeSpec, SchedulerLimits
+from headwater.scheduler import Failure, Node, NodeKind, NodeSpec, Scheduler, SchedulerLimits
 from tests.simulation.replica_eye import Eye
 from tests.simulation.replica_rules import CIRCLE, KEYS, UNFIT, Flavour, Look, Plan, number
 from tests.unit.replica.kit import Client
@@ -260,8 +260,12 @@ class Runtime:
         if slices == MOST_SLICES or most > bound:
             self.eye.wrong("I6", f"{slices} slices, {most} runs of one node, and time stood still")
 
+    @property
+    def scheduler(self) -> Scheduler:
+        return self.kernel.scheduler
+
     def nodes(self) -> list[Node]:
-        return list(self.kernel.scheduler.registry)
+        return list(self.scheduler.registry)
 
     def stop(self) -> None:
         """It is gone: no timer wakes it, and no other runtime of this thread looks out for its runs."""

@@ -7,7 +7,7 @@ demand is marked and not enqueued.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, cast
 
 from headwater.data.address import doc_text
 from headwater.data.reader_trie import Spot, TrieNode, match
@@ -120,7 +120,7 @@ class Invalidation:
             if node.gate is not None:
                 self._gates.invalidated(node)
             if node.loading is not None:
-                self._loads.changed(node)
+                self._loads.changed(node, cast(Document, spot.document))
             if self.trace is not None:
                 self._tell(node, spot, notification)
             if node.live and node.queued < 0:

@@ -220,6 +220,10 @@ class Settle:
             self._computations.push(node)
         else:
             self._idle[node] = None
+        self.request_tick()
+
+    def request_tick(self) -> None:
+        """Have a slice begin soon, unless one was requested or is in progress."""
         if not self._is_ticking:
             self._is_ticking = True
             self._request_tick()
@@ -325,6 +329,8 @@ class Settle:
 
     def _step(self) -> bool:
         """Make one attempt. False: this pass has nothing more to do."""
+        if self._graph.liveness.doubted:
+            self._graph.liveness.settle()
         if self._stack:
             if not self._stack[0].node.live:
                 self.leave(self._stack[0].node)  # I2: the targets of this attempt are not demanded any more.

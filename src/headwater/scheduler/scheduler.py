@@ -87,7 +87,12 @@ class Scheduler:
         self.registry = Registry()
         self.gates = Gates(clock, self.limits, on_open=self._opened, set_timer=port.set_timer)
         self.graph = Graph(
-            self.registry, on_live=self._demanded, on_raised=self._raised, on_read=port.load, on_unread=port.release
+            self.registry,
+            on_live=self._demanded,
+            on_doubt=lambda: self.settle.request_tick(),
+            on_raised=self._raised,
+            on_read=port.load,
+            on_unread=port.release,
         )
         self.settle = Settle(self.limits, self.graph, self.gates, self.marks, port.request_tick)
         self.runner = Runner(

@@ -31,8 +31,10 @@ class WaitingNodes:
         "_freed",
         "_held",
         "_on_left",
+        "_rounds",
         "_stale",
         "_waiting",
+        "steps",
         "winner",
     )
 
@@ -52,6 +54,9 @@ class WaitingNodes:
         self._came: dict[Node, Document] = {}
         # nodes that were released and whose next attempt is to come, each with the document that it waited for
         self._due: dict[Node, Document] = {}
+        # node -> a cycle of stale nodes, each with the next one that it waits for: found once, and not for each member
+        self._rounds: dict[Node, dict[Node, Node]] = {}
+        self.steps = 0  # nodes that were looked at to find who holds up a node, for tests that count work
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._behind)
@@ -67,6 +72,8 @@ class WaitingNodes:
         """Make a node wait for a document that it, or the node `behind`, needs. The nodes below it are stale."""
         before = self._leave(node)
         node.loading = document
+        if self._rounds:
+            self._check_round(node, () if behind is None else (behind,))
         if behind is None:
             self._waiting.setdefault(document, {})[node] = None
         else:
@@ -82,13 +89,21 @@ class WaitingNodes:
         self.wait(node, until)
         self._held[node] = None
 
-    def changed(self, node: Node) -> None:
-        """Release a node one of whose reads changed: it may need another document now. A held node goes on waiting."""
+    def changed(self, node: Node, document: Document) -> None:
+        """Release a node that read a document which changed: it may need another document now.
+
+        A held node goes on waiting, and so does a node behind the writer of this document: the stored value of an
+        output that arrives before its writer has run is no result.
+        """
+        front = self._behind.get(node)
+        # fault+ waiting.stored_output_releases_readers: front = None
+        if front is not None and front.loading is not None and document in front.outputs:
+            return
         # fault resume.held_nodes_passed_over: if True:
         if node not in self._held:
-            document = self._leave(node, is_due=True)
-            if document is not None:
-                self._left(document)
+            awaited = self._leave(node, is_due=True)
+            if awaited is not None:
+                self._left(awaited)
 
     def joined(self, node: Node) -> None:
         """Mark a node that was resumed with its reads as stale, if it is below a waiting node."""
@@ -107,6 +122,7 @@ class WaitingNodes:
         if document is not None:
             self._left(document)
         self.kept(node)
+        self._check_round(node, ())
 
     def in_front_of(self, node: Node) -> Node | None:
         """Return the node that a waiting node waits behind, if it does not need the document itself."""
@@ -122,15 +138,47 @@ class WaitingNodes:
         return node.loading
 
     def is_behind(self, node: Node, other: Node) -> bool:
-        """True if the wait of a stale node ends no earlier than the next attempt of `other`."""
-        return other in self._stale and any(each is other for each in self._holding_up(node))
+        """True if the wait of a stale node ends no earlier than the next attempt of `other`, which reads it."""
+        if other not in self._stale:
+            return False
+        found = self._rounds.get(node)
+        # fault+ waiting.rounds_walked_each_time: found = None
+        if found is not None and found is self._rounds.get(other):
+            return True
+        came_by: dict[Node, Node] = {node: node}
+        if not any(each is other for each in self._holding_up(node, came_by)):
+            return False
+        if other.loading is not None:
+            return True  # It waits for something else, and not round this cycle.
+        cycle = {other: node}
+        while other is not node:
+            other, after = came_by[other], other
+            cycle[other] = after
+        for each in cycle:
+            self._end_round(each)
+        self._rounds.update(dict.fromkeys(cycle, cycle))
+        return True
 
-    def _holding_up(self, node: Node) -> Iterator[Node]:
-        """Yield the node and the nodes whose waiting makes it stale, up to those that wait for a document."""
-        seen = {node}
+    def _check_round(self, node: Node, above: Iterable[Node]) -> None:
+        """End the cycle of a node that does not wait for the next one any more, with the nodes `above` it now."""
+        cycle = self._rounds.get(node)
+        if cycle is not None and not any(each is cycle[node] for each in above):
+            self._end_round(node)
+
+    def _end_round(self, node: Node) -> None:
+        for each in self._rounds.get(node, ()):
+            del self._rounds[each]
+
+    def _holding_up(self, node: Node, came_by: dict[Node, Node] | None = None) -> Iterator[Node]:
+        """Yield the node and the nodes whose waiting makes it stale, up to those that wait for a document.
+
+        `came_by` gets, for each of them, the node below it.
+        """
+        seen = {node: node} if came_by is None else came_by
         waiting = [node]
         while waiting:
             at = waiting.pop()
+            self.steps += 1
             yield at
             front = self._behind.get(at)
             above: Iterable[Node] = () if front is None else (front,)
@@ -138,7 +186,7 @@ class WaitingNodes:
                 above = writers_above(at)
             for each in above:
                 if each in self._stale and each not in seen:
-                    seen.add(each)
+                    seen[each] = at
                     waiting.append(each)
 
     def came(self, node: Node) -> None:
@@ -175,10 +223,13 @@ class WaitingNodes:
             del followers[node]
             if not followers:
                 del self._followers[front]
+            if self._rounds:
+                self._check_round(node, writers_above(node))
         if not (self._waiting or self._behind):
             self._stale.clear()
             self._doubtful.clear()
             self._due.clear()
+            self._rounds.clear()
         # fault waiting.nodes_behind_tried_for_each_document: elif False:
         elif is_due:
             self._due[node] = document
@@ -222,17 +273,42 @@ class WaitingNodes:
                     below.append(reader)
         for node in region:
             del self._stale[node]
-        origins = []
+        # Round a cycle, a node in the region may be stale only because of a node that waits behind it.
+        inside = [node for node in region if self._behind.get(node) in region]
+        # fault waiting.cycles_hold_themselves_up: self._mark_stale(region)
+        self._mark_stale([node for node in region if self._behind.get(node) not in region])
+        for node in inside:
+            if self._behind[node] not in self._stale:
+                holder = next((writer for writer in writers_above(node) if writer in self._stale), None)
+                if holder is None or node.removed:
+                    continue
+                self._set_front(node, holder)
+            self._mark_stale([node])
         for node in region:
+            if node not in self._stale:
+                self._end_round(node)
+                self._free(tuple(self._followers.get(node, ())))
+
+    def _mark_stale(self, nodes: Iterable[Node]) -> None:
+        """Mark those of the nodes as stale that are held up, and all nodes below them."""
+        origins = []
+        for node in nodes:
             document = self._held_up_by(node)
             if document is not None:
                 self._stale[node] = document
                 node.expect = (None,)
                 origins.append(node)
         self._spread(origins)
-        for node in region:
-            if node not in self._stale:
-                self._free(tuple(self._followers.get(node, ())))
+
+    def _set_front(self, node: Node, front: Node) -> None:
+        """Have a node that waits behind another node wait behind this one."""
+        followers = self._followers[self._behind[node]]
+        del followers[node]
+        if not followers:
+            del self._followers[self._behind[node]]
+        self._behind[node] = front
+        self._followers.setdefault(front, {})[node] = None
+        self._check_round(node, (front,))
 
     def _is_origin(self, node: Node) -> bool:
         """True if a node waits for a document that it needs itself, or is about to try again."""
@@ -261,6 +337,8 @@ class WaitingNodes:
         """Note that an attempt was completed, or that there will be none: the node's reads are known."""
         if node in self._stale:
             self._doubtful[node] = None
+        if self._rounds:
+            self._check_round(node, writers_above(node))
         self.tried(node)
 
     def tried(self, node: Node) -> None:

@@ -186,8 +186,50 @@ def test_a_cycle_does_not_keep_itself_alive() -> None:
     graph.apply_read_delta(reader, [graph.canonical(Spot(documents["x"], (), Depth.DEEP)), None])
     assert all(node.live for node in world.nodes())
     world.scheduler.remove(reader)
+    world.settle()
     assert not any(node.live for node in world.nodes())
     check_world(world, heights=False)
+
+
+def ring(world: World, length: int) -> list[Document]:
+    """Nodes each of which reads the next one's document, the last one the first one's."""
+    documents = [world.document(f"n{index}") for index in range(length)]
+    graph = world.scheduler.graph
+    for index, document in enumerate(documents):
+        world.computed(nothing, id=f"n{index}", output=document)
+    for index in range(length):
+        above = documents[(index + 1) % length]
+        graph.apply_read_delta(world.node(f"n{index}"), [Spot(above, (), Depth.DEEP), None])
+    return documents
+
+
+def test_withdrawing_many_demands_on_a_cycle_costs_its_nodes_once() -> None:
+    world = World()
+    graph = world.scheduler.graph
+    documents = ring(world, 200)
+    readers = [world.effect(nothing) for _ in documents]
+    for reader, document in zip(readers, documents, strict=True):
+        graph.apply_read_delta(reader, [graph.canonical(Spot(document, (), Depth.DEEP)), None])
+    before = graph.liveness.steps
+    for reader in readers:
+        world.scheduler.remove(reader)
+    world.settle()
+    assert not any(node.live for node in world.nodes())
+    assert graph.liveness.steps - before <= 200
+    check_world(world, heights=False)
+
+
+def test_chain_that_is_discovered_from_its_end_is_not_raised_for_each_node() -> None:
+    """A node is registered when the node before it reads it, and both wait for documents."""
+    world = World()
+    graph = world.scheduler.graph
+    documents = [world.document(f"n{index}") for index in range(200)]
+    world.computed(nothing, id="n0", output=documents[0])
+    for index in range(1, len(documents)):
+        world.computed(nothing, id=f"n{index}", output=documents[index])
+        graph.add_reads(world.node(f"n{index - 1}"), [Spot(documents[index], (), Depth.DEEP)])
+    assert graph.heights.steps <= 10
+    check_world(world)
 
 
 def test_withdrawing_demand_costs_what_it_concerns() -> None:

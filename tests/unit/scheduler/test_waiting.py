@@ -103,6 +103,28 @@ def stale(world: World) -> set[Node]:
     return found
 
 
+def waits_for(world: World, node: Node, other: Node) -> bool:
+    """By definition: whether `other` is one of the nodes whose waiting holds up a node. Nothing is about to run."""
+    waits = world.scheduler.loads
+    seen, looked_at = {node}, [node]
+    while looked_at:
+        at = looked_at.pop()
+        front = waits.in_front_of(at)
+        above = edges.writers_above(at) if at.loading is None else () if front is None else (front,)
+        for each in above:
+            if waits.above(each) is not None and each not in seen:
+                seen.add(each)
+                looked_at.append(each)
+    return waits.above(other) is not None and other in seen
+
+
+def assert_rounds_are_found(world: World, note: str) -> None:
+    waits = world.scheduler.loads
+    for reader in world.nodes():
+        for writer in {each for each in edges.writers_above(reader) if waits.above(each) is not None}:
+            assert waits.is_behind(writer, reader) == waits_for(world, writer, reader), note
+
+
 def assert_nothing_is_left(world: World, note: str) -> None:
     waits = world.scheduler.loads
     assert not waits.is_used, note
@@ -114,7 +136,8 @@ def assert_nothing_is_left(world: World, note: str) -> None:
 @pytest.mark.random
 @pytest.mark.parametrize("cycles", [False, True], ids=["without cycles", "with cycles"])
 def test_who_is_held_up_equals_the_definition_and_nothing_is_left_at_the_end(cycles: bool) -> None:
-    for seed in range(scaled(5_000)):
+    # With cycles, 1390 had a node behind another one that was stale only because of the first: both waited for good.
+    for seed in (1390, *range(scaled(5_000))):
         rng = random.Random(seed)
         world = World(traced=False)
         plan = random_plan(rng, cycles=cycles, kinds=FAILING)
@@ -147,6 +170,7 @@ def test_who_is_held_up_equals_the_definition_and_nothing_is_left_at_the_end(cyc
                 world.settle()
                 held_up = {node for node in world.nodes() if world.scheduler.loads.above(node) is not None}
                 assert held_up == stale(world), f"seed {seed} step {step}"
+                assert_rounds_are_found(world, f"seed {seed} step {step}")
                 check_world(world, heights=not cycles)
         for name in gone:
             built.register(name)
@@ -164,7 +188,7 @@ def test_node_behind_a_released_node_without_a_turn_tries_again() -> None:
     front, behind = (Node(id=id, kind=NodeKind.COMPUTATION, fn=lambda: None, order=1, home=home) for id in ("a", "b"))
     loads.wait(front, document)
     loads.wait(behind, document, front)
-    loads.changed(front)
+    loads.changed(front, document)
     assert behind.loading is not None
     assert loads.is_untidy()
     assert loads.tidy() == [behind]

@@ -4,37 +4,45 @@ The graph changes only through registration, removal and read deltas. A delta th
 (P6). The graph never reads a value, marks a node or runs one: `data.reader_trie.match` finds the readers of a change,
 and only `invalidation` calls it.
 
-`Heights` places a node above every node whose output it reads, so that a pass runs in order (I9). Heights are exact
-where the graph has no cycle. An edge that closes a cycle cannot be in order; it is detected when it is added and left
-as it is. Heights order runs and never cause one.
+`Heights` places a node above every node whose output it reads, so that a pass runs in order (I9). The reads of a node
+that has not run yet are not known; its readers are placed far above it, so that a chain of nodes that is discovered
+from its end fits in between and is not raised once for each new node. Heights are exact where the graph has no cycle
+and all nodes have run. An edge that closes a cycle cannot be in order; it is detected when it is added and left as it
+is. Heights order runs and never cause one.
 
 `Liveness` tracks demand. A node is live if it is a demand source, has provisional demand, or a live node reads one of
 its outputs. In a graph without cycles a count of live readers is exact. Once a cycle was seen, counts could keep the
-cycle alive by itself, so that a withdrawal recomputes the region above the node from the demand sources in it and the
-live readers outside of it. Both methods equal a full rebuild after every mutation.
+cycle alive by itself: the region above the nodes that lost demand is recomputed from the demand sources in it and the
+live readers outside of it. This is done once for all withdrawals before the next node gets its turn (`settle`); until
+then a node may be live without demand. Both methods equal a full rebuild after `settle`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import cast
+from typing import Final, cast
 
 from headwater.data.path import starts_with
 from headwater.data.reader_trie import NO_READERS, Spot, TrieNode, detach
 from headwater.replica.document import Document
 from headwater.scheduler.graph.edges import readers_of, writers_above, writers_of
-from headwater.scheduler.node import CLEAN, Node
+from headwater.scheduler.node import CLEAN, NEVER_RAN, Node
+
+ROOM: Final = 1 << 16
+"""How far a node is placed above a node that it reads and that has not run yet."""
 
 
 class Liveness:
     """Keeps `live` and `live_refs` of every node true."""
 
-    __slots__ = ("_on_live", "cyclic", "steps")
+    __slots__ = ("_on_doubt", "_on_live", "cyclic", "doubted", "steps")
 
-    def __init__(self, on_live: Callable[[Node], object]) -> None:
+    def __init__(self, on_live: Callable[[Node], object], on_doubt: Callable[[], object]) -> None:
         self._on_live = on_live  # called with a node that became live
+        self._on_doubt = on_doubt  # called when `settle` has something to do
         self.cyclic = False  # a cycle was seen: counts alone are not exact any more
+        self.doubted: dict[Node, None] = {}  # nodes of a cyclic graph that lost some demand since `settle`
         self.steps = 0  # nodes whose liveness changed, for tests that count work
 
     def gained(self, writer: Node) -> None:
@@ -93,7 +101,8 @@ class Liveness:
         if not node.live:
             return
         if self.cyclic:
-            self._derive(node)
+            self.doubted[node] = None
+            self._on_doubt()
             return
         waiting = [node]
         while waiting:
@@ -106,9 +115,11 @@ class Liveness:
                 writer.live_refs -= 1
                 waiting.append(writer)
 
-    def _derive(self, origin: Node) -> None:
-        """Recompute the liveness of all live nodes above `origin`: a cycle would otherwise keep itself alive."""
-        region = dict.fromkeys(_live_above(origin))
+    def settle(self) -> None:
+        """Recompute the liveness of all nodes above those that lost demand: a cycle would keep itself alive."""
+        # fault+ liveness.doubts_dropped: self.doubted.clear()
+        region = dict.fromkeys(_live_above([node for node in self.doubted if node.live]))
+        self.doubted.clear()
         for node in region:
             node.live = False
             node.live_refs = 0
@@ -130,10 +141,10 @@ class Liveness:
                         seeds.append(writer)
 
 
-def _live_above(origin: Node) -> Iterator[Node]:
-    """Yield the node and every live node above it."""
-    seen = {origin}
-    waiting = [origin]
+def _live_above(origins: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes and every live node above them."""
+    seen = set(origins)
+    waiting = [*origins]
     while waiting:
         node = waiting.pop()
         yield node
@@ -146,19 +157,31 @@ def _live_above(origin: Node) -> Iterator[Node]:
 class Heights:
     """Keeps every reader above the writers of its inputs."""
 
-    __slots__ = ("_on_cycle", "_on_raised", "is_cyclic")
+    __slots__ = ("_on_cycle", "_on_raised", "is_cyclic", "steps")
 
     def __init__(self, on_raised: Callable[[Node], object], on_cycle: Callable[[], object]) -> None:
         self._on_raised = on_raised  # called with a node that waits for its turn and was raised
         self._on_cycle = on_cycle
         self.is_cyclic = False
+        self.steps = 0  # nodes that were raised, for tests that count work
 
     def place(self, node: Node) -> None:
         """Put a node whose reads changed just above its highest writer, and raise its readers above it."""
         # fault+ heights.not_kept: return
         highest = -1
+        is_open = False  # The reads of a writer are not known: it may have to rise.
         for writer in writers_above(node):
             highest = max(highest, writer.height)
+            is_open = is_open or (writer.status == NEVER_RAN and len(writer.reads) == 1)
+        # fault heights.no_room_below: if False:
+        if is_open and not self.is_cyclic:
+            height = min((reader.height for reader in readers_of(node)), default=highest + ROOM) - 1
+            if max(height, node.height) > highest:
+                if height > node.height:
+                    node.height = height
+                    if node.queued >= 0:
+                        self._on_raised(node)
+                return
         if highest + 1 > node.height:
             self._raise(node, highest + 1)
         elif not self.is_cyclic:
@@ -181,6 +204,7 @@ class Heights:
         while waiting:
             _, _, node = heappop(waiting)
             raised.add(node)
+            self.steps += 1
             at_least = node.height = needed[node]
             if node.queued >= 0:
                 self._on_raised(node)
@@ -247,12 +271,13 @@ class Graph:
         nodes: Iterable[Node],
         *,
         on_live: Callable[[Node], object],
+        on_doubt: Callable[[], object],
         on_raised: Callable[[Node], object],
         on_read: Callable[[Document], object],
         on_unread: Callable[[Document], object],
     ) -> None:
         self._nodes = nodes  # all registered nodes
-        self._liveness = Liveness(on_live)
+        self._liveness = Liveness(on_live, on_doubt)
         self._heights = Heights(on_raised, self._cycle)
         self._on_read = on_read  # called when a document gets its first reader: the document must be watched
         self._on_unread = on_unread
@@ -281,6 +306,10 @@ class Graph:
     @property
     def liveness(self) -> Liveness:
         return self._liveness
+
+    @property
+    def heights(self) -> Heights:
+        return self._heights
 
     def _cycle(self) -> None:
         self._liveness.cyclic = True

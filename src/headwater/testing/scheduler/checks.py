@@ -1,6 +1,7 @@
 """Conditions on a scheduler's graph between two steps, by definition instead of by bookkeeping.
 
-Everything is derived anew from the reads and writes of the nodes. Nothing is changed.
+Everything is derived anew from the reads and writes of the nodes. Nothing is changed, except that withdrawn demand
+takes effect now instead of before the next run.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from headwater.testing.scheduler.kit import World
 
 def check_world(world: World, *, heights: bool = True) -> None:
     """Check that every node agrees with its fields, and that the graph equals a full rebuild."""
+    world.scheduler.graph.liveness.settle()
     nodes = world.nodes()
     live = demanded(nodes)
     live_refs = Counter(writer for node in live for writer in writers_above(node))
