@@ -69,7 +69,7 @@ def test_only_tests_that_touch_the_world_outside_are_repeated(tmp_path: Path) ->
         "test_loop": 1,
         "test_last": 1,
     }
-    assert failures == {"test_some.py::test_sometimes": 1}
+    assert {name.partition("::")[2]: count for name, count in failures.items()} == {"test_sometimes": 1}
 
 
 def test_busy_loops_end_with_the_block() -> None:
