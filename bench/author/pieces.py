@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import headwater
-from headwater import Cell, Piece, cell, computed, each, effect, handler
+from headwater import Cell, Computed, Piece, cell, computed, each, effect, handler
 
 SHOWN: Final[list[int]] = []  # totals of carts in this process
 EACH_SHOWN: Final[list[Callable[[], object]]] = []  # called when a cart showed its total
@@ -69,6 +69,24 @@ class Table(Piece, name="bench.author.Table"):
     @computed
     def first(self) -> int:
         return self.rows.key("r0").get() + self.rate.get()
+
+
+class Link(Piece, name="bench.author.Link"):
+    """One of a chain of pieces, each of which names the next one. A chain that is closed to a ring has no end."""
+
+    points: Cell[int] = cell(default=1)
+    next: Cell[str] = cell(default="")
+    is_ring: Cell[bool] = cell(default=False)
+
+    @computed
+    def total(self) -> int:
+        name = self.next.get()
+        if not name:
+            return self.points.get()
+        there: Computed[int] = self.ctx.space.piece(Link, name).total
+        if self.is_ring.get():
+            return max(self.points.get(), there.get(0))
+        return self.points.get() + there.get()
 
 
 def rows(count: int) -> dict[str, int]:

@@ -42,6 +42,9 @@ class Sizes:
     alone: int = 100  # events
     at_once: int = 1_000
     rows: tuple[int, ...] = (1_000, 10_000)
+    written: tuple[int, ...] = (100, 1_000)  # pieces, in one transaction
+    chain: tuple[int, ...] = (1_000, 4_000)  # pieces
+    sinks: tuple[int, ...] = (1_000, 20_000)  # opened at once
     stored: tuple[int, ...] = (1_000, 10_000)  # nodes, for restarts
     restarts: int = 3  # processes, of which the median counts
     nodes: int = 300  # for memory
@@ -52,7 +55,9 @@ class Sizes:
 
 FULL: Final = Sizes()
 # The sizes of bench/baseline.json: those that take a minute each are left out.
-MODEST: Final = Sizes(opened=(1, 10, 100, 1_000), rows=(1_000,), stored=(1_000,))
+MODEST: Final = Sizes(
+    opened=(1, 10, 100, 1_000), rows=(1_000,), written=(), chain=(), sinks=(), stored=(1_000,)
+)
 Figure: TypeAlias = tuple[str, float | None, str, str]
 """Name, value, unit, and the reason if there is no value."""
 
@@ -107,6 +112,15 @@ def tasks(sizes: Sizes) -> Iterator[Task]:
         ours = [f"{name}.{OURS}" for name in names if name.startswith(f"each.{size}.")]
         yield Task("each_rows", {"size": size}, dict.fromkeys(ours, "ms"))
     yield from _of_peers("each_rows", {"sizes": sizes.rows}, names)
+
+    for size in sizes.written:
+        yield Task("write_pieces", {"size": size}, {f"write.pieces.{size}.{OURS}": "ms"})
+    for size in sizes.chain:
+        for is_ring, shape in ((False, "line"), (True, "ring")):
+            ours = [f"chain.{shape}.{size}.{how}.{OURS}" for how in ("discover", "close")]
+            yield Task("look_at_chain", {"size": size, "is_ring": is_ring}, dict.fromkeys(ours, "ms"))
+    for size in sizes.sinks:
+        yield Task("open_sinks", {"size": size}, {f"sinks.at_once.{size}.{OURS}": "ms"})
 
     yield Task("memory_of_nodes", {"count": sizes.nodes}, {f"memory.node.{OURS}": "bytes"})
     yield from _of_peers("memory", {"count": sizes.nodes}, ["memory.node"], "bytes")

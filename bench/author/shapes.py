@@ -16,7 +16,7 @@ from statistics import median, quantiles
 from typing import Any, Final, TypeAlias
 
 import headwater
-from bench.author.pieces import Cart, Counter, Table, rows, wide, wide_total
+from bench.author.pieces import Cart, Counter, Link, Table, rows, wide, wide_total
 from bench.sync import resident_bytes, server
 from headwater import Policy, Runtime, Space
 
@@ -272,6 +272,74 @@ async def each_rows(report: Report, folder: Path, size: int) -> None:
                 _expect(seen[-1][key], 2 * value)
             report(f"each.{size}.{how}.{OURS}", median(took))
         look.close()
+
+
+# ---- many pieces -----------------------------------------------------------------------------------------
+
+
+async def write_pieces(report: Report, folder: Path, size: int) -> None:
+    """One transaction that writes a cell of each of so many pieces, all of them only named."""
+    async with headwater.open(folder) as rt:
+        space = await _ready(rt)
+
+        def write(turn: int) -> None:
+            for number in range(size):
+                space.piece(Counter, f"{turn}.{number}").n.set(turn)
+
+        took = []
+        for turn in range(1, 4):
+            gc.collect()
+            began = time.process_time()
+            await space.transact(write, turn)
+            await _quiet(rt)
+            took.append((time.process_time() - began) * 1e3)
+        _expect(await space.piece(Counter, f"3.{size - 1}").double.pull(), 6)
+        report(f"write.pieces.{size}.{OURS}", median(took))
+
+
+async def look_at_chain(report: Report, folder: Path, size: int, is_ring: bool) -> None:
+    """A chain of pieces, each found by the run of the one before: discovered from one look; looks at all, closed."""
+    name = f"chain.{'ring' if is_ring else 'line'}.{size}"
+    async with headwater.open(folder) as rt:
+        space = await _ready(rt)
+
+        def make() -> None:
+            for number in range(size):
+                piece = space.piece(Link, f"p{number}")
+                last = "p0" if is_ring else ""
+                piece.next.set(f"p{number + 1}" if number + 1 < size else last)
+                piece.is_ring.set(is_ring)
+
+        await space.transact(make)
+        await _quiet(rt)
+        gc.collect()
+        began = time.process_time()
+        found = await space.piece(Link, "p0").total.pull()
+        await _quiet(rt)
+        report(f"{name}.discover.{OURS}", (time.process_time() - began) * 1e3)
+        _expect(found, 1 if is_ring else size)
+        looks = [space.piece(Link, f"p{number}").total.sink(lambda _: None) for number in range(size)]
+        await _quiet(rt)
+        began = time.process_time()
+        for look in looks:
+            look.close()
+        await _quiet(rt)
+        report(f"{name}.close.{OURS}", (time.process_time() - began) * 1e3)
+
+
+async def open_sinks(report: Report, folder: Path, size: int) -> None:
+    """So many sinks on pieces that are only named, opened without awaiting anything."""
+    async with headwater.open(folder) as rt:
+        space = await _ready(rt)
+        seen: list[int] = []
+        gc.collect()
+        began = time.process_time()
+        looks = [space.piece(Counter, f"p{number}").double.sink(seen.append) for number in range(size)]
+        await _quiet(rt)
+        report(f"sinks.at_once.{size}.{OURS}", (time.process_time() - began) * 1e3)
+        _expect(len(seen), size)
+        for look in looks:
+            look.close()
 
 
 # ---- restart ---------------------------------------------------------------------------------------------
