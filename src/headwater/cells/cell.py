@@ -56,8 +56,12 @@ class Cell(Input[T]):
 
     def set(self, value: T, /, *, group: object | None = None) -> None:
         """Replace the value. Stored fields that this program's version of a Model does not know are kept."""
-        if self._current.run is not None:
-            self._set(value)
+        run = self._current.run
+        if run is not None:
+            if run.performs is None:
+                self._set(value)
+            else:
+                run.performs(lambda: self._set(value))
             return
         self._host.check_thread()
         document = self._document
@@ -137,11 +141,14 @@ class Cell(Input[T]):
 
     def _run_or_write(self, act: Callable[[], None], group: object | None) -> None:
         """In the open run, or in a transaction of its own."""
-        if self._current.run is not None:
-            act()
-        else:
+        run = self._current.run
+        if run is None:
             self._host.check_thread()
             self._host.write(self, act, group)
+        elif run.performs is None:
+            act()
+        else:
+            run.performs(act)
 
     def _set(self, value: T) -> None:
         try:

@@ -27,7 +27,7 @@ class Limits:
     read_layers: int = 4_096
 
     # connections
-    watches: int = 10_000  # documents that one session may watch
+    watches: int = 100_000  # documents that one session may watch
     watch_selectors: int = 1_000  # documents in one watch message
     follow_documents: int = 10_000  # documents that following links from one watch may bring in
     followed_links: int = 1_024  # links of one document that are remembered

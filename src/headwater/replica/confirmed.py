@@ -18,11 +18,11 @@ from headwater.replica.pending import Pending
 
 
 class NotHere(Exception):
-    """Internal: a document that was read has not arrived. The caller of the reader loads it and repeats the read."""
+    """Internal: documents have not arrived. The caller of the reader loads them and repeats the read."""
 
-    def __init__(self, doc: DocKey) -> None:
+    def __init__(self, doc: DocKey, *others: DocKey) -> None:
         super().__init__(f"{doc.scope}:{doc.id} has not arrived yet")
-        self.doc = doc
+        self.docs = (doc, *others)
 
 
 class Confirmed:
@@ -107,7 +107,7 @@ def _changed(change: DocChange, value: MaybeValue, pending: Pending) -> tuple[Ma
             if layer is None:
                 raise ProtocolError(f"the engine speaks of commit {local_seq}, which was settled before")
             # The patches of the layer are the patches that the engine applied to this document.
-            patches = tuple(patch for op in layer.commit.operations if op.doc == doc for patch in op.patches)
+            patches = layer.patches(doc)
             what = f"own commit {local_seq} was accepted but does not fit {doc.scope}:{doc.id}"
             return _patched(value, patches, what), patches
 

@@ -15,7 +15,9 @@ class ReplicaLimits:
     wave_commits: int = 512  # in one frame
     wave_bytes: int = 1 << 20  # of one frame of several commits, approximately
     commit_bytes: int = 12 << 20  # of one commit, approximately: a server's limit for one message, with a margin
-    watched_together: int = 64  # documents that are requested ahead of their readers, in one message
+    watched_together: int = 64  # documents that are requested in one message
+    loads: int = 256  # requests for documents without an answer; further ones wait
+    queries: int = 256  # without an answer; further ones wait
     noted_runs: int = 512  # that changed nothing, from which on their observations are sent without waiting for a frame
     noted_waiting: int = 4_096  # such observations; beyond it the oldest are dropped
 

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from headwater.data.address import DocKey
-from headwater.data.patch import PatchError, Touch, apply
+from headwater.data.patch import Patch, PatchError, Touch, apply
 from headwater.data.path import Path, starts_with
 from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue
@@ -191,6 +191,7 @@ class Layer:
     __slots__ = (
         "_commit",
         "_named",
+        "_patches",
         "_touched",
         "after",
         "basis",
@@ -249,6 +250,7 @@ class Layer:
         self._commit = commit
         self._touched = touched
         self._named: Named | None = None
+        self._patches: dict[DocKey, tuple[Patch, ...]] | None = None  # those of its commit, by document
         self.frame = 0  # the first local_seq of the frame in which it was sent
         self.rejection: Rejection | None = None
         self.waits: set[Layer] | None = None  # layers of other replicas that must be accepted before it is sent
@@ -263,6 +265,7 @@ class Layer:
     def tell(self, commit: Commit, touched: dict[DocKey, tuple[Touch, ...]]) -> None:
         """Set the commit of the layer."""
         self._commit, self._touched, self.document = commit, touched, None
+        self._patches = None
         self.spots = ()
 
     @property
@@ -295,13 +298,25 @@ class Layer:
         """Mark the layer as sent. From now on it stands on the layers that the sent commit names (C4)."""
         self.fate, self.frame = Fate.SENT, frame
         if commit is not self._commit:
-            self._commit, self._named = commit, None
+            self._commit, self._named, self._patches = commit, None, None
+
+    def patches(self, doc: DocKey) -> tuple[Patch, ...]:
+        """Return the patches of the layer's commit to a document."""
+        operations = self.commit.operations
+        if len(operations) == 1:
+            return operations[0].patches if operations[0].doc == doc else ()
+        found = self._patches
+        if found is None:  # A wide commit is asked about each of its documents.
+            found = self._patches = {}
+            for operation in operations:
+                found[operation.doc] = (*found.get(operation.doc, ()), *operation.patches)
+        return found.get(doc, ())
 
     def written(self, doc: DocKey) -> list[Path]:
         """Return the paths of the layer's patches to a document."""
         if self.document is not None:
             return [()] if self.document.key == doc else []
-        return [patch.path for op in self.commit.operations if op.doc == doc for patch in op.patches]
+        return [patch.path for patch in self.patches(doc)]
 
     def meets(self, other: Layer) -> bool:
         """Return True if the layer writes at, above or below a path that `other` writes."""
@@ -316,22 +331,14 @@ class Layer:
         """Return True if the layer sets the whole document, whatever is under it."""
         if self.document is not None:
             return False
-        for operation in self.commit.operations:
-            if operation.doc == doc:
-                first = operation.patches[0]
-                return first.kind == "add" and not first.path and len(operation.patches) == 1
-        return False
+        patches = self.patches(doc)
+        return len(patches) == 1 and patches[0].kind == "add" and not patches[0].path
 
     def covers(self, doc: DocKey, path: Path) -> bool:
         """Return True if the layer sets the value at a path of a document, whatever is under it."""
         if self.document is not None:
             return self.document.key == doc
-        return any(
-            patch.kind in SAYS_ALL and starts_with(path, patch.path)
-            for operation in self.commit.operations
-            if operation.doc == doc
-            for patch in operation.patches
-        )
+        return any(patch.kind in SAYS_ALL and starts_with(path, patch.path) for patch in self.patches(doc))
 
     def is_held(self) -> bool:
         """Return True if the layer is not to be sent yet: it stands on an unaccepted commit of another space."""

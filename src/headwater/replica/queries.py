@@ -1,11 +1,13 @@
 """Queries of one session that wait for an answer, and its subscriptions to news of events, marks and targets.
 
-When a connection ends, every open query is answered with a failure. A subscription outlives the connection: it is sent
-again on the next one. This module owns the requests; the meaning of an answer is the caller's.
+A limited number of queries is sent; further ones wait for answers, because an engine refuses more messages than it can
+keep. When a connection ends, every open query is answered with a failure. A subscription outlives the connection: it is
+sent again on the next one. This module owns the requests; the meaning of an answer is the caller's.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +30,7 @@ from headwater.protocol.messages import (
 from headwater.protocol.observations import Marked, WatchMarks
 from headwater.protocol.reactions import Delivering, Delivers, TargetsDue, WatchTargets
 
+Question = Query | QueryEvents | Looks | Delivers
 Reply = Callable[[Answer | LoadError], object]
 EventsReply = Callable[[Events | LoadError], object]
 SeenReply = Callable[[Seen | LoadError], object]
@@ -41,11 +44,13 @@ Heard = Callable[[int | LoadError], object]
 class Queries:
     """The unanswered queries and the subscriptions of one session. `say` returns True if there was a connection."""
 
-    __slots__ = ("_heard", "_new_number", "_say", "_waiting")
+    __slots__ = ("_heard", "_later", "_most", "_new_number", "_say", "_waiting")
 
-    def __init__(self, say: Callable[[FromReplica], bool], new_number: Callable[[], int]) -> None:
+    def __init__(self, say: Callable[[FromReplica], bool], new_number: Callable[[], int], most: int) -> None:
         self._say = say
         self._new_number = new_number
+        self._most = most  # queries without an answer
+        self._later: deque[tuple[Question, str, Callable[[Any], object]]] = deque()  # queries that were not sent yet
         self._waiting: dict[int, tuple[str, Callable[[Any], object]]] = {}  # the subject and the callback
         self._heard: dict[Watches, tuple[int, Callable[[Any], object]]] = {}  # request number and callback
 
@@ -72,7 +77,11 @@ class Queries:
         """Ask for targets, report their results, or send an operator's request about reactions."""
         self._ask(question, "reactions", reply)
 
-    def _ask(self, question: Query | QueryEvents | Looks | Delivers, what: str, reply: Callable[[Any], object]) -> None:
+    def _ask(self, question: Question, what: str, reply: Callable[[Any], object]) -> None:
+        # fault queries.sent_without_room: if False:
+        if len(self._waiting) >= self._most:
+            self._later.append((question, what, reply))
+            return
         asked = msgspec.structs.replace(question, id=self._new_number())
         if self._say(asked):
             self._waiting[asked.id] = (what, reply)
@@ -130,11 +139,15 @@ class Queries:
                     return True
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
+            if self._later:
+                self._ask(*self._later.popleft())
             waiting[1](answer)
         return waiting is not None
 
     def fail(self, why: str) -> None:
         """Answer all open queries with a failure."""
-        waiting, self._waiting = self._waiting, {}
-        for what, reply in waiting.values():
+        failed = [*self._waiting.values(), *[(what, reply) for _, what, reply in self._later]]
+        self._waiting.clear()
+        self._later.clear()
+        for what, reply in failed:
             reply(LoadError(f"{what} cannot be read: {why}"))

@@ -278,7 +278,7 @@ class Session:
         self._held: dict[Layer, list[Layer]] = {}  # undecided commits of other spaces: the layers that wait for each
         self._watches = Watches(replica, self._say)
         self.runs = ObservationQueue(replica.limits)
-        self.queries = Queries(self._say, self._watches.new_number)
+        self.queries = Queries(self._say, self._watches.new_number, replica.limits.queries)
         replica.on_layer = self._take
 
     # ---- the connection ----------------------------------------------------------------------------
@@ -560,6 +560,10 @@ class Session:
 
     def is_loading(self) -> bool:
         return self._watches.is_loading()
+
+    def loads(self) -> int:
+        """Return the number of watches without an answer."""
+        return self._watches.loads()
 
     @property
     def generation(self) -> int:

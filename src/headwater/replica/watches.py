@@ -55,6 +55,9 @@ class Watches:
     def is_loading(self) -> bool:
         return bool(self._loading)
 
+    def loads(self) -> int:
+        return len(self._loading)
+
     # ---- asking ------------------------------------------------------------------------------------
 
     def watch(self, docs: Iterable[DocKey], *, follow: bool = False, ahead: Iterable[DocKey] | None = None) -> None:
@@ -65,8 +68,8 @@ class Watches:
         they may fail to arrive.
         """
         if ahead is not None:
-            self._watch_together([*docs], ahead)
-            docs = ()
+            docs = [*docs]
+            self._watch_together(docs, ahead)
         for doc in docs:
             number = self._watch_of.get(doc)
             if number is not None and number in self._together:

@@ -142,3 +142,30 @@ def test_a_question_without_a_connection_is_answered_with_an_error() -> None:
         "what nodes did cannot be read: there is no connection",
     ]
     assert world.engine.last_seq == 1
+
+
+def test_queries_beyond_the_limit_wait_for_answers_and_all_are_answered() -> None:
+    world, (ann,) = started("ann")
+    most = ann.session.replica.limits.queries
+    replies: list[Seen | LoadError] = []
+    before = len(ann.sent)
+    for _ in range(3 * most):
+        ann.session.queries.look(QueryBacklog(0), replies.append)
+    assert len([each for each in ann.session.outgoing if isinstance(each, QueryBacklog)]) == most
+    world.settle()
+    assert len(replies) == 3 * most
+    assert all(isinstance(each, Backlog) for each in replies)
+    assert len([each for each in ann.sent[before:] if isinstance(each, QueryBacklog)]) == 3 * most
+
+
+def test_queries_that_wait_fail_with_the_connection() -> None:
+    world, (ann,) = started("ann")
+    most = ann.session.replica.limits.queries
+    replies: list[Seen | LoadError] = []
+    for _ in range(most + 5):
+        ann.session.queries.look(QueryBacklog(0), replies.append)
+    ann.session.lost()
+    assert len(replies) == most + 5
+    assert all(isinstance(each, LoadError) for each in replies)
+    world.settle()
+    assert len(replies) == most + 5

@@ -76,7 +76,7 @@ class TestReading:
         transaction = holding(d=1).begin()
         with pytest.raises(NotHere, match="space:e has not arrived yet") as caught:
             transaction.read(E)
-        assert caught.value.doc == E
+        assert caught.value.docs == (E,)
         assert transaction.read_set() == ()
 
     def test_a_look_leaves_no_trace(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from headwater.data.address import DocKey
@@ -32,7 +33,7 @@ class _Broken(Exception):
 class EngineChannel:
     """The channel of one space of a runtime to its engine."""
 
-    __slots__ = ("_closing", "_complained", "_core", "_listening", "_local", "driver", "replica")
+    __slots__ = ("_closing", "_complained", "_core", "_listening", "_local", "_wanted", "driver", "replica")
 
     def __init__(self, core: Core, name: str, transport: Transport, *, token: str = "") -> None:
         self._core = core
@@ -47,6 +48,7 @@ class EngineChannel:
         self._refusals(session)
         self._complained = ""
         self._closing = False
+        self._wanted: dict[DocKey, None] = {}  # documents that readers wait for and that were not requested yet
         self._listening: asyncio.Task[None] | None = None
         self._local: LocalSpace | None = None
 
@@ -112,14 +114,27 @@ class EngineChannel:
     # ---- the channel -------------------------------------------------------------------------------
 
     def watch(self, docs: Iterable[DocKey]) -> None:
-        """Request documents. Several of them count as requested ahead of their readers, many in one message."""
+        """Request documents, many in one message. Several at once count as requested ahead of their readers."""
         wanted, most = tuple(docs), DEFAULT_REPLICA_LIMITS.watched_together
         if len(wanted) == 1:
-            self.driver.session.watch(wanted)
+            self._wanted[wanted[0]] = None
         else:
             for first in range(0, len(wanted), most):
                 self.driver.session.watch((), ahead=wanted[first : first + most])
         self._core.request_tick()  # All requests of one slice are sent together.
+
+    def _request(self) -> None:
+        """Request the documents that readers wait for, as many as there is room for.
+
+        The others wait: an engine refuses more messages than it can keep, and with them everything in this space.
+        """
+        session, most = self.driver.session, DEFAULT_REPLICA_LIMITS.watched_together
+        while self._wanted and session.loads() < DEFAULT_REPLICA_LIMITS.loads:
+            # fault channel.requests_one_by_one: some = tuple(islice(self._wanted, 1))
+            some = tuple(islice(self._wanted, most))
+            for doc in some:
+                del self._wanted[doc]
+            session.watch(some, ahead=() if len(some) > 1 else None)
 
     def watch_together(self, docs: Iterable[DocKey], ahead: Iterable[DocKey]) -> None:
         """Request many documents at once, with some (`ahead`) that will perhaps be requested next."""
@@ -127,9 +142,12 @@ class EngineChannel:
         self.driver.flush()
 
     def unwatch(self, doc: DocKey) -> bool:
+        self._wanted.pop(doc, None)
         return self.driver.session.unwatch(doc)
 
     def flush(self) -> None:
+        if self._wanted:
+            self._request()
         self.driver.flush()
 
     def tell_runs(self) -> None:

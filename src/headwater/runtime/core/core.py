@@ -327,9 +327,14 @@ class Core:
         space = self._of_replica.get(document.home)
         return None if space is None else space.why_not(document)
 
-    async def loaded(self, document: Document) -> None:
-        """Wait until a document is here. Raises the reason why the document will not arrive, if one is known."""
-        self.load(document)
+    async def loaded(self, *documents: Document) -> None:
+        """Wait until documents are here. Raises the reason why one of them will not arrive, if one is known."""
+        for document in documents:
+            self.load(document)
+        for document in documents:
+            await self._arrived(document)
+
+    async def _arrived(self, document: Document) -> None:
         await self.observing.until(lambda: document.value is not NOT_HERE or self.why_not(document) is not None)
         error = self.why_not(document)
         if document.value is NOT_HERE and error is not None:

@@ -30,7 +30,7 @@ class RuntimeLimits:
         default_factory=lambda: Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
     )
     retried_writes: int = 1_000  # outside any run that are retried at the same time
-    examined_pieces: int = 8  # per release beyond the surplus, to find some that can be released
+    examined_pieces: int = 8  # at a time, to find some that can be released
     prefetched_first: int = 64  # documents of siblings that are requested with the first one that a reader misses
     prefetched_growth: int = 8  # times as many with each further miss
     prefetched_most: int = 4_096  # documents per miss: an engine bounds the answers that wait for one session

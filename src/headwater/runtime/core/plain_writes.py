@@ -286,7 +286,7 @@ class PlainWrites:
             call_in(core.current, home, transaction, core.visible, write.act, tracker)
         except Missing as missing:
             home.drop(transaction)
-            self._wait_for(write, missing.document)
+            self._wait_for(write, missing.documents[0])
         except Elsewhere as elsewhere:
             home.drop(transaction)
             if write.home is not None:

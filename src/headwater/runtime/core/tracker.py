@@ -1,7 +1,8 @@
 """The tracker of a transaction outside any run of a node: records the reads and writes of handles.
 
 An author's function is called with the tracker in place and reads the values that are visible now; nothing suspends. A
-document that is not here ends the attempt (`Missing`); the caller loads the document and calls the function again.
+read of a document that is not here ends the attempt (`Missing`). A write to one is left out and the function goes on:
+its other writes tell which documents are missing, too. The caller loads all of them and calls the function again.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ RECORDS: Final = ":@"
 
 
 class Missing(NotHere):
-    """A document that is not here, of this space or of another one."""
+    """Documents that are not here, of this space or of another one."""
 
-    def __init__(self, document: Document) -> None:
-        super().__init__(document.key)
-        self.document = document
+    def __init__(self, document: Document, *others: Document) -> None:
+        super().__init__(document.key, *[other.key for other in others])
+        self.documents = (document, *others)
 
 
 class Elsewhere(AuthoringError):
@@ -57,7 +58,7 @@ def check_computed(document: Document) -> bool:
 class TransactionTracker:
     """The tracker of one transaction."""
 
-    __slots__ = ("_home", "_seen", "_transaction", "_visible", "elsewhere", "wrote")
+    __slots__ = ("_home", "_seen", "_transaction", "_visible", "elsewhere", "postponed", "wrote")
 
     def __init__(self, home: Replica, transaction: Transaction, visible: Callable[[Document], object]) -> None:
         self._home = home
@@ -66,6 +67,7 @@ class TransactionTracker:
         self.wrote: dict[Document, None] = {}
         self._seen: set[Node] = set()  # nodes whose sources are recorded
         self.elsewhere: dict[Document, None] = {}  # of other spaces, read here or by nodes, with layers on top
+        self.postponed: dict[Document, None] = {}  # not here, so that writes were left out: the attempt is not valid
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         document = cast(Document, spot.document)
@@ -106,6 +108,19 @@ class TransactionTracker:
 
     def absent(self, run: Run, document: Document) -> None:
         raise Missing(document)
+
+    def perform(self, act: Callable[[], object]) -> None:
+        """Do a write of the author's function. It is left out if its document is not here."""
+        # fault+ transaction.stops_at_every_write: return act()
+        try:
+            act()
+        except Missing as missing:
+            self.postponed.update(dict.fromkeys(missing.documents))
+
+    def check(self) -> None:
+        """Raise `Missing` if writes of the attempt were left out."""
+        if self.postponed:
+            raise Missing(*self.postponed)
 
     def write(self, run: Run, document: Document, patch: Patch) -> None:
         if document.home is not self._home:
@@ -205,9 +220,12 @@ def call_in(
     current.run = run
     try:
         made = fn()
+        tracker.check()
         if tracker.elsewhere:
             transaction.waits = tracker.undecided_elsewhere()
         return made
+    except Missing as missing:
+        raise Missing(*dict.fromkeys((*missing.documents, *tracker.postponed))) from None
     except (*INTERRUPTS, Exception):
         raise
     except BaseException as error:  # It would cancel or end the caller's task.

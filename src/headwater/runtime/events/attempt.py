@@ -208,7 +208,7 @@ async def _land_here(pieces: PieceRegistry, event: Event, attempt: Callable[[Tra
             made = attempt(transaction)
         except Missing as missing:
             replica.drop(transaction)
-            await core.loaded(missing.document)
+            await core.loaded(*missing.documents)
             continue
         except BaseException:
             replica.drop(transaction)

@@ -7,7 +7,7 @@ the nodes it reads do not become fresh within a time window.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from headwater.cells.open_run import Run
@@ -52,7 +52,7 @@ class Stopped(BaseException):
 class HandlerTracker(DemandingTracker):
     """The tracker of a handler's attempt: it reads nothing but what is fresh."""
 
-    __slots__ = ("_core", "_event", "_events", "_pieces", "_read", "_why", "_written")
+    __slots__ = ("_core", "_event", "_events", "_is_writing", "_pieces", "_read", "_why", "_written")
 
     def __init__(
         self,
@@ -69,12 +69,23 @@ class HandlerTracker(DemandingTracker):
         self._event = event
         self._written = written  # where the events on their way wrote, by the number of their commit
         self._read: dict[Document, None] = {}
+        self._is_writing = False
         self._why: BaseException | None = None  # the attempt is over, whoever caught the signal
 
     def check(self) -> None:
         """Raise what stopped the attempt, if something did."""
         if self._why is not None:
             raise self._why
+        for document in self.postponed:
+            self._pieces.prefetch.missed_by_handler(document, self._event.brought)
+        super().check()
+
+    def perform(self, act: Callable[[], object]) -> None:
+        self._is_writing = True
+        try:
+            super().perform(act)
+        finally:
+            self._is_writing = False
 
     def prepare(self, run: Run, document: Document) -> None:
         """Something of a document is about to be read: what is to run for that does so while the attempt waits."""
@@ -188,8 +199,10 @@ class HandlerTracker(DemandingTracker):
         if plain:
             self._transaction.stand_behind(document.key, plain)
 
-    def absent(self, run: Run, document: Document) -> NoReturn:
-        self._stop(Missing(document))
+    def absent(self, run: Run, document: Document) -> None:
+        if self._is_writing:
+            super().absent(run, document)
+        self._stop(Missing(*{document: None, **self.postponed}))
 
     def need(self, run: Run, documents: Sequence[Document]) -> None:
         """Several documents are about to be read: what is missing runs together, not one after the other."""
@@ -207,7 +220,7 @@ class HandlerTracker(DemandingTracker):
 def _not_here(why: BaseException) -> list[Document]:
     """The documents that are missing where an attempt stops: what it reads, or what has to be there for that to run."""
     if isinstance(why, Missing):
-        return [why.document]
+        return [*why.documents]
     documents = why.documents if isinstance(why, Stale) else ()
     awaited = [each.loading for document in documents for each in document.writers if isinstance(each, Node)]
     return [each for each in (*documents, *awaited) if each is not None and each.value is NOT_HERE]

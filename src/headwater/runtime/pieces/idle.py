@@ -125,9 +125,13 @@ class IdlePieces:
         self._instances.pop(instance, None)
 
     def _let_go(self) -> None:
-        """Stop pieces above the limit, those used longest ago first, unless they are read or demanded."""
+        """Stop pieces above the limit, those used longest ago first, unless they are read or demanded.
+
+        A few are examined at a time: where most of them are in use, each new piece would otherwise cost all of them.
+        """
         self._is_asked = False
-        for _ in range(len(self._instances) - self._most + RUNTIME_LIMITS.examined_pieces):
+        before = len(self._instances)
+        for _ in range(RUNTIME_LIMITS.examined_pieces):
             if len(self._instances) <= self._most:
                 return
             instance, _ = self._instances.popitem(last=False)
@@ -137,6 +141,9 @@ class IdlePieces:
                 self._instances[instance] = None
             else:
                 instance.stop()
+        if self._most < len(self._instances) < before:
+            self._is_asked = True
+            self._core.afterwards(self._let_go)
 
 
 def _is_looked_at(instance: PieceInstance) -> bool:

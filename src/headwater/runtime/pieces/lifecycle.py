@@ -218,9 +218,8 @@ async def erase(space: SpaceUser, id: str, due: Due | None = None) -> None:
         assert run is not None
         assert run.transaction is not None
         transaction = run.transaction
-        for document in needed:
-            if document.value is NOT_HERE:
-                raise Missing(document)
+        if missing := [document for document in needed if document.value is NOT_HERE]:
+            raise Missing(*missing)
         if due is not None:
             # fault forget.erased_twice: if False:
             if transaction.read(due.document.key, (due.key,)) != due.value:

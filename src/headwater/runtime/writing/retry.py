@@ -132,7 +132,7 @@ class Writer:
             except NotHere as missing:
                 replica.drop(transaction)
                 effort.stage = Stage.LOADING
-                await driver.loaded(missing.doc)
+                await driver.loaded(*missing.docs)
                 continue
             except BaseException:
                 replica.drop(transaction)  # The attempt is over: the replica need not keep values for it.

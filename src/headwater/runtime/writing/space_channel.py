@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class _Elsewhere(Exception):
-    """A document of another space is missing, which this space's writer cannot fetch."""
+    """Documents of other spaces are missing, which this space's writer cannot fetch."""
 
     def __init__(self, missing: Missing) -> None:
         self.missing = missing
@@ -85,17 +85,20 @@ class SpaceChannel(EngineChannel):
                     core.check_decidable(transaction.waits)
                 return made
             except Missing as missing:
-                if missing.document.home is replica:
-                    loaded[missing.document] = None
-                    raise
-                raise _Elsewhere(missing) from None
+                here = [document for document in missing.documents if document.home is replica]
+                if len(here) > 1:
+                    local.bring([document for document in here if document not in loaded])
+                loaded.update(dict.fromkeys(here))
+                if len(here) < len(missing.documents):
+                    raise _Elsewhere(missing) from None
+                raise
 
         try:
             while True:
                 try:
                     return await self.writer.transact(attempted, node=node, retries=retries, effort=effort)
                 except _Elsewhere as elsewhere:
-                    await core.loaded(elsewhere.missing.document)
+                    await core.loaded(*elsewhere.missing.documents)
         finally:
             for document in loaded:
                 local.let_be(document)

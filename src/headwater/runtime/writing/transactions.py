@@ -75,7 +75,7 @@ class Transactions:
                 made = attempt(transaction)
             except Missing as missing:
                 replica.drop(transaction)
-                await core.loaded(missing.document)
+                await core.loaded(*missing.documents)
                 continue
             except BaseException:
                 replica.drop(transaction)

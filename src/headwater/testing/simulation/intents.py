@@ -222,8 +222,8 @@ class Intents:
                 pausing = intent.work(checked)  # type: ignore[arg-type, assignment]
             pause_us = next(pausing, None) if pausing is not None else None
         except NotHere as missing:
-            intent.status, intent.missing = "waiting", missing.doc
-            self._host.fetch(missing.doc)
+            intent.status, intent.missing = "waiting", missing.docs[0]
+            self._host.fetch(missing.docs[0])
             return
         except PatchError:
             intent.status = "failed"  # its target is not there; nothing was committed
@@ -261,8 +261,8 @@ class Intents:
                 raise NotHere(doc)
             looked.value = intent.work(looked)  # type: ignore[arg-type, assignment]
         except NotHere as missing:
-            intent.status, intent.missing = "waiting", missing.doc
-            host.fetch(missing.doc)
+            intent.status, intent.missing = "waiting", missing.docs[0]
+            host.fetch(missing.docs[0])
             return
         attempt, settled = self._attempt(intent)
         document = host.replica.documents.of(doc)

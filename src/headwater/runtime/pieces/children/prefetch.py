@@ -63,11 +63,12 @@ class Listing:
 class Prefetch:
     """The requested documents, by the node that is expected to read them."""
 
-    __slots__ = ("_brought", "_pieces")
+    __slots__ = ("_brought", "_pieces", "_tidied_at")
 
     def __init__(self, pieces: PieceRegistry) -> None:
         self._pieces = pieces
         self._brought: dict[Node, dict[Document, None]] = {}
+        self._tidied_at = 0  # the number of readers left after the last `_tidy`
 
     def missed(self, document: Document) -> None:
         """Prefetch for a node whose attempt is about to stop at a missing document, and for the runs around it."""
@@ -98,8 +99,12 @@ class Prefetch:
                 core.space_of(document).let_be(document)
 
     def _tidy(self) -> None:
+        """Release the documents of readers that ran. Only when their number has doubled: each miss would cost all."""
+        if len(self._brought) <= 2 * self._tidied_at:
+            return
         for reader in [each for each in self._brought if each.removed or (each.status == CLEAN and not each.stops)]:
             self.let_be(self._brought.pop(reader))
+        self._tidied_at = len(self._brought)
 
     def _bring_named(self, document: Document, brought: dict[Document, None]) -> None:
         """Request the documents of the members that the code behind a missing one names, in one message."""
