@@ -55,9 +55,7 @@ class Sizes:
 
 FULL: Final = Sizes()
 # The sizes of bench/baseline.json: those that take a minute each are left out.
-MODEST: Final = Sizes(
-    opened=(1, 10, 100, 1_000), rows=(1_000,), written=(), chain=(), sinks=(), stored=(1_000,)
-)
+MODEST: Final = Sizes(opened=(1, 10, 100, 1_000), rows=(1_000,), written=(), chain=(), sinks=(), stored=(1_000,))
 Figure: TypeAlias = tuple[str, float | None, str, str]
 """Name, value, unit, and the reason if there is no value."""
 
