@@ -61,7 +61,7 @@ class Cell(Input[T]):
             if run.performs is None:
                 self._set(value)
             else:
-                run.performs(lambda: self._set(value))
+                run.performs(run, lambda: self._set(value))
             return
         self._host.check_thread()
         document = self._document
@@ -75,7 +75,11 @@ class Cell(Input[T]):
 
     def update(self, fn: Callable[[T], T], /, *, group: object | None = None) -> None:
         """Read, change and replace. Outside a run it is repeated if another write came first."""
-        self._run_or_write(lambda: self._set(fn(self.get())), group)
+        if self._current.run is not None:
+            self._set(fn(self.get()))
+        else:
+            self._host.check_thread()
+            self._host.write(self, lambda: self._set(fn(self.get())), group)
 
     def delete(self, *, group: object | None = None) -> None:
         """Remove it. Nothing happens if nothing is there."""
@@ -148,7 +152,7 @@ class Cell(Input[T]):
         elif run.performs is None:
             act()
         else:
-            run.performs(act)
+            run.performs(run, act)
 
     def _set(self, value: T) -> None:
         try:

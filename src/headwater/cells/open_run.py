@@ -66,7 +66,7 @@ class Run:
         # Runs the writers of a document before it is read; None: a stale value is found when it is read.
         self.prepares: Callable[[Run, Document], object] | None = getattr(tracker, "prepare", None)
         # Does the writes of a transaction; None: a write is a plain call.
-        self.performs: Callable[[Callable[[], object]], object] | None = getattr(tracker, "perform", None)
+        self.performs: Callable[[Run, Callable[[], object]], object] | None = getattr(tracker, "perform", None)
         self.thread = get_ident()  # of its runtime: no other one reads in it
         self.number = 0  # rises with every attempt; a spot's stamp says in which one it was looked at
         self.node: object | None = None

@@ -27,7 +27,8 @@ from headwater.scheduler.node import CLEAN, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.runner import Runner
 from headwater.scheduler.suspension import Frame, look_again, named_above, taken_off
 
-ABOVE_ALL: Final = 1 << 60
+ABOVE_ALL: Final = 1 << 120
+"""A turn, or a height, after every other one."""
 
 
 class Sweep:
@@ -543,6 +544,7 @@ class Settle:
         over(self._computations, self._effects)
         if self._provisional:
             self._provisional = self._graph.liveness.expired(self._provisional)
+            self._graph.liveness.settle()
         later, self._later = self._later, []
         for node in later:
             self.enqueue(node)

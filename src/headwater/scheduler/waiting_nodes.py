@@ -278,12 +278,8 @@ class WaitingNodes:
         # fault waiting.cycles_hold_themselves_up: self._mark_stale(region)
         self._mark_stale([node for node in region if self._behind.get(node) not in region])
         for node in inside:
-            if self._behind[node] not in self._stale:
-                holder = next((writer for writer in writers_above(node) if writer in self._stale), None)
-                if holder is None or node.removed:
-                    continue
-                self._set_front(node, holder)
-            self._mark_stale([node])
+            if self._behind[node] in self._stale:
+                self._mark_stale([node])  # Otherwise the node tries again: it may not read what it read before.
         for node in region:
             if node not in self._stale:
                 self._end_round(node)
@@ -299,16 +295,6 @@ class WaitingNodes:
                 node.expect = (None,)
                 origins.append(node)
         self._spread(origins)
-
-    def _set_front(self, node: Node, front: Node) -> None:
-        """Have a node that waits behind another node wait behind this one."""
-        followers = self._followers[self._behind[node]]
-        del followers[node]
-        if not followers:
-            del self._followers[self._behind[node]]
-        self._behind[node] = front
-        self._followers.setdefault(front, {})[node] = None
-        self._check_round(node, (front,))
 
     def _is_origin(self, node: Node) -> bool:
         """True if a node waits for a document that it needs itself, or is about to try again."""

@@ -180,6 +180,36 @@ def test_who_is_held_up_equals_the_definition_and_nothing_is_left_at_the_end(cyc
         assert_nothing_is_left(world, f"seed {seed}")
 
 
+def test_node_whose_front_is_not_stale_tries_again_although_an_old_read_is() -> None:
+    """It may not read that any more."""
+    world = World()
+    needs_first, needs_second, is_long = world.cell(False), world.cell(False), world.cell(True)
+    world.driver.lazy = True
+    far_first, far_second = world.absent_cell("far first"), world.absent_cell("far second")
+    first = world.computed(
+        lambda: (far_first.get() if needs_first.get() else 0) and 0, id="first", output=world.document("first")
+    )
+    second = world.computed(
+        lambda: far_second.get() if needs_second.get() else 5, id="second", output=world.document("second")
+    )
+    seen: list[tuple[object, ...]] = []
+
+    def show() -> None:
+        value = first.get()
+        seen.append((value, second.get()) if is_long.get() else (value,))
+
+    world.effect(show)
+    world.settle()
+    needs_first.set(True)
+    needs_second.set(True)
+    world.settle()
+    is_long.set(False)
+    world.settle()
+    world.arrive(far_first, 1)
+    world.settle()
+    assert seen == [(0, 5), (0,)]
+
+
 def test_node_behind_a_released_node_without_a_turn_tries_again() -> None:
     """A change released the node in front, which has no turn: it is gated or not demanded."""
     home = Replica()

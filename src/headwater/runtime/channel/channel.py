@@ -123,7 +123,7 @@ class EngineChannel:
                 self.driver.session.watch((), ahead=wanted[first : first + most])
         self._core.request_tick()  # All requests of one slice are sent together.
 
-    def _request(self) -> None:
+    def request(self) -> None:
         """Request the documents that readers wait for, as many as there is room for.
 
         The others wait: an engine refuses more messages than it can keep, and with them everything in this space.
@@ -147,7 +147,7 @@ class EngineChannel:
 
     def flush(self) -> None:
         if self._wanted:
-            self._request()
+            self.request()
         self.driver.flush()
 
     def tell_runs(self) -> None:

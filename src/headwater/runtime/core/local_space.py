@@ -80,7 +80,8 @@ class LocalSpace:
         """Request several documents at once that may be read next. The caller releases them afterwards (`let_be`)."""
         for document in documents:
             self._unread.pop(document, None)
-            self._ahead[document] = None
+            if document.twig is None and document not in self._deferred:  # Otherwise it is needed already.
+                self._ahead[document] = None
         self.channel.watch([document.key for document in documents])
 
     def hold(self, documents: Iterable[Document]) -> None:

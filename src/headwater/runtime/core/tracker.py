@@ -1,8 +1,9 @@
 """The tracker of a transaction outside any run of a node: records the reads and writes of handles.
 
 An author's function is called with the tracker in place and reads the values that are visible now; nothing suspends. A
-read of a document that is not here ends the attempt (`Missing`). A write to one is left out and the function goes on:
-its other writes tell which documents are missing, too. The caller loads all of them and calls the function again.
+read of a document that is not here ends the attempt (`Missing`). A write to one is left out and the function goes on to
+its next read: the writes in between tell which documents are missing, too. The caller loads all of them and calls the
+function again.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ class Missing(NotHere):
         self.documents = (document, *others)
 
 
+class _LeftOut(Exception):
+    """A write was left out, because its document is not here. Never leaves this module."""
+
+
 class Elsewhere(AuthoringError):
     """A write to a document of another space than the transaction's."""
 
@@ -58,7 +63,17 @@ def check_computed(document: Document) -> bool:
 class TransactionTracker:
     """The tracker of one transaction."""
 
-    __slots__ = ("_home", "_seen", "_transaction", "_visible", "elsewhere", "postponed", "wrote")
+    __slots__ = (
+        "_home",
+        "_is_writing",
+        "_seen",
+        "_transaction",
+        "_visible",
+        "elsewhere",
+        "new_number",
+        "postponed",
+        "wrote",
+    )
 
     def __init__(self, home: Replica, transaction: Transaction, visible: Callable[[Document], object]) -> None:
         self._home = home
@@ -67,10 +82,15 @@ class TransactionTracker:
         self.wrote: dict[Document, None] = {}
         self._seen: set[Node] = set()  # nodes whose sources are recorded
         self.elsewhere: dict[Document, None] = {}  # of other spaces, read here or by nodes, with layers on top
-        self.postponed: dict[Document, None] = {}  # not here, so that writes were left out: the attempt is not valid
+        self.postponed: dict[Document, None] = {}  # documents that the attempt needs and that are not here
+        self.new_number: Callable[[], int]  # returns a number for the rest of the run; `call_in` sets it
+        self._is_writing = False
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         document = cast(Document, spot.document)
+        # fault transaction.reads_after_left_out_writes: if False:
+        if not self._is_writing:
+            self.check()  # A value that is read now could be one that the write would have changed, through a link.
         if document.writers:
             self._visible(document)
             self._read_by_nodes(document)
@@ -107,18 +127,24 @@ class TransactionTracker:
         )
 
     def absent(self, run: Run, document: Document) -> None:
-        raise Missing(document)
+        self.postponed[document] = None  # The attempt is not valid, also if the author's function catches the error.
+        if self._is_writing:
+            raise _LeftOut
+        raise Missing(*self.postponed)
 
-    def perform(self, act: Callable[[], object]) -> None:
+    def perform(self, run: Run, act: Callable[[], object]) -> None:
         """Do a write of the author's function. It is left out if its document is not here."""
         # fault+ transaction.stops_at_every_write: return act()
+        self._is_writing = True
         try:
             act()
-        except Missing as missing:
-            self.postponed.update(dict.fromkeys(missing.documents))
+        except _LeftOut:
+            run.number = self.new_number()  # No spot counts as read, so that the next read ends the attempt.
+        finally:
+            self._is_writing = False
 
     def check(self) -> None:
-        """Raise `Missing` if writes of the attempt were left out."""
+        """Raise `Missing` if the attempt needs documents that are not here."""
         if self.postponed:
             raise Missing(*self.postponed)
 
@@ -213,6 +239,7 @@ def call_in(
     if current.run is not None:
         raise AuthoringError("a transaction cannot begin inside a run: it is one already")
     tracker = tracker or TransactionTracker(home, transaction, visible)
+    tracker.new_number = current.number_apart
     run = Run(tracker)
     run.number = current.number_apart()  # No spot was read in this run.
     run.transaction = transaction
@@ -224,9 +251,10 @@ def call_in(
         if tracker.elsewhere:
             transaction.waits = tracker.undecided_elsewhere()
         return made
-    except Missing as missing:
-        raise Missing(*dict.fromkeys((*missing.documents, *tracker.postponed))) from None
-    except (*INTERRUPTS, Exception):
+    except INTERRUPTS:
+        raise
+    except Exception:
+        tracker.check()  # The author's function may have raised its own error for that.
         raise
     except BaseException as error:  # It would cancel or end the caller's task.
         raise as_failure(error) from error

@@ -7,7 +7,7 @@ the nodes it reads do not become fresh within a time window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from headwater.cells.open_run import Run
@@ -52,7 +52,7 @@ class Stopped(BaseException):
 class HandlerTracker(DemandingTracker):
     """The tracker of a handler's attempt: it reads nothing but what is fresh."""
 
-    __slots__ = ("_core", "_event", "_events", "_is_writing", "_pieces", "_read", "_why", "_written")
+    __slots__ = ("_core", "_event", "_events", "_pieces", "_read", "_why", "_written")
 
     def __init__(
         self,
@@ -69,7 +69,6 @@ class HandlerTracker(DemandingTracker):
         self._event = event
         self._written = written  # where the events on their way wrote, by the number of their commit
         self._read: dict[Document, None] = {}
-        self._is_writing = False
         self._why: BaseException | None = None  # the attempt is over, whoever caught the signal
 
     def check(self) -> None:
@@ -79,13 +78,6 @@ class HandlerTracker(DemandingTracker):
         for document in self.postponed:
             self._pieces.prefetch.missed_by_handler(document, self._event.brought)
         super().check()
-
-    def perform(self, act: Callable[[], object]) -> None:
-        self._is_writing = True
-        try:
-            super().perform(act)
-        finally:
-            self._is_writing = False
 
     def prepare(self, run: Run, document: Document) -> None:
         """Something of a document is about to be read: what is to run for that does so while the attempt waits."""
@@ -97,6 +89,8 @@ class HandlerTracker(DemandingTracker):
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         document = cast(Document, spot.document)
+        if self.postponed and not self._is_writing:
+            self._stop(Missing(*self.postponed))
         is_derived = document.writers or self._core.scheduler.graph.has_envelopes
         if is_derived and not is_fresh(document, self._core):
             self._stop(Stale((document,)))  # I4: an attempt that reads anything else goes no further.
@@ -202,7 +196,7 @@ class HandlerTracker(DemandingTracker):
     def absent(self, run: Run, document: Document) -> None:
         if self._is_writing:
             super().absent(run, document)
-        self._stop(Missing(*{document: None, **self.postponed}))
+        self._stop(Missing(*dict.fromkeys((document, *self.postponed))))
 
     def need(self, run: Run, documents: Sequence[Document]) -> None:
         """Several documents are about to be read: what is missing runs together, not one after the other."""

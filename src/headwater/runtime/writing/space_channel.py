@@ -86,8 +86,9 @@ class SpaceChannel(EngineChannel):
                 return made
             except Missing as missing:
                 here = [document for document in missing.documents if document.home is replica]
-                if len(here) > 1:
-                    local.bring([document for document in here if document not in loaded])
+                for document in here:
+                    local.load(document)
+                self.request()
                 loaded.update(dict.fromkeys(here))
                 if len(here) < len(missing.documents):
                     raise _Elsewhere(missing) from None

@@ -29,7 +29,7 @@ from headwater.replica.document import Document
 from headwater.scheduler.graph.edges import readers_of, writers_above, writers_of
 from headwater.scheduler.node import CLEAN, NEVER_RAN, Node
 
-ROOM: Final = 1 << 16
+ROOM: Final = 1 << 14
 """How far a node is placed above a node that it reads and that has not run yet."""
 
 
