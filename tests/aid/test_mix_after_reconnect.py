@@ -95,6 +95,7 @@ def test_readers_of_a_computed_whose_document_is_here_again_are_not_tried_over_a
     before = world.node(high).attempts
     world.tick()
     assert world.node(high).attempts <= before + 2
+    assert world.node(low).loading is None, "its document is here, and it had its turn"
     world.scheduler.heard()
     world.settle()
     assert seen == [2, 4]
