@@ -129,7 +129,12 @@ def find(planted: Planted) -> Result:
 def run_test(planted: Planted, source: Path) -> subprocess.CompletedProcess[str]:
     """Run the test that is listed with a fault against the product in `source`."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", planted.test]
-    environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}", "HEADWATER_SEEDS": str(planted.seeds)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{source}{os.pathsep}{ROOT}",
+        "HEADWATER_SEEDS": str(planted.seeds),
+        "HEADWATER_SHRINK": "0",  # With a planted bug, a smaller program may not end.
+    }
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS_MOST
     )

@@ -20,6 +20,8 @@ Play = Callable[[Program, Path], None]
 
 FIRST: Final = "HEADWATER_FIRST_SEED"
 """The environment variable with the first seed to play instead of 0."""
+SHRINKS: Final = "HEADWATER_SHRINK"
+"""The environment variable that is 0 if failing programs are not to be made smaller."""
 
 
 def play_seeds(count: int, play: Play, draw: Draw = draw_program) -> None:
@@ -33,6 +35,8 @@ def play_program(program: Program, play: Play) -> None:
     """Play a program. If it fails, raise the failure with a smaller program that repeats it."""
     error = failure(program, play)
     if error is not None:
+        if os.environ.get(SHRINKS) == "0":
+            raise AssertionError(f"seed {program.seed}: {error}\n\n{printed(program)}") from error
         kind = signature(error)
         small = shrunk(program, lambda each: signature(failure(each, play)) == kind)
         told = failure(small, play)
