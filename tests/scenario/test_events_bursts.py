@@ -126,6 +126,9 @@ def test_thousands_of_sends_over_a_hundred_streams_commit_in_send_order_and_all_
             assert all(row.ended_us is not None for row in rt.intents())
             assert len(rt.intents()) == Policy().intents_kept
             sent.clear()
+            await rt.settled()
+            await rt.idle()
+            await rt.durable()
             left = living()
             assert left["Layer"] + left["Transaction"] + left["Event"] <= 10, left
             assert left["Document"] <= 5 * STREAMS  # None is left of the receipts.

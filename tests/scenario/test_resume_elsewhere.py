@@ -153,13 +153,17 @@ class TestWhatRuns:
 
 
 IMPATIENT = Policy(answer_ms=300, connect_ms=300)
+PATIENT = Policy(answer_ms=60_000, connect_ms=300)
+"""Waits for an answer of a connected space, however slow the machine is."""
 
 
 @asynccontextmanager
-async def impatient(folder: Path, change: Change | None = None) -> AsyncIterator[tuple[Site, Wire]]:
+async def impatient(
+    folder: Path, change: Change | None = None, policy: Policy = IMPATIENT
+) -> AsyncIterator[tuple[Site, Wire]]:
     async with embedded(folder) as data:
         wire = Wire(data, change)
-        async with Runtime(wire, identity="one", close_s=1, policy=IMPATIENT) as rt:
+        async with Runtime(wire, identity="one", close_s=1, policy=policy) as rt:
             yield Site(rt), wire
 
 
@@ -167,9 +171,10 @@ class TestWhoDoesNotAnswer:
     def test_a_space_that_cannot_be_reached_leaves_its_readers_unknown(self, tmp_path: Path) -> None:
         async def story() -> None:
             await first_start(tmp_path)
-            async with impatient(tmp_path) as (again, wire):
+            async with impatient(tmp_path, policy=PATIENT) as (again, wire):
                 wire.absent.add(RATES)
                 rt = again.rt
+                await rt.cell(STOCK, "s:@", Json).pull()  # That space is connected.
                 await rt.cell(HERE, "v:@", Json).pull()  # What it was given is part of what it is.
                 view: Any = again.space(HERE).piece(View, "v")
                 assert await view.near.pull() == 1, "what does not read there comes back"
