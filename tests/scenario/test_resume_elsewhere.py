@@ -152,14 +152,13 @@ class TestWhatRuns:
         run(story)
 
 
-IMPATIENT = Policy(answer_ms=300, connect_ms=300)
 PATIENT = Policy(answer_ms=60_000, connect_ms=300)
 """Waits for an answer of a connected space, however slow the machine is."""
 
 
 @asynccontextmanager
 async def impatient(
-    folder: Path, change: Change | None = None, policy: Policy = IMPATIENT
+    folder: Path, change: Change | None = None, policy: Policy = PATIENT
 ) -> AsyncIterator[tuple[Site, Wire]]:
     async with embedded(folder) as data:
         wire = Wire(data, change)
@@ -171,7 +170,7 @@ class TestWhoDoesNotAnswer:
     def test_a_space_that_cannot_be_reached_leaves_its_readers_unknown(self, tmp_path: Path) -> None:
         async def story() -> None:
             await first_start(tmp_path)
-            async with impatient(tmp_path, policy=PATIENT) as (again, wire):
+            async with impatient(tmp_path) as (again, wire):
                 wire.absent.add(RATES)
                 rt = again.rt
                 await rt.cell(STOCK, "s:@", Json).pull()  # That space is connected.
@@ -192,7 +191,8 @@ class TestWhoDoesNotAnswer:
     def test_an_answer_that_comes_late_leaves_them_unknown(self, tmp_path: Path) -> None:
         async def story() -> None:
             await first_start(tmp_path)
-            async with impatient(tmp_path, losing(QueryCurrent)) as (again, _):
+            late = Policy(answer_ms=3_000, connect_ms=60_000)  # All other answers come before.
+            async with impatient(tmp_path, losing(QueryCurrent), late) as (again, _):
                 assert await total_of(await open_view(again), again) == 8
                 assert again.taken() == {f"{HERE}/v:plain", f"{HERE}/v:derived", f"{HERE}/v:priced"}
                 assert again.counts[UNKNOWN] == 3
