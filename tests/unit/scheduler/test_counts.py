@@ -219,6 +219,7 @@ def test_a_cycle_of_20000_neither_overflows_nor_hangs() -> None:
     assert {handle.peek() for handle in handles} == {2}
     assert max(Counter(world.ran()).values()) <= world.scheduler.limits.node_runs
     world.scheduler.remove(eye)
+    world.settle()
     assert not any(node.live for node in world.nodes())
 
 
