@@ -221,7 +221,8 @@ class Settle:
             self._computations.push(node)
         else:
             self._idle[node] = None
-        self.request_tick()
+        if not self._is_ticking:
+            self.request_tick()
 
     def request_tick(self) -> None:
         """Have a slice begin soon, unless one was requested or is in progress."""

@@ -258,12 +258,12 @@ class Graph:
         "_envelopes",
         "_heights",
         "_is_untidy",
-        "_liveness",
         "_nodes",
         "_on_read",
         "_on_unread",
         "deltas",
         "is_special",
+        "liveness",
     )
 
     def __init__(
@@ -277,7 +277,7 @@ class Graph:
         on_unread: Callable[[Document], object],
     ) -> None:
         self._nodes = nodes  # all registered nodes
-        self._liveness = Liveness(on_live, on_doubt)
+        self.liveness = Liveness(on_live, on_doubt)
         self._heights = Heights(on_raised, self._cycle)
         self._on_read = on_read  # called when a document gets its first reader: the document must be watched
         self._on_unread = on_unread
@@ -298,21 +298,17 @@ class Graph:
     @property
     def is_cyclic(self) -> bool:
         """True if a cycle was seen and is not known to be gone."""
-        return self._liveness.cyclic
+        return self.liveness.cyclic
 
     def _look(self) -> None:
-        self.is_special = bool(self._envelopes) or self._liveness.cyclic
-
-    @property
-    def liveness(self) -> Liveness:
-        return self._liveness
+        self.is_special = bool(self._envelopes) or self.liveness.cyclic
 
     @property
     def heights(self) -> Heights:
         return self._heights
 
     def _cycle(self) -> None:
-        self._liveness.cyclic = True
+        self.liveness.cyclic = True
         self._look()
 
     # ---- nodes -------------------------------------------------------------------------------------
@@ -332,7 +328,7 @@ class Graph:
             self._heights.below(node)
             for reader in read_already:
                 if reader.live:
-                    self._liveness.gained(node)
+                    self.liveness.gained(node)
             return read_already
         return ()
 
@@ -356,7 +352,7 @@ class Graph:
         if self._is_untidy:
             self._is_untidy = False
             if self._heights.tidy(self._nodes):
-                self._liveness.cyclic = False
+                self.liveness.cyclic = False
                 self._look()
 
     # ---- reads -------------------------------------------------------------------------------------
@@ -393,7 +389,7 @@ class Graph:
             for spot in come:
                 for writer in writers_of(cast(Document, spot.document)):
                     if writer is not node:
-                        self._liveness.gained(writer)
+                        self.liveness.gained(writer)
         if not gone:
             return
         if gone and self._heights.is_cyclic:
@@ -406,7 +402,7 @@ class Graph:
                     for writer in writers_of(cast(Document, gone_spot.document)):
                         if writer is not node:
                             left.append(writer)
-        self._liveness.lost(left)
+        self.liveness.lost(left)
 
     def add_reads(self, node: Node, spots: Iterable[Spot]) -> None:
         """Subscribe a node to the reads of its stopped attempt, so that a change there wakes it."""
