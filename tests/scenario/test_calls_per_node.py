@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import headwater
 from headwater import Cell, Computed, Piece, cell, computed, handler
+from headwater.protocol.messages import Watch
+from headwater.runtime import LocalDirectory, Runtime
 from tests.scenario.pieces_kit import alone, run
+from tests.scenario.wire_kit import Wire
 
 CALLS: list[str] = []
 
@@ -173,5 +178,81 @@ def test_first_values_of_a_piece_in_a_directory_call_each_function_once(tmp_path
             diamond = await rt.space("s").open(Diamond, "d")
             assert await diamond.doubled.pull() == 7
             assert sorted(CALLS) == ["doubled", "left", "right", "total"]
+
+    run(work)
+
+
+def wide(name: str, width: int) -> type[Any]:
+    """Make a class of pieces: a cell, computeds that read it, and `total`, which reads those by names it builds."""
+
+    def member(number: int) -> Any:
+        def plus(self: Any) -> int:
+            CALLS.append(f"c{number}")
+            value: int = self.start.get() + number
+            return value
+
+        return computed(plus)
+
+    def total(self: Any) -> int:
+        CALLS.append("total")
+        return sum(getattr(self, f"c{number}").get() for number in range(width))
+
+    def few(self: Any) -> int:
+        CALLS.append("few")
+        value: int = self.c1.get() + self.c2.get() + self.c3.get()
+        return value
+
+    members: dict[str, Any] = {f"c{number}": member(number) for number in range(width)}
+    members.update(start=cell(default=1), total=computed(total), few=computed(few))
+    members["__annotations__"] = {"start": Cell[int]}
+    make: Any = type
+    made: type[Any] = make(name, (Piece,), members, name=f"tests.calls.{name}")
+    return made
+
+
+Narrow = wide("Narrow", 20)
+Wide = wide("Wide", 100)
+
+
+def test_first_values_of_an_opened_piece_call_each_function_once_whatever_its_code_names(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            piece = await rt.space("s").open(Wide, "w")
+            assert await piece.total.pull() == 100 + sum(range(100))
+            assert len(CALLS) == 101
+            assert set(Counter(CALLS).values()) == {1}
+
+    run(work)
+
+
+def test_first_value_of_a_small_piece_that_is_only_named_calls_each_function_at_most_twice(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            piece = rt.space("s").piece(Narrow, "n")
+            assert await piece.total.pull() == 20 + sum(range(20))
+            assert max(Counter(CALLS).values()) <= 2
+
+    run(work)
+
+
+def test_value_of_a_large_piece_that_is_only_named_fetches_what_its_code_names(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
+            wire = Wire(data)
+            async with Runtime(wire) as rt:
+                assert await rt.space("s").piece(Wide, "w").few.pull() == 9
+                assert max(Counter(CALLS).values()) <= 2
+                watches = [message for _, message in wire.sent if isinstance(message, Watch)]
+                assert sum(len(each.selectors) for each in watches) < 10
+
+    run(work)
+
+
+def test_large_piece_that_is_only_named_is_fetched_with_the_second_document_that_is_missing(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            piece = rt.space("s").piece(Wide, "w")
+            assert await piece.total.pull() == 100 + sum(range(100))
+            assert max(Counter(CALLS).values()) <= 3
 
     run(work)

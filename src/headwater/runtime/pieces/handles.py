@@ -5,13 +5,11 @@ Each is created once per `ScopedView`, at its first use.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
 from headwater.cells.runtime_port import Topic
-from headwater.data.address import Depth
-from headwater.data.reader_trie import Spot
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
     CellMember,
@@ -30,7 +28,7 @@ from headwater.pieces.declarations import (
 )
 from headwater.pieces.handles import Computed, Effect, Handler, Reaction
 from headwater.pieces.names import document_id
-from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.document import Document
 from headwater.runtime.core.nodes import encoder
 from headwater.runtime.pieces.identity import NodeIdentity, part_of
 from headwater.runtime.pieces.inputs import OtherScopeHandle
@@ -42,9 +40,7 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.view import ScopedView
 
 WHILE_OPEN: Final = " while it is open"
-"""Part of the ids of nodes whose only task is to keep documents or children loaded while a piece is open."""
-_NOWHERE: Final = "\0"
-"""A key that no value contains: a read of it keeps the document loaded and is never affected by a write."""
+"""Part of the ids of nodes whose only task is to keep children while a piece is open."""
 
 
 def make(view: ScopedView, member: Declaration) -> Any:
@@ -212,40 +208,41 @@ def _shown_by(view: ScopedView, member: EffectMember) -> NodeIdentity | None:
 
 def cells_of(view: ScopedView) -> list[Document]:
     """Return the documents of a piece's own cells, those of a user or session only if the view has one."""
+    return _documents(view, view.instance.outline.of(CellMember))
+
+
+def documents_of(view: ScopedView) -> list[Document]:
+    """Return the documents of a piece: its cells, its outputs and the notes beside them, but none of its elements."""
+    return _documents(view, view.instance.outline)
+
+
+def _documents(view: ScopedView, members: Iterable[Declaration]) -> list[Document]:
     instance = view.instance
     found = []
-    for each in instance.outline.of(CellMember):
+    for each in members:
         if each.scope == "space":
-            found.append(instance.space.document(document_id(instance.id, each.stored)))
+            found += [instance.space.document(document_id(instance.id, name)) for name in document_names(each)]
         elif view.user if each.scope == "user" else view.session:
-            found.append(view.handle(each).document)
+            owner = instance.view(each.scope, view.user, view.session)
+            found += [owner.document(name) for name in document_names(each)]
     return found
 
 
-def keep_cells(view: ScopedView) -> Node:
-    """Register a node that keeps the cells of a piece loaded while it is open. Writes to them run no node."""
-    instance = view.instance
-    spots = [Spot(each, (_NOWHERE,), Depth.SHAPE) for each in cells_of(view)]
-
-    def look() -> None:
-        run = instance.pieces.core.current.run
-        assert run is not None
-        for spot in spots:
-            run.record_read(spot)
-            if spot.document.value is NOT_HERE:  # type: ignore[attr-defined]  # Every spot is one of a document's.
-                run.tracker.absent(run, spot.document)  # type: ignore[arg-type]
-
-    return instance.register(
-        NodeSpec(
-            id=f"{view.instance.space.name}/{view.instance.id}{WHILE_OPEN} for {view.user}/{view.session}",
-            kind=NodeKind.EFFECT,
-            fn=look,
-            home=instance.space.replica,
-            returns=False,
-            parent=instance.maker,
-            no_auto_debounce=True,
-        )
-    )
+def document_names(member: Declaration) -> tuple[str, ...]:
+    """Return the names of the documents that a member has in each piece, whichever elements that has."""
+    name = member.stored
+    match member:
+        case CellMember() | ComputedMember() | MaterializerMember() | ChildMember():
+            return (name,)
+        case EachMember():
+            beside = [f"{name}/elements"] if member.key is not None else []
+            return (name, *beside, f"{name}/due") if member.forget else (name, *beside)
+        case FoldMember():
+            return (name, f"{name}/folded")
+        case ResourceMember():
+            return (name, f"{name}/result", f"{name}/claim")
+        case _:
+            return ()
 
 
 def keep_children(view: ScopedView, member: Declaration) -> Node:

@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary
 
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import (
-    CellMember,
     ChildMember,
     Declaration,
     EachMember,
@@ -25,7 +24,15 @@ from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces import idle
-from headwater.runtime.pieces.handles import cells_of, is_always_shown, keep_cells, keep_children, make, show, shown_as
+from headwater.runtime.pieces.handles import (
+    cells_of,
+    documents_of,
+    is_always_shown,
+    keep_children,
+    make,
+    show,
+    shown_as,
+)
 from headwater.runtime.pieces.view import ScopedView
 from headwater.scheduler.freshness import AFRESH
 from headwater.scheduler.node import Node
@@ -47,6 +54,7 @@ class PieceInstance:
 
     __slots__ = (
         "__weakref__",
+        "_held",
         "_kept",
         "_periods",
         "_shown",
@@ -55,7 +63,6 @@ class PieceInstance:
         "cls",
         "coordinators",
         "generation",
-        "held",
         "id",
         "inputs",
         "is_launched",
@@ -108,7 +115,8 @@ class PieceInstance:
         # By session, the view of the user that the session belongs to, as long as that view has a holder.
         self._windows: WeakValueDictionary[str, ScopedView] | None = None  # Few pieces have one.
         self._shown: dict[tuple[str, str], list[Node]] = {}  # effects, by the user and session they are for
-        self.held: list[Document] = []  # documents that are kept loaded for it without a node
+        # By user and session: documents that are kept loaded for it, whether or not a node reads them.
+        self._held: dict[tuple[str, str], list[Document]] = {}
         self._periods: list[asyncio.Task[None]] = []  # tasks that send the events of periodic handlers
         self._kept: dict[Declaration, Node] = {}  # by member: the node that keeps its children while the piece is open
 
@@ -235,19 +243,45 @@ class PieceInstance:
         is_asleep = self.pieces.node_source.is_asleep(self.root)
         if is_asleep and is_back and len(self._shown) == 1:
             if self.parent is None:
-                self.held = cells_of(view)
-                self.space.hold(self.held)
+                self._hold(user, session, cells_of(view))
             self._keep(is_asleep=True)
             shown += [show(view, each) for each in self.outline.of(EffectMember) if is_always_shown(view, each)]
             return
-        if self.parent is None and self.outline.of(CellMember):
-            shown.append(keep_cells(view))
+        if self.parent is None:
+            self.request(user, session)
         if is_asleep and is_back:
             self.pieces.node_source.wake_piece(self.root)  # Cleanness is known for the first user and session only.
         self._keep()
         self._show(view, shown)
         for child in self.children():
             child.open(user, session)
+
+    def request(self, user: str, session: str) -> list[Document]:
+        """Request all documents of the piece that a user and a session need, and keep them until it is closed for them.
+
+        Return them. An attempt of a node would stop at each one that is not here.
+        """
+        documents = documents_of(self.view("session", user, session))
+        # fault+ opening.documents_one_by_one: documents = cells_of(self.view("session", user, session))
+        self._hold(user, session, documents)
+        for each in documents:
+            if each.value is NOT_HERE:
+                self.space.load(each)
+        return documents
+
+    def _hold(self, user: str, session: str, documents: list[Document]) -> None:
+        self._held[user, session] = documents
+        self.space.hold(documents)
+
+    def release(self, user: str, session: str) -> None:
+        """Release the documents that were requested for a user and a session."""
+        others = {each for whose, documents in self._held.items() if whose != (user, session) for each in documents}
+        self.space.let_loose([each for each in self._held.pop((user, session), ()) if each not in others])
+
+    @property
+    def held(self) -> list[Document]:
+        """The documents that are kept loaded for it, whether or not a node reads them."""
+        return [each for documents in self._held.values() for each in documents]
 
     def _keep(self, *, is_asleep: bool = False) -> None:
         """Register the nodes that keep its children, and its materializers, which readers of outputs must find."""
@@ -327,6 +361,7 @@ class PieceInstance:
         if (user, session) not in self._shown or len(self._shown) == 1:
             return False
         gone = dict.fromkeys(self._shown.pop((user, session)))
+        self.release(user, session)
         for child in self.children():
             child.close(user, session)
         for node in gone:
@@ -359,7 +394,7 @@ class PieceInstance:
         self.pieces.outside_run(remove)
         self.nodes.clear()
         self.space.let_loose(self.held)
-        self.held = []
+        self._held.clear()
         for view in self._views.values():
             view.forget()  # A holder of the piece that reads again gets new nodes.
         self._shown.clear()

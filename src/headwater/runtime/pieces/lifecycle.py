@@ -124,10 +124,30 @@ async def open_piece(
     await pieces.transactions.transact(space.local, make)
     await _given(instance)
     await pieces.node_source.prepare_open(instance, space.user)
+    if not pieces.node_source.is_asleep(instance) and not instance.is_open:
+        await _request(space, instance, session)
     pieces.keep(instance, space.user, session)
     await _arrived(space, instance.view("session", space.user, session))
     await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not instance.waits())
     return made
+
+
+async def _request(space: SpaceUser, instance: PieceInstance, session: str) -> None:
+    """Have all documents of a piece here before the first node of it runs, so that no attempt of a node stops."""
+    documents = instance.request(space.user, session)
+    try:
+        await _until_here(space, documents)
+    except BaseException:
+        instance.release(space.user, session)
+        raise
+
+
+async def _until_here(space: SpaceUser, documents: list[Document]) -> None:
+    """Wait until each of the documents is loaded, or will not arrive."""
+    core = space.pieces.core
+    await core.observing.until(
+        lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in documents)
+    )
 
 
 async def _given(instance: PieceInstance) -> None:
@@ -151,9 +171,7 @@ async def _arrived(space: SpaceUser, view: ScopedView) -> None:
     waiting = cells_of(view)
     for each in waiting:
         core.load(each)
-    await core.observing.until(
-        lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in waiting)
-    )
+    await _until_here(space, waiting)
     for each in waiting:
         why = core.why_not(each)
         if each.value is NOT_HERE and why is not None:
@@ -236,9 +254,7 @@ async def erase(space: SpaceUser, id: str, due: Due | None = None) -> None:
         for document in needed:
             core.load(document)  # All at once: the transaction would stop at each of them.
         try:
-            await core.observing.until(
-                lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in needed)
-            )
+            await _until_here(space, needed)
             await space.pieces.transactions.transact(local, remove)
         finally:
             for document in needed:

@@ -1,7 +1,8 @@
 """Prefetch: request the documents that an attempt is about to miss together with the first one that it misses.
 
-An attempt stops at the first document that is not loaded. The function of a member names other members of its piece, in
-its code or in that of members that it names: their documents are requested together with the first one of the piece.
+An attempt stops at the first document that is not loaded. With the first one that it misses of a small piece, the
+documents of all members are requested. In a large piece, these are the documents of the members that its code names,
+directly or through members that it names; with the second miss, those of all members.
 
 A reader of the same member of every child would be restarted for each child. A reader that was shown the children
 together and misses a document of one of them is likely to miss those of the following ones. So some of them are
@@ -11,23 +12,21 @@ were not read are released when the reader is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from headwater.pieces.declarations import CellMember, ComputedMember, FoldMember
 from headwater.pieces.names import document_id
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.limits import RUNTIME_LIMITS
+from headwater.runtime.pieces.handles import document_names
 from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
-    from headwater.pieces.declarations import ChildMember, EachMember
+    from headwater.pieces.declarations import ChildMember, Declaration, EachMember
     from headwater.runtime.pieces.children.coordinator import ChildSet
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
-
-_STORED: Final = (CellMember, ComputedMember, FoldMember)
 
 
 class Listing:
@@ -81,14 +80,14 @@ class Prefetch:
         for reader in (running, *[frame.node for frame in outer]):
             brought = self._brought.get(reader, {})
             if reader is running:
-                self._bring_named(document, brought)
+                self._bring_members(document, brought)
             self._bring(document, reader, brought)
             if brought:
                 self._brought[reader] = brought
 
     def missed_by_handler(self, document: Document, brought: dict[Document, None]) -> None:
         """Prefetch for an attempt of a handler. The event keeps the documents until it has an outcome."""
-        self._bring_named(document, brought)
+        self._bring_members(document, brought)
         self._bring(document, None, brought)
 
     def let_be(self, brought: dict[Document, None]) -> None:
@@ -106,8 +105,8 @@ class Prefetch:
             self.let_be(self._brought.pop(reader))
         self._tidied_at = len(self._brought)
 
-    def _bring_named(self, document: Document, brought: dict[Document, None]) -> None:
-        """Request the documents of the members that the code behind a missing one names, in one message."""
+    def _bring_members(self, document: Document, brought: dict[Document, None]) -> None:
+        """Request documents of the piece of a missing one: of all members, or of those that its code names."""
         if self._pieces.core.name_of(document.home) is None:
             return
         space = self._pieces.core.space_of(document)
@@ -116,14 +115,20 @@ class Prefetch:
         member = None if instance is None else instance.outline.get(stored)
         if instance is None or member is None:
             return
-        found = []
-        # fault prefetch.names_ignored: for each in ():
-        for each in instance.outline.named_by(member):
-            if isinstance(each, _STORED) and each.scope in ("space", member.scope):
-                scope = "space" if each.scope == "space" else document.key.scope
-                named = space.document(document_id(id, each.stored), scope)
-                if named.value is NOT_HERE and named not in brought:
-                    found.append(named)
+        head = f"{id}:"
+        members: Iterable[Declaration] = instance.outline
+        is_first = not any(each.key.id.startswith(head) for each in brought)
+        if is_first and len(instance.outline.members) > RUNTIME_LIMITS.prefetched_first:
+            # fault prefetch.names_ignored: members = ()
+            members = instance.outline.named_by(member)
+        documents = (
+            space.document(document_id(id, name), "space" if each.scope == "space" else document.key.scope)
+            for each in members
+            if each.scope in ("space", member.scope)
+            for name in document_names(each)
+        )
+        missing = (each for each in documents if each.value is NOT_HERE and each not in brought)
+        found = list(islice(missing, RUNTIME_LIMITS.prefetched_most))
         if found:
             brought.update(dict.fromkeys(found))
             space.bring(found)
