@@ -39,7 +39,9 @@ from headwater.runtime.pieces.records import classes as imported_classes
 
 if TYPE_CHECKING:
     from headwater.cells.handle import Input
+    from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
 
 __all__ = ["changed", "described", "fingerprints", "renew"]
@@ -48,10 +50,11 @@ __all__ = ["changed", "described", "fingerprints", "renew"]
 class CodeVersions:
     """The version of its class (the generation) that runs each open piece of one runtime."""
 
-    __slots__ = ("_numbers", "_pieces")
+    __slots__ = ("_core", "_numbers", "_records")
 
-    def __init__(self, pieces: PieceRegistry) -> None:
-        self._pieces = pieces
+    def __init__(self, core: Core, records: Records) -> None:
+        self._core = core
+        self._records = records
         self._numbers: dict[PieceInstance, Input[int]] = {}  # by open piece: the handle of its stored generation
 
     def members(self, cls: type[Piece]) -> Mapping[str, str]:
@@ -93,7 +96,7 @@ class CodeVersions:
         if instance.generation:
             number = self._numbers.get(instance)
             if number is None:
-                number = self._numbers[instance] = self._pieces.records.generation(instance)
+                number = self._numbers[instance] = self._records.generation(instance)
             now = number.get(0)
             if now > instance.generation:
                 raise self._outdated(instance, now)
@@ -106,7 +109,7 @@ class CodeVersions:
             f"{instance!r} is run by a newer version of its class ({now}, this is {instance.generation}): what this "
             "program derives of it is refused. Start it again with the new code."
         )
-        core = self._pieces.core
+        core = self._core
 
         def stop() -> None:
             if instance.is_open:

@@ -19,17 +19,22 @@ from headwater.runtime.pieces.lifecycle import Due, SpaceUser, erase
 if TYPE_CHECKING:
     from headwater.data.value import Value
     from headwater.replica.document import Document
+    from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.registry import PieceRegistry
 
 
 class Erasures:
     """The running erasures of one runtime."""
 
-    __slots__ = ("_pieces", "_under_way")
+    __slots__ = ("_at_most", "_core", "_pieces", "_tasks", "_under_way")
 
-    def __init__(self, pieces: PieceRegistry) -> None:
+    def __init__(self, core: Core, tasks: Tasks, pieces: PieceRegistry, at_most: int) -> None:
+        self._core = core
+        self._tasks = tasks
         self._pieces = pieces
+        self._at_most = at_most  # erasures that run at the same time
         self._under_way: set[tuple[Document, str | None]] = set()  # the document of due keys, and the key; None: all
 
     def is_over(self) -> bool:
@@ -47,20 +52,20 @@ class Erasures:
         """Call `begin` when the document `due` is loaded."""
 
         async def load() -> None:
-            await self._pieces.core.loaded(due)
+            await self._core.loaded(due)
             begin()
 
         self._begin(due, None, load, f"erasing what is in {due!r}")
 
     def _begin(self, due: Document, key: str | None, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        tasks = self._pieces.tasks
+        tasks = self._tasks
         if (due, key) in self._under_way or tasks.is_closed:
             return
         self._under_way.add((due, key))
 
         async def whole() -> None:
             try:
-                async with tasks.at_most(self, self._pieces.policy.erasures):
+                async with tasks.at_most(self, self._at_most):
                     await work()
             except AccessError:
                 pass  # A runtime with the right to write performs the erasure.
@@ -72,7 +77,7 @@ class Erasures:
     async def _erase(
         self, space: LocalSpace, due: Document, key: str, child: str, is_there: Callable[[], bool]
     ) -> None:
-        core, everybody = self._pieces.core, SpaceUser(self._pieces, space, "", "")
+        core, everybody = self._core, SpaceUser(self._pieces, space, "", "")
 
         def stored() -> Value | None:
             may_write = space.ended is None and space.replica.may_write

@@ -32,6 +32,8 @@ from headwater.runtime.core.local_space import LocalSpace
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
+    from headwater.runtime.channel.sessions import UserSessions
+    from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
@@ -83,9 +85,11 @@ def _keeper(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember,
 class LinkAccess:
     """Access checks for links and recorded inputs in the runs of one runtime."""
 
-    __slots__ = ("_known", "_pieces")
+    __slots__ = ("_core", "_known", "_pieces", "_sessions")
 
-    def __init__(self, pieces: PieceRegistry) -> None:
+    def __init__(self, core: Core, sessions: UserSessions, pieces: PieceRegistry) -> None:
+        self._core = core
+        self._sessions = sessions
         self._pieces = pieces
         # By two spaces and a right: both access documents, and whether all writers of the first space have the right in
         # the second.
@@ -102,7 +106,7 @@ class LinkAccess:
             raise AccessError(
                 f"a link in {document!r} leads to {kept}, which is not for this run: let it point at what is shared"
             )
-        core = self._pieces.core
+        core = self._core
         if target.home is not document.home:
             self.cross(core.space_of(document), core.space_of(target))
 
@@ -111,7 +115,7 @@ class LinkAccess:
 
         Raise `AccessError` otherwise. For a handler, also check the sender of the event.
         """
-        run = self._pieces.core.current.run
+        run = self._core.current.run
         if run is None or here is there or self._whose() is None:
             return
         mine, others = _read(run, here), _read(run, there)
@@ -134,21 +138,21 @@ class LinkAccess:
 
     def is_for_all(self, document: Document) -> bool:
         """Return whether every user may read the space of a document."""
-        run = self._pieces.core.current.run
+        run = self._core.current.run
         assert run is not None
-        access = _read(run, self._pieces.core.space_of(document))
+        access = _read(run, self._core.space_of(document))
         return access is ABSENT or EVERYBODY in _names(access, *_ROLES[Right.READ])
 
     # ---- records -----------------------------------------------------------------------------------
 
     def given(self, view: ScopedView, handle: Any) -> None:
         """Check that the open run may use an input that the record of a piece names. Raise `AccessError` if not."""
-        run, instance = self._pieces.core.current.run, view.instance
+        run, instance = self._core.current.run, view.instance
         if run is None or (self._pieces.events.current is None and not isinstance(run.node, Node)):
             return
         what = f"the record of {instance.name!r}"
         if isinstance(handle, Handler):
-            there = self._pieces.core.space(handle.sends.place(handle.member).partition("/")[0])
+            there = self._core.space(handle.sends.place(handle.member).partition("/")[0])
             self.cross(instance.space, there, what)
             if not self._includes(run, instance.space, there, RIGHT_FOR[handle.member.allow]):
                 raise AccessError(
@@ -163,7 +167,7 @@ class LinkAccess:
                     f"{what} leads to {kept}, which is not for this run: open the piece with it, as in "
                     f"{instance.cls.__name__}(...)"
                 )
-            self.cross(instance.space, self._pieces.core.space_of(handle.document), what)
+            self.cross(instance.space, self._core.space_of(handle.document), what)
 
     def is_asked_about(self, instance: PieceInstance, handle: Any) -> bool:
         """Return whether an input that comes from the record of a piece may be refused to some runs of it."""
@@ -176,7 +180,7 @@ class LinkAccess:
 
     def _whose(self) -> tuple[str, tuple[str, ...]] | None:
         """Return the space of the open run and the scopes of that space it may see. None: it is a program's own run."""
-        run = self._pieces.core.current.run
+        run = self._core.current.run
         if run is None:
             return None
         current = self._pieces.events.current
@@ -187,15 +191,15 @@ class LinkAccess:
         if not isinstance(node, Node) or not node.outputs:
             return None
         output = node.outputs[0]
-        return self._pieces.core.space_name(output), (SPACE_SCOPE, output.key.scope, *self._user_of(output))
+        return self._core.space_name(output), (SPACE_SCOPE, output.key.scope, *self._user_of(output))
 
     def _is_seen(self, here: str, whose: tuple[str, ...], target: Document) -> bool:
         """Return whether a document is in one of these scopes of a space. A session has another id in another space."""
-        scope, space = target.key.scope, self._pieces.core.space_name(target)
+        scope, space = target.key.scope, self._core.space_name(target)
         if not scope.startswith("session:") or space == here:
             return scope in whose
         said = {kind: name for kind, _, name in [each.partition(":") for each in whose]}
-        window = self._pieces.sessions.there(here, space, said.get("user", ""), said.get("session", ""))
+        window = self._sessions.there(here, space, said.get("user", ""), said.get("session", ""))
         return bool(window) and scope == f"session:{window}"
 
     def _user_of(self, output: Document) -> tuple[str, ...]:
@@ -203,7 +207,7 @@ class LinkAccess:
         scope, _, session = output.key.scope.partition(":")
         if scope != "session":
             return ()
-        instance = self._pieces.find(self._pieces.core.space_name(output), output.key.id.rpartition(":")[0])
+        instance = self._pieces.find(self._core.space_name(output), output.key.id.rpartition(":")[0])
         window = None if instance is None else instance.window(session)
         return () if window is None or not window.user else (f"user:{window.user}",)
 

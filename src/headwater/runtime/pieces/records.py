@@ -25,6 +25,7 @@ from headwater.runtime.pieces.instance import PieceInstance
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import TopicMember
+    from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.registry import PieceRegistry
 
 RECORD = "@"
@@ -51,16 +52,17 @@ class Record(Model):
 class Records:
     """Reading and writing of records, inside and outside runs."""
 
-    __slots__ = ("_codec", "_pieces")
+    __slots__ = ("_codec", "_core", "_pieces")
 
-    def __init__(self, pieces: PieceRegistry) -> None:
+    def __init__(self, core: Core, pieces: PieceRegistry) -> None:
+        self._core = core
         self._pieces = pieces
         self._codec: Any = None
 
     def cell(self, space: LocalSpace, id: str) -> Cell[Record]:
         if self._codec is None:
             self._codec = codec_for(Record)
-        return Cell(self._pieces.core, space.document(document_id(id, RECORD)), self._codec)
+        return Cell(self._core, space.document(document_id(id, RECORD)), self._codec)
 
     def read(self, instance: PieceInstance) -> Record:
         """Return the record of a piece that is known by its name. Inside a run this is not recorded as a read."""
@@ -70,11 +72,11 @@ class Records:
         cell = self.cell(space, id)
         document: Document = cell.document
         value = document.value
-        run = self._pieces.core.current.run
+        run = self._core.current.run
         if value is NOT_HERE:
             if run is not None:
                 run.tracker.absent(run, document)  # Stops the attempt until the record is loaded.
-            self._pieces.core.load(document)
+            self._core.load(document)
             raise NotArrivedError(f"piece {name!r} of {space.name} has not arrived yet: await pull() first", document)
         if value is ABSENT:
             raise AbsentError(f"{space.name} has no piece {name!r}: open or create it first")
@@ -89,7 +91,7 @@ class Records:
         """Inside a transaction: create the piece or update its record. Refuse a record of another class."""
         cell = self.cell(instance.space, instance.id)
         outline = instance.outline
-        inputs: Any = written(self._pieces.core, instance.inputs or {})
+        inputs: Any = written(self._core, instance.inputs or {})
         there = cell.get(None)
         generations = self._pieces.code_versions
         if there is None:
@@ -125,7 +127,7 @@ class Records:
             return
         cell = self.cell(instance.space, instance.id)
         if cell.document.value is NOT_HERE:
-            await self._pieces.core.loaded(cell.document)
+            await self._core.loaded(cell.document)
         value = cell.document.value
         if value is not ABSENT and value is not NOT_HERE:
             there = cell.memo().decode(value)

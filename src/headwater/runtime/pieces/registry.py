@@ -102,13 +102,13 @@ class PieceRegistry:
         self._instances: WeakValueDictionary[tuple[str, str], PieceInstance] = WeakValueDictionary()
         self._kept: dict[PieceInstance, None] = {}
         self._pasts: dict[str, DocumentHistory] = {}  # by space, created at its first use
-        self.records = Records(self)
+        self.records = Records(core, self)
         self.idle = IdlePieces(core, policy.named_pieces)
-        self.code_versions = CodeVersions(self)
-        self.erasures = Erasures(self)
-        self._resources = Resources(self)
-        self.link_access = LinkAccess(self)
-        self.prefetch = Prefetch(self)
+        self.code_versions = CodeVersions(core, self.records)
+        self.erasures = Erasures(core, tasks, self, policy.erasures)
+        self._resources = Resources(core, tasks, transactions, worker)
+        self.link_access = LinkAccess(core, sessions, self)
+        self.prefetch = Prefetch(core, self.find)
 
     def connect(self, events: EventSender, node_source: NodeSource) -> None:
         """Set the ports, before the first piece is made. The parts behind them are made with this registry."""

@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from headwater.cells.codec_base import TypeCodec
     from headwater.pieces.declarations import ResourceMember
     from headwater.runtime.channel.backend import Backend
+    from headwater.runtime.core.core import Core
+    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
+    from headwater.runtime.writing.transactions import Transactions
 
 
 class Claim(Model):
@@ -93,7 +95,7 @@ class ResourceHandle(Resource[T_co], Generic[T_co]):
     __slots__ = ("_fetching",)
 
     def __init__(self, fetching: Fetch) -> None:
-        core = fetching.pieces.core
+        core = fetching.core
         super().__init__(core, fetching.wanted.document, codec_for(str))
         self._fetching = fetching
         self.set_maker(fetching.instance.maker_of(self._again))
@@ -131,18 +133,32 @@ class Fetch:
         "_member",
         "_node",
         "_task",
+        "_tasks",
+        "_transactions",
         "_view",
-        "pieces",
+        "_worker",
+        "core",
         "result",
         "values",
         "wanted",
     )
 
-    def __init__(self, pieces: PieceRegistry, view: ScopedView, member: ResourceMember) -> None:
-        self.pieces = pieces
+    def __init__(
+        self,
+        core: Core,
+        tasks: Tasks,
+        transactions: Transactions,
+        worker: Worker,
+        view: ScopedView,
+        member: ResourceMember,
+    ) -> None:
+        self.core = core
+        self._tasks = tasks
+        self._transactions = transactions
+        self._worker = worker  # the owner of this runtime's claims
         self._view = view
         self._member = member
-        instance, core = view.instance, pieces.core
+        instance = view.instance
         self.values = instance.outline.codec(member)
         self.result: Cell[Result] = Cell(core, view.document(f"{member.stored}/result"), codec_for(Result))
         # Apart from the result, so that a change of the claim runs no reader of the result.
@@ -203,13 +219,13 @@ class Fetch:
         except AbsentError:
             return ""
         wanted = digest(source.memo().merge(ABSENT, value))
-        self.pieces.core.afterwards(self._look)
+        self.core.afterwards(self._look)
         return wanted
 
     def _look(self) -> None:
         """Start a fetch that is wanted and missing; cancel one that is not wanted any more."""
-        node, core = self._node, self.pieces.core
-        if node.removed or self.pieces.tasks.is_closed:
+        node, core = self._node, self.core
+        if node.removed or self._tasks.is_closed:
             self._end()
             return
         if not node.live:
@@ -225,7 +241,7 @@ class Fetch:
             self._end()
         if not wanted or self._task is not None or wanted == self._given_up or self._has_result(wanted):
             return
-        task = self.pieces.tasks.spawn(self._fetch(wanted), f"resource {node.id}")
+        task = self._tasks.spawn(self._fetch(wanted), f"resource {node.id}")
         self._task = (wanted, task)
         task.add_done_callback(lambda _: self._over(wanted, task))
         core.observing.when(lambda: not node.live or task.done(), self._unwanted)
@@ -233,11 +249,11 @@ class Fetch:
     def _wait(self, holds: Callable[[], bool]) -> None:
         if not self._is_waiting:
             self._is_waiting = True
-            self.pieces.core.observing.when(lambda: holds() or self._node.removed, self._woken)
+            self.core.observing.when(lambda: holds() or self._node.removed, self._woken)
 
     def _woken(self) -> None:
         self._is_waiting = False
-        self.pieces.core.afterwards(self._look)
+        self.core.afterwards(self._look)
 
     def _has_result(self, wanted: str) -> bool:
         if self.result.document.value is NOT_HERE:
@@ -251,7 +267,7 @@ class Fetch:
 
     def _unwanted(self) -> None:
         if not self._node.live:
-            self.pieces.core.afterwards(self._look)
+            self.core.afterwards(self._look)
 
     def _over(self, wanted: str, task: asyncio.Task[None]) -> None:
         if self._task is None or self._task[1] is not task:
@@ -259,7 +275,7 @@ class Fetch:
         self._task = None
         if not task.cancelled() and task.exception() is not None:
             self._given_up = wanted  # The error was reported. Another input is tried again.
-        self.pieces.core.afterwards(self._look)
+        self.core.afterwards(self._look)
 
     def _end(self) -> None:
         if self._task is not None:
@@ -270,23 +286,22 @@ class Fetch:
         """Invalidate the fetched value, and fetch again if the resource is demanded."""
         self._end()
         self._given_up = None
-        self.pieces.tasks.begin(self._renewed(), f"resource {self._node.id}")
+        self._tasks.begin(self._renewed(), f"resource {self._node.id}")
 
     async def _renewed(self) -> None:
         await self._transact(self._outdate)
-        self.pieces.core.afterwards(self._look)
+        self.core.afterwards(self._look)
 
     def _transact(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call a function in one transaction of the space of the piece."""
-        return self.pieces.transactions.transact(self._view.instance.space, fn, *args, **kwargs)
+        return self._transactions.transact(self._view.instance.space, fn, *args, **kwargs)
 
     # ---- the work ----------------------------------------------------------------------------------
 
     async def _fetch(self, wanted: str) -> None:
-        pieces = self.pieces
         if not self._member.speculative:
-            await pieces.core.observing.until(lambda: not self._input.document.layers)
-        async with pieces.tasks.at_most(self._member, self._member.limit):
+            await self.core.observing.until(lambda: not self._input.document.layers)
+        async with self._tasks.at_most(self._member, self._member.limit):
             # An unconfirmed input is unknown to other runtimes, and no claim on it can be granted: fetch without one.
             is_early = self._member.speculative and bool(self._input.document.layers)
             if not is_early and not await self._claimed(wanted):
@@ -296,26 +311,25 @@ class Fetch:
                 await self._transact(self._store, wanted, result)
             except asyncio.CancelledError:
                 # A plain write, not a task: it is also committed when this runtime is closed in order.
-                pieces.core.write(self._claim, lambda: self._release(wanted), None)
+                self.core.write(self._claim, lambda: self._release(wanted), None)
                 raise
 
     async def _claimed(self, wanted: str) -> bool:
         """Wait until this runtime has the claim. Return False if another runtime has stored the result."""
-        pieces = self.pieces
         while True:
             claim = await self._transact(self._take, wanted)
-            if claim is None or pieces.worker.has(claim):
+            if claim is None or self._worker.has(claim):
                 return claim is not None
-            await pieces.tasks.until(
+            await self._tasks.until(
                 lambda claim=claim: self._has_result(wanted) or self._is_over(claim),  # type: ignore[misc]
-                claim.until_us - pieces.core.clock.now_us(),
+                claim.until_us - self.core.clock.now_us(),
             )
 
     async def _attempts(self, wanted: str, value: Any) -> Result:
         """Call the author's function, with retries after a failure if the member declares a backoff."""
-        member, tasks = self._member, self.pieces.tasks
+        member, tasks = self._member, self._tasks
         tries = 1 if member.backoff is None else RUNTIME_LIMITS.resource_retries + 1
-        random = self.pieces.core.clock.randomness(f"resource {self._node.id}")
+        random = self.core.clock.randomness(f"resource {self._node.id}")
         error = ""
         renewing = tasks.spawn(self._renew(wanted), f"claim of {self._node.id}")
         try:
@@ -338,7 +352,7 @@ class Fetch:
 
     async def _renew(self, wanted: str) -> None:
         while True:
-            await self.pieces.tasks.elapsed(RUNTIME_LIMITS.claim_us // 2)
+            await self._tasks.elapsed(RUNTIME_LIMITS.claim_us // 2)
             await self._transact(self._take, wanted)
 
     # ---- transactions ------------------------------------------------------------------------------
@@ -347,18 +361,18 @@ class Fetch:
         """Take the claim, unless another runtime has it. Return the valid claim; None: the result exists."""
         if self._has_result(wanted):
             return None
-        now_us = self.pieces.core.clock.now_us()
+        now_us = self.core.clock.now_us()
         claim = self._claim.get(None)
-        if claim is not None and self.pieces.worker.waits_for(claim, wanted, now_us):
+        if claim is not None and self._worker.waits_for(claim, wanted, now_us):
             return claim
-        fresh = Claim(wanted=wanted, by=self.pieces.worker.name, until_us=now_us + RUNTIME_LIMITS.claim_us)
+        fresh = Claim(wanted=wanted, by=self._worker.name, until_us=now_us + RUNTIME_LIMITS.claim_us)
         self._claim.set(fresh)
         return fresh
 
     def _release(self, wanted: str) -> None:
         """Release this runtime's claim on an input that is not wanted here any more."""
         claim = self._claim.get(None)
-        if claim is not None and claim.wanted == wanted and self.pieces.worker.has(claim):
+        if claim is not None and claim.wanted == wanted and self._worker.has(claim):
             self._claim.delete()
 
     def _outdate(self) -> None:
@@ -373,7 +387,7 @@ class Fetch:
         if value is ABSENT or digest(self._input.memo().merge(ABSENT, value)) != wanted:
             return
         claim = self._claim.get(None)
-        if claim is not None and claim.wanted == wanted and not self.pieces.worker.has(claim):
+        if claim is not None and claim.wanted == wanted and not self._worker.has(claim):
             return  # Another runtime took the claim over.
         last = self.result.get(None)
         if result.error is not None and last is not None and last.has_value:
@@ -391,10 +405,13 @@ def _is_cancelled() -> bool:
 class Resources:
     """The resources of one runtime."""
 
-    __slots__ = ("_pieces",)
+    __slots__ = ("_core", "_tasks", "_transactions", "_worker")
 
-    def __init__(self, pieces: PieceRegistry) -> None:
-        self._pieces = pieces
+    def __init__(self, core: Core, tasks: Tasks, transactions: Transactions, worker: Worker) -> None:
+        self._core = core
+        self._tasks = tasks
+        self._transactions = transactions
+        self._worker = worker
 
     def handle(self, view: ScopedView, member: ResourceMember) -> Resource[Any]:
-        return ResourceHandle(Fetch(self._pieces, view, member))
+        return ResourceHandle(Fetch(self._core, self._tasks, self._transactions, self._worker, view, member))

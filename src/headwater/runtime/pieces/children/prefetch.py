@@ -12,7 +12,7 @@ were not read are released when the reader is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,9 @@ from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import ChildMember, Declaration, EachMember
+    from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.children.coordinator import ChildSet
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.registry import PieceRegistry
 
 
 class Listing:
@@ -62,16 +62,17 @@ class Listing:
 class Prefetch:
     """The requested documents, by the node that is expected to read them."""
 
-    __slots__ = ("_brought", "_pieces", "_tidied_at")
+    __slots__ = ("_brought", "_core", "_find", "_tidied_at")
 
-    def __init__(self, pieces: PieceRegistry) -> None:
-        self._pieces = pieces
+    def __init__(self, core: Core, find: Callable[[str, str], PieceInstance | None]) -> None:
+        self._core = core
+        self._find = find  # returns the instance of a piece in this runtime, by its space and its id
         self._brought: dict[Node, dict[Document, None]] = {}
         self._tidied_at = 0  # the number of readers left after the last `_tidy`
 
     def missed(self, document: Document) -> None:
         """Prefetch for a node whose attempt is about to stop at a missing document, and for the runs around it."""
-        scheduler = self._pieces.core.scheduler
+        scheduler = self._core.scheduler
         self._tidy()
         running = scheduler.marks.running
         if running is None:
@@ -92,7 +93,7 @@ class Prefetch:
 
     def let_be(self, brought: dict[Document, None]) -> None:
         """Release prefetched documents whose reader is done, unless a node reads or writes them."""
-        core = self._pieces.core
+        core = self._core
         for document in brought:
             if core.name_of(document.home) is not None:  # Otherwise this runtime left the space.
                 core.space_of(document).let_be(document)
@@ -107,11 +108,11 @@ class Prefetch:
 
     def _bring_members(self, document: Document, brought: dict[Document, None]) -> None:
         """Request documents of the piece of a missing one: of all members, or of those that its code names."""
-        if self._pieces.core.name_of(document.home) is None:
+        if self._core.name_of(document.home) is None:
             return
-        space = self._pieces.core.space_of(document)
+        space = self._core.space_of(document)
         id, _, stored = document.key.id.rpartition(":")
-        instance = self._pieces.find(space.name, id)
+        instance = self._find(space.name, id)
         member = None if instance is None else instance.outline.get(stored)
         if instance is None or member is None:
             return
@@ -134,11 +135,11 @@ class Prefetch:
             space.bring(found)
 
     def _bring(self, document: Document, reader: Node | None, brought: dict[Document, None]) -> None:
-        if self._pieces.core.name_of(document.home) is None:
+        if self._core.name_of(document.home) is None:
             return
-        space = self._pieces.core.space_of(document)
+        space = self._core.space_of(document)
         id, _, stored = document.key.id.rpartition(":")
-        instance = self._pieces.find(space.name, id)
+        instance = self._find(space.name, id)
         way: list[EachMember | ChildMember] = []  # members from the shown child down to the owner of the document
         at = instance
         while instance is not None and at is not None and at.parent is not None:
