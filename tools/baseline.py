@@ -2,8 +2,9 @@
 
 The file has the size of the code (code lines and modules per folder, the lists of paths that later work is measured
 by), the cycles of the import graph, the counted walks of `bench.walks`, and the processor time of the shapes of
-`bench.author`. Everything except processor time is counted and does not depend on the machine. The key `coverage`
-is not measured here: its present content is kept (see `Baseline`).
+`bench.author`. Only this command writes the file: the names in it are those of the commit at which it ran, and a commit
+that renames a module leaves them as they are. Everything except processor time is counted and does not depend on the
+machine. The key `coverage` is not measured here: its present content is kept (see `Baseline`).
 """
 
 from __future__ import annotations

@@ -119,6 +119,13 @@ def test_every_listed_path_of_this_project_exists() -> None:
         assert baseline.group(source_tree.PACKAGE, listed)["modules"] > 0
 
 
+def test_the_import_cycles_of_the_file_are_of_one_commit() -> None:
+    """A module that is renamed or merged later stays in the file as it was called when the file was written."""
+    found = json.loads(baseline.TARGET.read_text())["code"]["import_cycles"]
+    assert [len(set(component)) for component in found["members"]] == found["sizes"]
+    assert all(component == sorted(component) for component in found["members"])
+
+
 def test_times_are_the_processors_and_one_that_could_not_be_had_says_why() -> None:
     figures = [
         ("change.1.set", 1.23456, "ms", ""),
