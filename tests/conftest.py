@@ -11,14 +11,13 @@ import hypothesis
 import pytest
 
 from tests.counts import is_exploring, scaled
+from tools.dev import is_quick
 
 _FULL_EXAMPLES = 1_000
 _VARIABLES = ("HEADWATER_RANDOM_SCALE", "HEADWATER_SEEDS")
 _COLLECTED_AFTER = 100_000
 """Objects that are made before the collector looks for those that nobody has any more, instead of 700."""
 
-_QUICK = "not thorough"
-"""How `./dev test` selects."""
 _THOROUGH = frozenset(
     {
         "browser",  # a browser
@@ -62,7 +61,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     is_thorough = collection_path.name in _THOROUGH and collection_path.is_dir()
-    return True if is_thorough and config.option.markexpr == _QUICK else None
+    return True if is_thorough and is_quick(config.option.markexpr) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

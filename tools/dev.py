@@ -43,6 +43,8 @@ UNFINISHED = VENV / "headwater-unfinished"
 # Beside .venv, not inside: it must survive .venv being cleared while another process waits for it.
 MUTEX = ROOT / ".dev-lock"
 
+QUICK = "not thorough"
+"""Which tests `./dev test` runs, as pytest's marker expression."""
 TEST_SCALE = "0.01"
 """Which part of its full count each random suite runs in `./dev test`."""
 CHECK_SCALE = "0.1"
@@ -166,10 +168,23 @@ def demo(check: bool) -> int:
     return run(module("examples.demo", *(["--check"] if check else [])))
 
 
-def test(arguments: Sequence[str]) -> int:
-    """The tests that a newcomer runs: all but those marked `thorough`, random suites at their smallest counts."""
+def test(marked: str, arguments: Sequence[str]) -> int:
+    """The tests that a newcomer runs: all but those marked `thorough`, random suites at their smallest counts.
+
+    `marked` chooses among them: the packages that the others import are not installed.
+    """
     counts = {"HEADWATER_RANDOM_SCALE": os.environ.get("HEADWATER_RANDOM_SCALE", TEST_SCALE)}
-    return run(pytest("-m", "not thorough", *arguments), {**counts, **kept_bytecode()})
+    return run(pytest("-m", quick(marked), *arguments), {**counts, **kept_bytecode()})
+
+
+def quick(marked: str = "") -> str:
+    """The marker expression of `./dev test -m MARKED`."""
+    return f"({QUICK}) and ({marked})" if marked else QUICK
+
+
+def is_quick(expression: str) -> bool:
+    """Whether a marker expression is one of `./dev test`: folders of which no test is run are not collected then."""
+    return expression == QUICK or expression.startswith(f"({QUICK}) and (")
 
 
 def sim(seeds: int | None, arguments: Sequence[str]) -> int:
@@ -214,7 +229,7 @@ def check() -> int:
         "seams": module("tools.seams"),
         "native": module("tools.compiled"),  # The tests try the native code, too, if it is there.
         # First what `./dev test` runs, then the rest, so that the coverage of each is known.
-        "test": module("tools.covered", "run", "test", *PARALLEL, "-m", "not thorough"),
+        "test": module("tools.covered", "run", "test", *PARALLEL, "-m", quick()),
         "rest": module("tools.covered", "run", "rest", *PARALLEL, "-m", "thorough or random"),
         "coverage": module("tools.covered", "report", "test", "rest"),
     }
@@ -336,11 +351,12 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     one = commands.add_parser("demo", help="see what works so far, in under a minute")
     one.add_argument("--check", action="store_true", help="also verify what it shows; fails if anything is off")
-    commands.add_parser(
+    one = commands.add_parser(
         "test",
         help="run the tests that take three minutes together; takes pytest's arguments",
         add_help=False,
     )
+    one.add_argument("-m", dest="marked", default="", metavar="EXPR", help="of these tests, those with such markers")
     commands.add_parser(
         "check",
         help="format, lint, types, layers, seams, all tests and their coverage: what must pass before a change lands",
@@ -392,7 +408,7 @@ def main(argv: Sequence[str]) -> int:
             case "demo":
                 return demo(options.check)
             case "test":
-                return test(rest)
+                return test(options.marked, rest)
             case "check":
                 return check()
             case "bench":

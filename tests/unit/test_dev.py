@@ -203,6 +203,11 @@ class TestCommands:
         [
             (["test"], QUICK, {"HEADWATER_RANDOM_SCALE": dev.TEST_SCALE}),
             (["test", "-k", "clock", "-x"], [*QUICK, "-k", "clock", "-x"], {"HEADWATER_RANDOM_SCALE": dev.TEST_SCALE}),
+            (
+                ["test", "-x", "-m", "random or slow", "tests/unit"],
+                [*QUICK[:-1], "(not thorough) and (random or slow)", "-x", "tests/unit"],
+                {"HEADWATER_RANDOM_SCALE": dev.TEST_SCALE},
+            ),
             (["test", "--help"], [*QUICK, "--help"], {"HEADWATER_RANDOM_SCALE": dev.TEST_SCALE}),
             (
                 ["sim"],
@@ -241,6 +246,12 @@ class TestCommands:
         monkeypatch.setattr(dev, "run", run)
         assert dev.main(arguments) == 3
         assert ran == [([str(dev.PYTHON), *command], variables)]
+
+    def test_folders_of_other_tests_are_known_by_the_marker_expression(self) -> None:
+        assert dev.is_quick(dev.quick())
+        assert dev.is_quick(dev.quick("random or slow"))
+        assert not dev.is_quick("")
+        assert not dev.is_quick("thorough or random")
 
     @pytest.mark.parametrize("command", ["test", "sim"])
     def test_tests_keep_bytecode_where_the_environment_says_not_to(
