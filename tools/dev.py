@@ -52,6 +52,9 @@ CHECK_MINUTES = 25
 PARALLEL = ("-n", "4", "--dist", "worksteal")
 """For two cores: further workers use the time in which tests wait for servers and processes."""
 
+BENCHES = ("startup", "engine", "sync", "events", "resume", "reactions", "reactive", "author")
+"""Those of bench/__main__.py, which imports packages that `--help` does not install."""
+
 PIP_INSTALL = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
 
 
@@ -200,6 +203,11 @@ def planted(names: Sequence[str]) -> int:
 
 def flaky(arguments: Sequence[str]) -> int:
     return run(module("tools.flaky", *arguments), kept_bytecode())
+
+
+def help_of(name: str) -> int:
+    """Print the help of a module that uses the standard library only, with the Python that runs this one."""
+    return subprocess.run([sys.executable, "-m", name, "--help"], cwd=ROOT, check=False).returncode
 
 
 def kept_bytecode() -> dict[str, str]:
@@ -353,8 +361,9 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--check", action="store_true", help="also verify what it shows; fails if anything is off")
     one = commands.add_parser(
         "test",
+        usage="./dev test [-h] [-m EXPR] [ARGUMENT ...]",
         help="run the tests that take three minutes together; takes pytest's arguments",
-        add_help=False,
+        epilog=f"Other arguments are pytest's; `{VENV.name}/bin/python -m pytest --help` lists them.",
     )
     one.add_argument("-m", dest="marked", default="", metavar="EXPR", help="of these tests, those with such markers")
     commands.add_parser(
@@ -362,11 +371,18 @@ def parser() -> argparse.ArgumentParser:
         help="format, lint, types, layers, seams, all tests and their coverage: what must pass before a change lands",
     )
     one = commands.add_parser("bench", help="run the benchmarks, or those named; one JSON line per figure")
-    one.add_argument("names", nargs="*", metavar="NAME")
+    one.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHES)}; without a name, all")
     one.add_argument("--pure", action="store_true", help="do not compile anything, also if there is a C compiler")
     one = commands.add_parser(
-        "sim", help="run the tests with random suites at their full counts; takes pytest's arguments, too"
+        "sim",
+        usage="./dev sim [-h] [--seeds N] [ARGUMENT ...]\n       ./dev sim --planted [-h] [--list] [NAME ...]",
+        help="run the tests with random suites at their full counts; takes pytest's arguments, too",
+        epilog="Without --planted, other arguments are pytest's. With it, NAME is the beginning of the names of the "
+        "faults to plant, all if there is none, and --list prints the faults and plants none.",
+        add_help=False,  # With --planted, it is another one.
     )
+    one.add_argument("-h", "--help", action="store_true", help="show this help message and exit")
+    one.set_defaults(print_help=one.print_help)
     one.add_argument("--seeds", type=count, metavar="N", help="cases per random suite, instead of its own count")
     one.add_argument(
         "--planted", action="store_true", help="plant each known bug in a copy of the product; its test has to find it"
@@ -374,8 +390,8 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "flaky",
         help="repeat the tests that touch real time, sockets, threads or processes; print those that failed once",
-        add_help=False,
-    )
+        add_help=False,  # tools.flaky has it.
+    ).add_argument("-h", "--help", action="store_true")
     commands.add_parser(
         "baseline",
         help="count and measure the project as it is: code, imports, calls, times; writes bench/baseline.json",
@@ -400,6 +416,13 @@ def main(argv: Sequence[str]) -> int:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.command == "sim" and options.planted and options.seeds is not None:
         top.error("--planted takes no --seeds: tests/planted.txt says how many cases each bug has")
+    if options.command == "flaky" and options.help:
+        return help_of("tools.flaky")
+    if options.command == "sim" and options.help:
+        if options.planted:
+            return help_of("tools.planted")
+        options.print_help()
+        return 0
     try:
         if options.command == "lock":
             return lock()

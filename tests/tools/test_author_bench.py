@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from bench.__main__ import BENCHES
 from bench.author import peers, run, shapes
 from bench.author.run import Outcome, Sizes, Task
 from bench.figures import Figures
+from tools import dev
 
 SMALL = Sizes(
     opened=(1, 10),
@@ -97,3 +99,7 @@ def test_figures_are_printed_without_a_goal_and_missing_ones_with_a_reason(
     assert (ours["name"], ours["value"], ours["goal"]) == ("author.change.3.set", 2.0, None)
     assert (peer["against"], peer["ratio"]) == ("headwater", 0.5)
     assert (missing["value"], missing["met"], missing["why"]) == (None, None, "did not finish in 60 s")
+
+
+def test_help_lists_every_bench() -> None:
+    assert tuple(BENCHES) == dev.BENCHES

@@ -184,6 +184,42 @@ class TestCommands:
             assert f"\n    {command} " in result.stdout
 
     @pytest.mark.parametrize(
+        ("arguments", "parts"),
+        [
+            (["test", "-x", "--help"], ["-m EXPR", "pytest --help"]),
+            (["flaky", "--help"], ["PATH", "--times N", "--load"]),
+            (["flaky", "-h"], ["PATH", "--times N", "--load"]),
+            (["sim", "--help"], ["--seeds N", "--planted [-h] [--list] [NAME ...]"]),
+            (["sim", "--planted", "--help"], ["./dev sim --planted [-h] [--list] [NAME ...]", "beginning of their"]),
+            (["bench", "--help"], [*dev.BENCHES, "--pure"]),
+        ],
+    )
+    def test_help_of_a_command_installs_nothing(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+        arguments: list[str],
+        parts: list[str],
+    ) -> None:
+        def prepare(_: str) -> None:
+            raise AssertionError("something was installed")
+
+        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setattr(dev, "prepare", prepare)
+        try:
+            assert dev.main(arguments) == 0
+        except SystemExit as ended:  # as argparse does it
+            assert ended.code == 0  # noqa: PT017 (it need not be raised)
+        printed = capfd.readouterr().out
+        for part in parts:
+            assert part in printed
+
+    def test_commands_print_help_without_any_package(self) -> None:
+        for name in ("tools.flaky", "tools.planted"):
+            code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {name}"
+            assert subprocess.run([sys.executable, "-I", "-S", "-c", code], check=False).returncode == 0
+
+    @pytest.mark.parametrize(
         ("arguments", "message"),
         [
             ([], "required: COMMAND"),
@@ -208,7 +244,6 @@ class TestCommands:
                 [*QUICK[:-1], "(not thorough) and (random or slow)", "-x", "tests/unit"],
                 {"HEADWATER_RANDOM_SCALE": dev.TEST_SCALE},
             ),
-            (["test", "--help"], [*QUICK, "--help"], {"HEADWATER_RANDOM_SCALE": dev.TEST_SCALE}),
             (
                 ["sim"],
                 ["-m", "pytest", "-n", "4", "--dist", "worksteal", "--durations=10"],
