@@ -52,6 +52,9 @@ CHECK_MINUTES = 25
 PARALLEL = ("-n", "4", "--dist", "worksteal")
 """For two cores: further workers use the time in which tests wait for servers and processes."""
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+"""Commands of the browsers that tests/browser can use, the first one that there is."""
+BROWSER_TESTS = ROOT / "tests" / "browser"
 BENCHES = ("startup", "engine", "sync", "events", "resume", "reactions", "reactive", "author")
 """Those of bench/__main__.py, which imports packages that `--help` does not install."""
 
@@ -258,8 +261,20 @@ def check() -> int:
     for name, (code, seconds) in results.items():
         print(f"{'ok    ' if code == 0 else 'FAILED'} {name:<8} {seconds:6.1f} s", end="")
         print("" if code == 0 else f"   run it alone: {shlex.join(relative(steps[name]))}")
+    if browser() is None and os.environ.get("HEADWATER_BROWSER") != "required":  # The tests fail where it is.
+        print(f"NOT RUN: {', '.join(browser_tests())}: there is no browser here; apt-get install chromium")
     print(f"./dev check took {(time.monotonic() - began) / 60:.1f} minutes (at most {CHECK_MINUTES})")
     return 1 if any(code for code, _ in results.values()) else 0
+
+
+def browser() -> str | None:
+    """The path of a browser for tests/browser, if there is one."""
+    return next((found for found in map(shutil.which, BROWSERS) if found is not None), None)
+
+
+def browser_tests() -> list[str]:
+    """The files whose tests are left out where there is no browser."""
+    return relative([str(path) for path in sorted(BROWSER_TESTS.glob("test_*.py"))])
 
 
 def lock() -> int:

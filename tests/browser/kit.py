@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,16 +14,17 @@ from queue import Empty, Queue
 
 import pytest
 
+from tools import dev
+
 ROOT = Path(__file__).parents[2]
 START_S = 30.0
 
 
 def browser() -> str:
     """The path of a browser. Without one the test is left out, or fails where one is required."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        found = shutil.which(name)
-        if found is not None:
-            return found
+    found = dev.browser()
+    if found is not None:
+        return found
     said = "there is no browser: apt-get install chromium"
     if os.environ.get("HEADWATER_BROWSER") == "required":
         pytest.fail(said)

@@ -313,6 +313,7 @@ class TestCheck:
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(dev, "prepare", lambda _: None)
+        monkeypatch.setattr(dev, "browser", lambda: "/usr/bin/chromium")
         monkeypatch.setattr(dev, "run", lambda command, *_, **__: int("mypy" in command))
         assert dev.main(["check"]) == 1
         printed = capsys.readouterr().out
@@ -329,6 +330,22 @@ class TestCheck:
         monkeypatch.setattr(dev, "prepare", lambda _: None)
         monkeypatch.setattr(dev, "run", lambda *_, **__: 0)
         assert dev.main(["check"]) == 0
+
+    def test_its_summary_names_the_tests_that_need_a_browser_where_there_is_none(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(dev, "prepare", lambda _: None)
+        monkeypatch.setattr(dev, "run", lambda *_, **__: 0)
+        monkeypatch.setattr(dev, "BROWSERS", ("no-browser-has-this-name",))
+        monkeypatch.delenv("HEADWATER_BROWSER", raising=False)
+        assert dev.main(["check"]) == 0
+        said = capsys.readouterr().out.split("=== summary")[1].splitlines()[-2]
+        assert said.startswith("NOT RUN: tests/browser/test_board.py, ")
+        assert "there is no browser here" in said
+
+        monkeypatch.setenv("HEADWATER_BROWSER", "required")
+        dev.main(["check"])
+        assert "NOT RUN" not in capsys.readouterr().out
 
 
 def run_dev(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
