@@ -331,6 +331,10 @@ class TestCheck:
         monkeypatch.setattr(dev, "run", lambda *_, **__: 0)
         assert dev.main(["check"]) == 0
 
+    def test_its_last_line_says_whether_it_took_too_long(self) -> None:
+        assert dev.bounded(24.9) == "24.9 minutes (at most 25)"
+        assert dev.bounded(25.2) == "25.2 minutes: !! over the bound of 25 minutes"
+
     def test_its_summary_names_the_tests_that_need_a_browser_where_there_is_none(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
