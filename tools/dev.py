@@ -32,8 +32,8 @@ NO_COMPILER = 3  # as tools.compiled says it
 PYTHON = VENV / "bin" / "python"
 TIERS = ("run", "test", "check")
 """What can be installed, the smallest first: a tier contains those before it."""
-TIER_OF = {"demo": "run", "test": "test", "flaky": "test"}
-"""What a command needs to be installed, if it is less than everything."""
+TIER_OF = {"demo": "run", "model": "run", "test": "test", "flaky": "test"}
+"""The tier that a command needs, if it is not the largest; see `tier_of`."""
 LOCKS = ROOT / "requirements"
 PYPROJECT = ROOT / "pyproject.toml"
 # Written last, so that an interrupted install is done again.
@@ -426,6 +426,13 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def tier_of(options: argparse.Namespace) -> str:
+    """The smallest tier that has all packages of a command."""
+    if options.command == "sim" and options.planted:
+        return "test"  # No test of tests/planted.txt is in a folder that needs more.
+    return TIER_OF.get(options.command, "check")
+
+
 def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
@@ -449,7 +456,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         if options.command == "lock":
             return lock()
-        prepare(TIER_OF.get(options.command, "check"))
+        prepare(tier_of(options))
         match options.command:
             case "demo":
                 return demo(options.check)

@@ -288,6 +288,27 @@ class TestCommands:
         assert not dev.is_quick("")
         assert not dev.is_quick("thorough or random")
 
+    @pytest.mark.parametrize(
+        ("arguments", "tier"),
+        [
+            (["demo"], "run"),
+            (["model"], "run"),
+            (["test"], "test"),
+            (["flaky"], "test"),
+            (["sim", "--planted"], "test"),
+            (["sim"], "check"),
+            (["bench", "--pure"], "check"),
+        ],
+    )
+    def test_a_command_installs_the_smallest_tier_that_it_needs(
+        self, monkeypatch: pytest.MonkeyPatch, arguments: list[str], tier: str
+    ) -> None:
+        prepared: list[str] = []
+        monkeypatch.setattr(dev, "prepare", prepared.append)
+        monkeypatch.setattr(dev, "run", lambda *_: 0)
+        assert dev.main(arguments) == 0
+        assert prepared == [tier]
+
     @pytest.mark.parametrize("command", ["test", "sim"])
     def test_tests_keep_bytecode_where_the_environment_says_not_to(
         self, monkeypatch: pytest.MonkeyPatch, command: str

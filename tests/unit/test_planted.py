@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tools import planted as tool
+from tools.flaky import NOT_INSTALLED
 from tools.planted import LIST, ROOT, SOURCE, fault_points, planted_text, read_list
 
 
@@ -36,6 +37,10 @@ def test_every_listed_test_exists() -> None:
         source = Path(ROOT, path).read_text()
         for part in parts:
             assert f"{part.partition('[')[0]}(" in source or f"class {part}" in source, planted.test
+
+
+def test_no_listed_test_needs_packages_that_only_the_check_installs() -> None:
+    assert [one.test for one in read_list(LIST.read_text()) if one.test.startswith(NOT_INSTALLED)] == []
 
 
 def test_listed_test_that_does_not_end_is_named(
