@@ -167,7 +167,7 @@ class Baseline(TypedDict):
     python: str
     code: dict[str, Any]
     walks: dict[str, Spread]  # counted calls, messages, store transactions and ticks
-    author: dict[str, dict[str, Any]]  # as `./dev bench author` prints them, at modest sizes, in pure Python
+    author: dict[str, dict[str, Any]]  # as `./dev bench author` prints them, of the sizes `MODEST`, in pure Python
     coverage: NotRequired[
         dict[str, float]
     ]  # of src without kits at the counts of `./dev check`, in per cent; commit 768cfd6 had this

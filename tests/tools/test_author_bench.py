@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,37 @@ def test_a_failed_process_says_why() -> None:
 def test_a_median_is_of_all_processes_or_of_none() -> None:
     turns = [Outcome({"a": 1.0, "b": 1.0}), Outcome({"a": 3.0}, "too late"), Outcome({"a": 2.0, "b": 1.0})]
     assert run.medians(turns) == Outcome({"a": 2.0}, "too late")
+
+
+def test_every_process_has_the_limit_of_its_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[str, float]] = []
+
+    def run_process(task: Task, *, stored: Path | None = None, limit_s: float) -> Outcome:
+        ran.append((task.work, limit_s))
+        return Outcome(why="" if task.work == "make_stored" else f"did not finish in {limit_s:g} s")
+
+    monkeypatch.setattr(run, "run_process", run_process)
+    found = list(run.measured(replace(SMALL, restarts=3, limit_s=7.0)))
+    assert {limit_s for work, limit_s in ran if work != "make_stored"} == {7.0}
+    assert {(value, why) for _, value, _, why in found} == {(None, "did not finish in 7 s")}
+    # A restart that did not finish is not repeated.
+    of_ours = [work for work, _ in ran if work == "restart"][: -len(peers.PEERS)]
+    assert len(of_ours) == 2 * len(run.LOOKS)
+
+
+def test_a_process_that_is_stopped_leaves_figures_without_a_value_and_with_a_reason() -> None:
+    found = list(run.restarts(20, 1, limit_s=0.01))
+    assert {value for _, value, _, _ in found} == {None}
+    assert {why for _, _, _, why in found} == {
+        "it could not be stored: did not finish in 0.02 s",
+        "did not finish in 0.01 s",
+    }
+
+
+@pytest.mark.parametrize("kind", ["open.one_piece.10000", "open.pieces_of_ten.10000", "each.10000.make"])
+def test_the_baseline_has_the_large_sizes(kind: str) -> None:
+    assert f"{kind}.{shapes.OURS}" in {name for task in run.tasks(run.MODEST) for name in task.units}
+    assert run.MODEST.stored == (1_000, 10_000)
 
 
 def test_every_figure_of_a_peer_has_one_of_ours_beside_it() -> None:
