@@ -1,8 +1,9 @@
 """How many cases a random suite tries.
 
 A suite states its full count; `./dev test` runs a hundredth of it, `./dev check` a tenth, `./dev sim` all of it, and
-`--seeds N` exactly N. A suite that says nothing below some count states that as well. Mark such a suite with
-`@pytest.mark.random`; tests that use hypothesis are marked by themselves.
+`--seeds N` exactly N. `seldom` and some suites run less of it; docs/ARCHITECTURE.md lists them. A suite that says
+nothing below some count states that as well. Mark such a suite with `@pytest.mark.random`; tests that use hypothesis
+are marked by themselves.
 
     @pytest.mark.random
     def test_something_holds_for_every_schedule() -> None:
