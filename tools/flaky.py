@@ -2,7 +2,7 @@
 
 A test that opens a socket, starts a thread or a process, or sleeps in real time is repeated; the others
 run once (`tools.repeat` tells them apart). With --load, more busy loops than the machine has cores run beside the
-tests, at the same priority.
+tests, at the same priority. Folders in `NOT_INSTALLED` are left out unless they are named.
 """
 
 from __future__ import annotations
@@ -27,12 +27,20 @@ TESTS_FAILED = 1  # pytest's exit code; 2 and above mean that it could not run t
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="./dev flaky", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="tests to choose from; all if none is named")
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="tests to choose from; if none is named, all but those in " + ", ".join(NOT_INSTALLED),
+    )
     parser.add_argument("--times", type=int, default=10, metavar="N", help="how often each test runs (default 10)")
     parser.add_argument("--load", action="store_true", help="run busy loops beside the tests")
     options = parser.parse_args(arguments)
     if options.times < 1:
         parser.error("--times takes a whole number of 1 or more")
+    if folders := left_out(options.paths):
+        why = "./dev check installs their packages; name a folder to run it after that"
+        print(f"./dev flaky: left out: {', '.join(folders)} ({why})", file=sys.stderr, flush=True)
     started = time.monotonic()
     with busy_loops((os.cpu_count() or 1) + 1 if options.load else 0):
         runs, failures = run_tests(options.paths, options.times)
@@ -45,6 +53,12 @@ def main(arguments: Sequence[str]) -> int:
     for name, times in sorted(failures.items()):
         print(f"{name}: failed {times} of {runs[name]} times")
     return 1 if failures else 0
+
+
+def left_out(paths: Sequence[str]) -> list[str]:
+    """The folders below `paths`, or of all tests if there is no path, that are not run. A folder that is named is."""
+    named = [Path(path) for path in paths]
+    return [one for one in NOT_INSTALLED if not named or any(path in Path(one).parents for path in named)]
 
 
 def run_tests(paths: Sequence[str], times: int) -> tuple[dict[str, int], dict[str, int]]:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tools import flaky
 
 ROOT = Path(flaky.__file__).resolve().parents[1]
@@ -76,3 +78,14 @@ def test_busy_loops_end_with_the_block() -> None:
     with flaky.busy_loops(1) as (pid,):
         os.kill(pid, 0)
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_folders_that_are_left_out_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(flaky, "run_tests", lambda *_: ({}, {}))
+    assert flaky.main([]) == 0
+    said = capsys.readouterr().err.splitlines()[0]
+    assert said.startswith("./dev flaky: left out: tests/browser, tests/tools, tests/types (")
+    assert flaky.left_out(["tests"]) == list(flaky.NOT_INSTALLED)
+    assert flaky.left_out(["tests/unit", "tests/browser"]) == []
