@@ -6,5 +6,5 @@ writes are recorded in; `runtime_port` is the part of a runtime that handles cal
 `typed_path` walks a stored path along its declared types. `codec` finds the codec of a type; `codec_base`, `scalars`,
 `containers`, `records` and `unions` are the codecs; `model` has `Model`.
 
-Imported by `pieces` and the layers above. Imports `replica` and the layers below.
+Imported by `pieces`, `scheduler`, `runtime`, `server` and `cli`. Imports `replica`, `data` and `errors`.
 """

@@ -1,10 +1,11 @@
 """The command line: `headwater`, or `python -m headwater.cli`.
 
 Start with `app.py` (the tree of commands and their exit codes). `data` has the commands about stored data, `process`
-those that run code of an application; `output.py` prints, `directory.py` opens data directories, `loading.py` imports
-applications, `keys.py` has the commands about keys. Commands ask an engine, a runtime or a server, and decide nothing.
+those that run code of an application; `output.py` prints, `limits.py` has the bounds of the commands, `directory.py`
+opens data directories, `loading.py` imports applications, `keys.py` has the commands about keys. Commands ask an
+engine, a runtime or a server, and decide nothing.
 
-`main` checks for the extra `cli` before anything else is imported. Imported by no other package.
+`main` checks for the extra `cli` before anything else is imported. Imported by `__main__`.
 """
 
 from __future__ import annotations

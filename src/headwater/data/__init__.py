@@ -5,5 +5,6 @@ Start with `value` (the content of documents), `path` and `address` (places, doc
 `reader_trie` finds the readers that a change concerns; `codec` and `json_form` encode; `ids` derives ids, `trace` has
 the events of the one trace, `text` and `limits` check input.
 
-Imported by every other package. Imports `errors` only. Reads no clock, no random source, no file and no socket.
+Imported by `protocol`, `engine`, `replica`, `cells`, `pieces`, `scheduler`, `runtime`, `server` and `cli`. Imports
+`errors` only. Reads no clock, no random source, no file and no socket.
 """

@@ -1,7 +1,14 @@
 """The durable side: one append-only log per space, and the decision which commits enter it.
 
-The names below are for the packages above and for tests that talk to an engine directly: the engine of one space, the
-directory of many, the hub that serves sessions, and the values that they take and return.
+Start with `engine` (the facade of one space), then follow one commit: `commit_group` judges the frames of a store
+transaction, `admission` decides which commits enter the log, `log` gives them their places. `delivery` has events and
+records, `observations` the last runs of nodes, `store` the database, `sync` the sessions of replicas. `wiring` makes
+the components of an engine, `directory` opens the files of many spaces, `provenance` finds the commits behind a value,
+`verify` checks a file against the rules, `limits` has every bound.
+
+Imported by `runtime`, `server` and `cli`. Imports `protocol` and the layers below. The names below are for them and for
+tests that talk to an engine directly: the engine of one space, the directory of many, the hub that serves sessions, and
+the values that they take and return.
 """
 
 from __future__ import annotations

@@ -6,5 +6,5 @@ members of a class, `types` and `annotations` resolve their types, `signature` c
 `handles` are the handles that only pieces have, `names` makes stored names, `order_keys` makes texts between two
 others, `fingerprints` digests code.
 
-Imported by `scheduler`, `reactions` and `runtime`. Imports `cells` and the layers below. Binds, reads and runs nothing.
+Imported by `runtime`, `server` and `cli`. Imports `cells` and the layers below. Binds, reads and runs nothing.
 """

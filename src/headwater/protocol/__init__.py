@@ -6,6 +6,6 @@ replica and an engine send each other; `docs/PROTOCOL.md` says in which order). 
 `hop_counts` counts how often a change went from session to session, `framing` cuts WebSocket frames, `pages` are the
 messages of a browser page and `command_messages` those of the command line.
 
-Imported by every package above `data`. Imports `data` and `errors`. Records are checked and converted here; no record
-is acted on.
+Imported by `engine`, `replica`, `scheduler`, `reactions`, `runtime`, `server` and `cli`. Imports `data` and `errors`.
+Records are checked and converted here; no record is acted on.
 """

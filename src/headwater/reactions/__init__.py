@@ -6,5 +6,5 @@ leases, `retry_rules.py` decides about failures, `traces.py` has the records tha
 interfaces to reactions and spaces, `limits.py` the bounds. Which targets are due is decided by the engine
 (`engine.delivery`).
 
-Imported by `runtime` and the command `worker`. Imports `protocol` and below.
+Imported by `runtime` and `cli`. Imports `protocol` and below.
 """

@@ -1,7 +1,12 @@
 """The runtime: a running program with its spaces, sessions and transports.
 
-The names below are for servers, commands and tests that build a runtime from its parts; an application calls
-`headwater.open` and `headwater.connect`.
+Start with `api` (the objects that an application calls; its `composition` makes the parts of a runtime), then `core`
+(spaces, handles, nodes and plain writes). `channel` connects spaces with their engines, `writing` retries transactions,
+`pieces` has the instances of pieces, `events` runs handlers, `resume` brings nodes back without a run, `reactions`
+delivers records.
+
+Imported by `server` and `cli`. Imports `scheduler`, `reactions` and the layers below. The names below are for them and
+for tests that build a runtime from its parts; an application calls `headwater.open` and `headwater.connect`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ delays nodes, `pass_.py` orders runs and `runner.py` makes them. The runner uses
 `waiting_nodes.py`, `commit_verdicts.py` and `failures.py`; the pass uses `nested_runs.py`. `persistence.py` reports
 runs and restores nodes; `introspection/` is for people and tests; `limits.py` has every bound.
 
-The names below are for the runtime and for tests that drive a scheduler without a runtime.
+Imported by `runtime` and `server`. Imports `cells` and the layers below. The names below are for the runtime and for
+tests that drive a scheduler without a runtime.
 """
 
 from __future__ import annotations

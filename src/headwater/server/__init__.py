@@ -4,8 +4,8 @@ Start with `server.py` (the socket, the routes and the shutdown). `sync` serves 
 application and serves its pages, `commands` answers the command line, `operation` has the parts that they share:
 spaces, keys, limits, metrics.
 
-Imported by the command line, and by tests and programs that start a server in their own process (the names below).
-Imports `runtime` and below.
+Imported by `cli`, and by tests and programs that start a server in their own process (the names below). Imports
+`runtime` and below.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ Authors import `simulated` and `Simulation` from here; pytest loads `author_plug
   `harness`.
 - `simulation`: a server and several replicas with faults, checked after every step. Start with
   `simulation.simulation`.
-- `scheduler`: a world of nodes without an engine, for tests of the scheduler.
-- `disk`: a disk that fails, and the harness that kills an engine at every point of a workload.
+- `scheduler`: a world of nodes without an engine, for tests of the scheduler. Start with `scheduler.kit`.
+- `disk`: a disk that fails, and the harness that kills an engine at every point of a workload. Start with `disk.model`.
 - `network`: connections in virtual time that are slow, break and freeze.
 
-No other package imports this one; it may import every layer except `cli`.
+Imported by tests only: no other package imports this one. It may import every layer except `cli`.
 """
 
 from __future__ import annotations

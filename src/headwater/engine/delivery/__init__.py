@@ -5,5 +5,6 @@ claimed or parked). `subscriptions` lists the reactions of each topic, `idle_wor
 `results` moves positions after a delivery, `admin` has the operator's calls. `facade` is the interface for the rest
 of the engine.
 
-Imported by `admission`, `commit_group`, `wiring`, `engine` and `sync`. Imports `log`, `store` and `limits`.
+Imported by `engine.admission`, `engine.commit_group`, `engine.wiring`, `engine.engine` and `engine.sync`. Imports
+`log`, `store` and `limits`.
 """

@@ -5,5 +5,6 @@ deleted or recreated piece) and `queries` (answers which nodes are still up to d
 that read a document, `interned_names` stores each text once, `affected_nodes` finds nodes that a write may affect,
 `clean_pieces` keeps pieces whose nodes are all up to date, `foreign_readers` the readers in other spaces.
 
-Imported by `commit_group`, `wiring` and `verify`. Imports `admission`, `log`, `store` and `limits`.
+Imported by `engine.commit_group`, `engine.wiring` and `engine.verify`. Imports `admission`, `log`, `store` and
+`limits`.
 """

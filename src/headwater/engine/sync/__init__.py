@@ -5,5 +5,6 @@ hub on one thread and groups commits that arrive together. `peer` is one connect
 peers watch, `queries` answers their questions, `conflict_turns` orders the retries of rejected sessions,
 `error_codes` maps errors to codes on the wire.
 
-Imported by `runtime` and `server`. Imports the engine and its rooms, never `store`.
+Imported by `runtime` and `server`. Imports `engine`, `commit_group`, `delivery`, `admission`, `log` and `limits`, never
+`store`.
 """

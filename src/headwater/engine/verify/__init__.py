@@ -1,4 +1,13 @@
-"""Verifiers that ship: the naive definition of the rules, and the oracle that replays a file against them."""
+"""Verifiers that ship: the naive definition of the rules, and the oracle that replays a file against them.
+
+Start with `naive` (the rules of admission, written as simply as possible), then `oracle` (`verify_file`: checks that
+everything in the file of a space follows from the rules). `replay` judges every accepted commit once more,
+`document_history` keeps the documents of the replay, `derived_tables` checks the tables beside the log, `report` has
+the results.
+
+Imported by `cli`. Imports `observations`, `log` and `store`. The names below are also for tests that compare an engine
+with the rules.
+"""
 
 from __future__ import annotations
 

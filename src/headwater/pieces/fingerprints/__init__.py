@@ -5,5 +5,5 @@ any object; `functions`, `classes` and `values` make the forms of functions, cla
 itself. `origin` says which code is the application's and which version stands for other code. `change_kinds` names the
 kinds of changes for previews.
 
-Imported by `runtime`. Imports `pieces.declarations` only.
+Imported by `runtime` and `cli`. Imports `pieces.declarations` only.
 """

@@ -5,5 +5,5 @@ Start with `entry_points.py` (`headwater.open`, `connect`, `run`), then `runtime
 them. `threads.py` takes calls from other threads, `reactions.py` is `rt.reactions`, `dry_run.py` opens runtimes for
 previews and shadow runs.
 
-Imported by servers, commands and tests. Imports every other package of the runtime.
+Imported by `server` and `cli`, and by tests. Imports every other room of the runtime.
 """

@@ -5,6 +5,6 @@ Start with `transport.py` (the port) and `driver.py` (connects a session, moves 
 `backend.py` says where the spaces of a runtime are, `channel.py` joins a session and its driver for one space,
 `sessions.py` names the user sessions that a runtime acts for.
 
-Imported by `writing`, `pieces`, `events`, `resume`, `reactions`, `api`, servers and
-commands. Imports `core`.
+Imported by `runtime.writing`, `runtime.pieces`, `runtime.events`, `runtime.resume`, `runtime.reactions`, `runtime.api`,
+`server` and `cli`. Imports `core`.
 """

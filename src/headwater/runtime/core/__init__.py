@@ -6,7 +6,8 @@ Start with `core.py`, which composes the package. `local_space.py` is one space 
 `waiting.py` has the tasks and timed waits of a runtime, `error_channel.py` reports failures that no caller awaits.
 `tracker.py` records the reads and writes of one transaction, `plain_writes.py` makes each write of an application a
 transaction of its own and keeps the writes to one document in order. `policy.py` has every bound that an application
-can set.
+can set, `limits.py` those that are fixed.
 
-Imported by every other package of the runtime. Imports none of them.
+Imported by `runtime.channel`, `runtime.writing`, `runtime.pieces`, `runtime.events`, `runtime.resume`,
+`runtime.reactions`, `runtime.api` and `server`. Imports no other room of the runtime.
 """

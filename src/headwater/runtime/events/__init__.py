@@ -8,5 +8,5 @@ order of a space, `attempt.py` runs one handler in one transaction, `freshness.p
 the events of `every_ms=`, `ids.py` makes event ids, `deleted_target.py` refuses events of deleted pieces,
 `conflict_advice.py` explains conflicts.
 
-Imported by `reactions`, `api` and servers. Imports `pieces`, `writing`, `channel`, `core`.
+Imported by `runtime.reactions`, `runtime.api` and `server`. Imports `pieces`, `writing`, `channel`, `core`.
 """

@@ -3,5 +3,5 @@
 Start with `serve.py` (declares the reactions of open classes and delivers their records). `bound.py` calls one
 reaction and commits its result, `threads.py` runs plain functions on threads, per lane.
 
-Imported by `api` and servers. Imports `events`, `pieces`, `writing`, `channel`, `core`.
+Imported by `runtime.api` and `server`. Imports `events`, `pieces`, `writing`, `channel`, `core`.
 """

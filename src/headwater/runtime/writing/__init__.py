@@ -4,5 +4,6 @@ Start with `attempt.py` (one write over all its attempts) and `retry.py` (the on
 `space_channel.py` adds them to the channel of a space, `transactions.py` runs transactions in spaces with and without
 an engine. Writes of an application that are no transactions are in `core.plain_writes`.
 
-Imported by `pieces` and the packages above. Imports `channel` and `core`.
+Imported by `runtime.pieces`, `runtime.events`, `runtime.resume`, `runtime.reactions` and `runtime.api`. Imports
+`channel` and `core`.
 """

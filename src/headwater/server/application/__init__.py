@@ -3,5 +3,5 @@
 Start with `application.py` (the runtime over the server's own spaces, and the rights of users), then `page.py` (the
 connection of one browser). `member_json.py` has the right that an access to a member needs, and the JSON of its value.
 
-Imported by `server.server` and `server.commands`. Imports `server.operation`.
+Imported by `server.commands` and `server.server`. Imports `server.operation`.
 """

@@ -4,5 +4,6 @@ Start with `service.py`, which holds the others. `spaces.py` opens and closes th
 to connections, `keys.py` checks tokens, `limits.py` has every bound of the server, `metrics.py` the figures for an
 operator.
 
-Imported by every other room of the server. Imports none of them.
+Imported by `server.application`, `server.commands`, `server.sync`, `server.server` and `cli`. Imports no other room of
+the server.
 """

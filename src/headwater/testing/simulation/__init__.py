@@ -6,5 +6,6 @@ access tokens. `workload` draws the work, `faults` the faults, `operator` the wo
 the log, `replica_checks` and `attempts` compare a replica with it after every step, `access` reads the rights,
 `final_checks` runs at the end; `trace` records steps and findings.
 
-Imported by tests, and `oracle` by `testing.differential`. Imports `testing.disk`, `testing.network` and the product.
+Imported by tests and by `testing.differential`, which uses the oracle. Imports `testing.disk`, `testing.network` and
+the product.
 """
