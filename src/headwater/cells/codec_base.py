@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellLimits:
-    """Bounds on handles and codecs. Bounds on values are `data.limits.ValueLimits`."""
+    """Bounds on handles and codecs. They are fixed. Bounds on values are `data.limits.ValueLimits`."""
 
     link_hops: int = 32
     """Links on the way to one value."""

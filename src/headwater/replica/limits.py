@@ -22,4 +22,16 @@ class ReplicaLimits:
     noted_waiting: int = 4_096  # such observations; beyond it the oldest are dropped
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerLimits:
+    """Bounds on the bookkeeping of pending layers. They are fixed."""
+
+    # ranges of layers that are kept apart; beyond it, the older ranges are joined where that is possible
+    separate_spans: int = 32
+    exact_spans: int = 8  # the newest ranges, which are never joined
+    joined_numbers: int = 2_048  # in one joined range; an engine accepts a read that names 4,096 layers
+    spare_places: int = 64  # beyond twice the number of layers, that may be left over from layers that are gone
+
+
 DEFAULT_REPLICA_LIMITS: Final = ReplicaLimits()
+LAYER_LIMITS: Final = LayerLimits()

@@ -11,16 +11,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from heapq import merge
 from itertools import chain
-from typing import Final
+
+from headwater.replica.limits import LAYER_LIMITS
 
 Span = tuple[int, int]
-
-MOST_SPANS: Final = 32
-"""Ranges that are kept apart. Beyond this number, the older ranges are joined where that is possible."""
-EXACT_SPANS: Final = 8
-"""The newest ranges, which are never joined."""
-MOST_JOINED: Final = 2_048
-"""Numbers in one joined range, at most. An engine accepts a read that names 4,096 layers."""
 
 
 class NumberRanges:
@@ -31,7 +25,7 @@ class NumberRanges:
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
-        self._room = MOST_SPANS  # the number of ranges from which on joining is tried
+        self._room = LAYER_LIMITS.separate_spans  # the number of ranges from which on joining is tried
 
     def __len__(self) -> int:
         return len(self._firsts)
@@ -49,7 +43,7 @@ class NumberRanges:
             del self._firsts[:gone], lasts[:gone]
             self._join(holes)
             # Ranges that could not be joined are not tried again with every added number.
-            self._room = max(MOST_SPANS, 2 * len(self._firsts))
+            self._room = max(LAYER_LIMITS.separate_spans, 2 * len(self._firsts))
 
     def within(self, low: int, high: int) -> list[Span]:
         """Return the ranges cut to the numbers from `low` to below `high`."""
@@ -69,10 +63,10 @@ class NumberRanges:
 
     def _join(self, holes: Sequence[int]) -> None:
         """Join the older ranges where no hole lies between them."""
-        older = len(self._firsts) - EXACT_SPANS
+        older = len(self._firsts) - LAYER_LIMITS.exact_spans
         firsts, lasts = self._firsts[:1], self._lasts[:1]
         for first, last in zip(self._firsts[1:older], self._lasts[1:older], strict=True):
-            if last - firsts[-1] < MOST_JOINED and not is_hole_between(lasts[-1], first, holes):
+            if last - firsts[-1] < LAYER_LIMITS.joined_numbers and not is_hole_between(lasts[-1], first, holes):
                 lasts[-1] = last
             else:
                 firsts.append(first)

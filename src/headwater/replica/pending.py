@@ -30,14 +30,11 @@ from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Conflict, Rejection
 from headwater.replica.document import Document
 from headwater.replica.documents import Documents
+from headwater.replica.limits import LAYER_LIMITS
 from headwater.replica.minimal_patches import SAYS_ALL, SAYS_IT, is_within
 from headwater.replica.number_ranges import Named, NumberRanges, Span, united, without
 
 __all__ = ["NOTHING", "Fate", "Layer", "Pending", "Settled", "StandsOn"]
-
-
-SPARE: Final = 64
-"""Places, beyond twice the number of layers, that may be left over from layers that are gone."""
 
 
 def outside_arrays(path: Path) -> Path:
@@ -77,7 +74,7 @@ class PendingWrites:
         layers = self._document.layers
         if self._upto >= before - 1 or not layers or layers[-1].local_seq <= self._upto:
             return
-        if self._places > 2 * len(layers) + SPARE:
+        if self._places > 2 * len(layers) + LAYER_LIMITS.spare_places:
             self._root, self._places, self._upto = _Place(), 0, 0  # Most places are of layers that are gone.
         begin = bisect_right(layers, self._upto, key=number_of)
         end = bisect_left(layers, before, key=number_of)

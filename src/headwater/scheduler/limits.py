@@ -28,6 +28,7 @@ class SchedulerLimits:
     auto_debounce_average_us: int = 50_000  # take this long on average;
     auto_debounce_us: int = 100_000  # the scheduler then gives the effect this debounce
     trace_entries: int = 10_000  # trace events kept for people; older ones are dropped
+    counted_attempts: int = 64  # counted at once: nested ones, and some whose end was never reported
     causes_shown: int = 32  # steps of a chain of causes that `why` follows
 
     def __post_init__(self) -> None:

@@ -12,9 +12,9 @@ import pytest
 from headwater.clock import VirtualClock
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
-from headwater.engine.store.database import CHECKPOINT_PAGES
+from headwater.engine.store.limits import STORE_LIMITS
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.store.wal import FIRST, WalPreallocation
+from headwater.engine.store.wal import WalPreallocation
 from headwater.engine.verify.oracle import verify_file
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit
@@ -60,7 +60,7 @@ def test_commits_find_room_and_the_log_grows_in_a_few_steps(tmp_path: Path) -> N
 def test_what_is_hardly_used_is_not_made_larger(tmp_path: Path) -> None:
     path = tmp_path / "s.space"
     engine = opened(path)
-    assert max(lengths(path, engine, 10)) < FIRST
+    assert max(lengths(path, engine, 10)) < STORE_LIMITS.plain_log_bytes
     engine.close()
 
 
@@ -82,10 +82,12 @@ def test_zeros_after_the_last_frame_are_not_read_for_anything(tmp_path: Path) ->
 def test_a_log_is_never_given_more_than_one_pass_needs(tmp_path: Path) -> None:
     path = tmp_path / "s.space"
     engine = opened(path, room_from=32_768)
-    size = CHECKPOINT_PAGES * 4_096 // MANY  # more than one pass, in all
-    assert max(lengths(path, engine, MANY + 10, size)) <= 32 + 4_120 * (CHECKPOINT_PAGES + CHECKPOINT_PAGES // 8)
+    size = STORE_LIMITS.checkpoint_pages * 4_096 // MANY  # more than one pass, in all
+    assert max(lengths(path, engine, MANY + 10, size)) <= 32 + 4_120 * (
+        STORE_LIMITS.checkpoint_pages + STORE_LIMITS.checkpoint_pages // 8
+    )
     engine.close()
-    assert CHECKPOINT_PAGES * 4_120 > FIRST
+    assert STORE_LIMITS.checkpoint_pages * 4_120 > STORE_LIMITS.plain_log_bytes
 
 
 def test_once_a_pass_has_all_its_room_there_is_nothing_left_to_do(tmp_path: Path) -> None:

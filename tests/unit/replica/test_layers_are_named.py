@@ -15,6 +15,7 @@ from headwater.data.value import ABSENT, MaybeValue, Value, equal
 from headwater.protocol.verdict import RuleRefused
 from headwater.replica import number_ranges as spans_module
 from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.limits import LayerLimits
 from headwater.replica.number_ranges import Named, NumberRanges, ranges, united, without
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
@@ -103,7 +104,7 @@ def differences(replica: Replica, *, exact: bool) -> list[str]:
 @contextmanager
 def few_ranges() -> Iterator[None]:
     """Ranges are joined as soon as there are three."""
-    with patch.object(spans_module, "MOST_SPANS", 2), patch.object(spans_module, "EXACT_SPANS", 1):
+    with patch.object(spans_module, "LAYER_LIMITS", LayerLimits(separate_spans=2, exact_spans=1)):
         yield
 
 

@@ -16,8 +16,7 @@ from headwater.errors import LimitError
 from headwater.protocol.commit import encode_commit
 from headwater.protocol.messages import Ack, Own, Sync
 from headwater.protocol.verdict import Conflict, RuleRefused
-from headwater.replica.limits import ReplicaLimits
-from headwater.replica.number_ranges import MOST_SPANS
+from headwater.replica.limits import LAYER_LIMITS, ReplicaLimits
 from headwater.replica.pending import Fate, Layer, Pending
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
@@ -151,7 +150,7 @@ def check_a_read(replica: Replica) -> None:
     (said,) = transaction.reads()
     named = {number for first, last in said.layers for number in range(first, last + 1)}
     assert named >= {layer.local_seq for layer in replica.documents.of(D).layers}
-    assert len(said.layers) <= 2 * MOST_SPANS
+    assert len(said.layers) <= 2 * LAYER_LIMITS.separate_spans
 
 
 @EVERY

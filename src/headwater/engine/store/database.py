@@ -15,16 +15,14 @@ from typing import Any, Final, Literal, cast
 
 import apsw
 
+from headwater.engine.store.limits import STORE_LIMITS
 from headwater.engine.store.port import Visited
 from headwater.engine.store.row_checksum import SEAL_FUNCTION, row_seal
 from headwater.engine.store.schema import APPLICATION_ID
-from headwater.engine.store.wal import COPY, FIRST, WalPreallocation, write_again
+from headwater.engine.store.wal import COPY, WalPreallocation, write_again
 from headwater.errors import CorruptionError, LimitError, MovedError, NewerVersionError, StorageError
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
-CHECKPOINT_PAGES: Final = 4_096
-"""Pages in the write-ahead log before they are moved into the file: 16 MiB, since each move costs two syncs."""
-
 LOGS: Final = ("-wal", f"-wal{COPY}")
 """Files beside a space's file that hold content which is not in it yet."""
 
@@ -67,7 +65,7 @@ class Database:
         self._synchronous = synchronous
         self._vfs = vfs
         self._migrations = migrations
-        self._room_from = FIRST if room_from is None and vfs is None else room_from
+        self._room_from = STORE_LIMITS.plain_log_bytes if room_from is None and vfs is None else room_from
         self.visited = Visited()
         self._moved = c_int(0)  # SQLite puts its answer here
         self._open()
@@ -148,7 +146,7 @@ class Database:
             self.run("PRAGMA journal_mode=DELETE")
             self.run("PRAGMA journal_mode=WAL")
             if self._vfs is None:  # a disk of the crash harness has its own, far smaller
-                self.run(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+                self.run(f"PRAGMA wal_autocheckpoint={STORE_LIMITS.checkpoint_pages}")
             self._room = self._log_room()
             self._migrate()
         except BaseException:

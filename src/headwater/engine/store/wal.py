@@ -23,9 +23,6 @@ from zlib import crc32
 
 import apsw
 
-FIRST: Final = 256 * 1024
-"""Bytes that a log may grow to by itself: a space that is hardly used is not made larger."""
-
 _HEADER: Final = 32  # bytes of a log before its first frame
 _FRAME: Final = 24  # before the page in each frame
 _CHUNK: Final = 64 * 1024  # SQLite limits one write to 17 bits and reports a full disk as success

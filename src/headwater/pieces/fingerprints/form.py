@@ -37,7 +37,7 @@ _LONGEST_ATOM: Final = 64
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FingerprintLimits:
-    """Bounds on the objects behind one fingerprint. Beyond a bound there is no fingerprint."""
+    """Bounds on the objects behind one fingerprint. Beyond a bound there is no fingerprint. They are fixed."""
 
     objects: int = 100_000
     """Objects that a function refers to, directly and indirectly."""

@@ -10,13 +10,16 @@ from headwater.backoff import Backoff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeLimits:
-    """Bounds on waiting writes, connections, prefetching and questions of one runtime."""
+    """Bounds on waiting writes, connections, prefetching and questions of one runtime. They are fixed."""
 
     deferred_writes: int = 10_000  # that wait for one document
     dropped_documents: int = 256  # unread, that a space drops each time messages of its engine were taken in
     writes_behind: int = 10_000  # that wait behind a write that is retried
     # after its first conflict in which a write is retried, in a space without a retrying channel
     plain_window_us: int = 30_000_000
+    unread_kept: int = 1_000  # documents without a reader that stay loaded, in a space without a `Policy`
+    # for which a pull waits for nodes that are held back, in a runtime without a `Policy`
+    pull_window_us: int = 30_000_000
     unheard_failures: int = 1_000  # kept for the first listener that comes after they happened
     clock_check_us: int = 30_000_000  # between checks whether the wall clock was set, while an alarm is set
     clock_jump_us: int = 10_000  # by which both clocks may differ more than before without a jump

@@ -57,7 +57,7 @@ class LocalSpace:
         self.channel = channel
         # Retry a transaction until it ends, then call the second argument. None: `PlainWrites` retries by itself.
         self.retry: Callable[[Callable[[Transaction], object], Callable[[], object]], object] | None = None
-        self.kept_unread = 1_000  # `Policy.unread_kept` of the runtime, once it is set
+        self.kept_unread = RUNTIME_LIMITS.unread_kept  # `Policy.unread_kept` of the runtime, once it is set
         self.ended: Exception | None = None  # why nothing will be received any more
         self.failed_loads: dict[Document, HeadwaterError] = {}  # refused by the engine; a new read asks again
         self._ahead: dict[Document, None] = {}  # requested ahead, and needed by no reader so far

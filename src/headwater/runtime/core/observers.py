@@ -21,6 +21,7 @@ from headwater.errors import AbsentError, AuthoringError, HeadwaterError, NotSet
 from headwater.replica.document import Document
 from headwater.replica.feed import Notification
 from headwater.replica.replica import Replica
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -161,7 +162,8 @@ class Observers:
         self._ended: Exception | None = None
         self._waiting: list[tuple[Callable[[], bool], Callable[[], object]]] = []
         self._grouped: dict[Sink, None] = {}  # sinks with a group
-        self.window_us = 30_000_000  # how long a pull waits for nodes that are held back
+        # how long a pull waits for nodes that are held back: `Policy.retry_window_ms` of the runtime, once it is set
+        self.window_us = RUNTIME_LIMITS.pull_window_us
         self._followed: dict[Replica, Callable[[], None]] = {}  # subscriptions; empty while no sink has a group
 
     # ---- waiting -----------------------------------------------------------------------------------

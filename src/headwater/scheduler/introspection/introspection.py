@@ -255,7 +255,7 @@ class Introspection:
         self._limits = limits
         self._taps = taps = Listeners(runner, settle, set_trace, on_error)
         self.traces = Traces(taps, limits.trace_entries)
-        self.run_stats = RunStats(taps, gates)
+        self.run_stats = RunStats(taps, gates, limits.counted_attempts)
         self.breakpoints = Breakpoints(taps, registry)
         self.idempotency = Idempotency(current, graph, taps, limits.trace_entries)
         self.non_settling = NonSettling(registry, limits.causes_shown, limits.trace_entries, on_non_settling)

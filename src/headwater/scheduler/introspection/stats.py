@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final
 
 from headwater.data.trace import Failed, Parked, Ran, Rejected, Removed, RunStarted, Suspended, TraceEvent
 from headwater.scheduler.gates import Gates
@@ -19,9 +18,6 @@ from headwater.scheduler.pass_ import Settle
 from headwater.scheduler.registry import Registry
 
 __all__ = ["NodeStats", "RunStats", "Stats", "Tally", "totals"]
-
-OPEN: Final = 64
-"""Most attempts tracked at once: nested ones, and some whose end was never reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +101,11 @@ class NodeStats:
 class RunStats:
     """Tallies of nodes, while counting is on."""
 
-    __slots__ = ("_gates", "_is_on", "_open", "_tallies", "_taps")
+    __slots__ = ("_gates", "_is_on", "_most_open", "_open", "_tallies", "_taps")
 
-    def __init__(self, taps: Listeners, gates: Gates) -> None:
+    def __init__(self, taps: Listeners, gates: Gates, most_open: int) -> None:
         self._taps = taps
+        self._most_open = most_open
         self._gates = gates  # for the scheduler's one clock
         self._tallies: dict[str, Tally] = {}
         self._open: list[_Open] = []  # attempts that are not over, each inside the one before it
@@ -134,7 +131,7 @@ class RunStats:
         match event:
             case RunStarted():
                 self._open.append(_Open(event.node, self._gates.now_us()))
-                del self._open[:-OPEN]  # The end of an interrupted attempt is never reported.
+                del self._open[: -self._most_open]  # The end of an interrupted attempt is never reported.
             case Ran():
                 self._attempt(event.node).runs += 1
             case Failed():
