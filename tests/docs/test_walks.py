@@ -73,6 +73,8 @@ def traced() -> Iterator[list[str]]:
 async def click(folder: Path, calls: list[str]) -> list[str]:
     async with headwater.open(folder) as rt:
         cart = await rt.space(SPACE).open(Cart, "ann")
+        shown: list[int] = []
+        cart.count.sink(shown.append)
         await cart.add.send("tea")
         await rt.settled()
         await rt.durable()
@@ -80,6 +82,7 @@ async def click(folder: Path, calls: list[str]) -> list[str]:
         await cart.add.send("milk")
         await rt.settled()
         await rt.durable()
+        assert shown[-1] == 2
         return calls.copy()
 
 
@@ -130,7 +133,7 @@ def missing(hops: list[str], calls: list[str]) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize(("name", "hops"), walks(), ids=[f"{name}-{hops[0]}" for name, hops in walks()])
+@pytest.mark.parametrize(("name", "hops"), walks(), ids=[f"{name}-{hops[0]}-{len(hops)}" for name, hops in walks()])
 def test_walk_passes_the_functions_of_the_page_in_order(name: str, hops: list[str], tmp_path: Path) -> None:
     assert len(hops) > 5
     with traced() as calls:
