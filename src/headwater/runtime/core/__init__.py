@@ -1,4 +1,6 @@
-"""The core of a runtime, without an event loop: spaces, handles and nodes on one thread.
+"""The core of a runtime: spaces, handles and nodes on one thread.
+
+`core.py` has no event loop; `observers.py`, `waiting.py` and `tick_loops.ByAsyncio` use asyncio's.
 
 Start with `core.py`, which composes the package. `local_space.py` is one space with its replica and its channel,
 `nodes.py` registers nodes that are no members of pieces, `observers.py` has pulls, sinks and watches,
