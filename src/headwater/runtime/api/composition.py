@@ -1,7 +1,7 @@
-"""The composition of a runtime: makes its parts, each with the parts that it uses, and connects their ports.
+"""The composition of a runtime: makes its parts and connects their ports.
 
-This is the only module that knows all rooms of a runtime. `Runtime` and the objects that an application calls delegate
-to the parts.
+Most parts reach core, tasks and channels through the `PieceRegistry`. This is the only module that knows all rooms of a
+runtime. `Runtime` and the objects that an application calls delegate to the parts.
 """
 
 from __future__ import annotations
