@@ -2,10 +2,10 @@
 
 Start with `document.py` (one document: confirmed value, pending layers, shown value), then `replica.py` (all changes of
 shown values). `confirmed.py` holds the values of the engine's log, `pending.py` the local commits without confirmation,
-`transaction.py` one snapshot with its reads and writes, `feed.py` the notifications. `session.py` is the replica's side
-of the protocol, with `watches.py`, `queries.py` and `observation_queue.py`; `detached.py` replaces it where there is no
-engine. `documents.py` and `weak_refs.py` own the document objects; `minimal_patches.py` and `number_ranges.py` are
-computations without state of a replica; `limits.py` has the bounds.
+`transaction.py` one consistent view with its reads and writes, `feed.py` the notifications. `session.py` is the
+replica's side of the protocol, with `watches.py`, `queries.py` and `observation_queue.py`; `detached.py` replaces it
+where there is no engine. `documents.py` and `weak_refs.py` own the document objects; `minimal_patches.py` and
+`number_ranges.py` are computations without state of a replica; `limits.py` has the bounds.
 
 Imported by `cells`, `scheduler`, `runtime` and `server`, and by tests that drive a replica without a runtime. Imports
 `data`, `protocol`, `errors` and `lazy`.
