@@ -63,7 +63,7 @@ class Host(Protocol):
         """Inside a run: the nodes that stand on each other, if the run's own is one and makes this document, too."""
 
     def resolve(self, document: Document, link: Link) -> tuple[Document, Path]:
-        """Where a link leads that is stored in a document."""
+        """Return the document and path that a stored link points at."""
 
     def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> bool:
         """Replace a whole document, outside any run. `again` is the same write, for a write that never left.

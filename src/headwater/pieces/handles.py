@@ -48,7 +48,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Pending(Generic[T_co]):
-    """Under way. Never stored: readers see it while there is no value."""
+    """The value is being fetched. Never stored: readers see it while there is no value."""
 
     last: T_co | None = None
     __match_args__ = ("last",)
@@ -56,7 +56,7 @@ class Pending(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Ready(Generic[T_co]):
-    """There."""
+    """The value is present."""
 
     value: T_co
     __match_args__ = ("value",)
@@ -64,7 +64,7 @@ class Ready(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Failed(Generic[T_co]):
-    """It could not be had; `error` says why."""
+    """Fetching failed; `error` is the reason."""
 
     error: str
     last: T_co | None = None

@@ -198,14 +198,14 @@ class Heads:
         head.weight = weight
 
     def mark_changed(self, head: Head) -> None:
-        """Its row is not true any more: pin it until the next write-back."""
+        """Mark a head whose stored row is out of date. It stays in memory until the next write-back."""
         if not head.changed:
             head.changed = True
             self._pinned += head.weight
             self._unwritten.append(head)
 
     def write_back(self) -> None:
-        """Store the rows of everything changed, inside the open store transaction."""
+        """Store the rows of all changed heads, inside the open store transaction."""
         if self._unwritten:
             self._store.put_heads([head.row() for head in self._unwritten])
             for head in self._unwritten:

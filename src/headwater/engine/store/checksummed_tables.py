@@ -63,10 +63,10 @@ class ChecksummedTable:
     def add_all(self, db: Database, rows: Iterable[tuple[Any, ...]]) -> None:
         db.many(self._insert, [(*row, self.seal(*row)) for row in rows])
 
-    def count(self, db: Database, made: int) -> None:
-        """So many more rows were made, or fewer."""
-        if made:
-            db.run(_COUNT, (self.counter, made))
+    def count(self, db: Database, n: int) -> None:
+        """Add `n` to the row count of the table."""
+        if n:
+            db.run(_COUNT, (self.counter, n))
 
     def put(self, db: Database, row: tuple[Any, ...]) -> None:
         """Write a row in place of the one with its name, if there is one."""

@@ -286,22 +286,22 @@ class SqliteStore(ObservationTables):
         return [EventRow._make(EVENTS.opened(row)) for row in rows]
 
     def next_due(self, branch: int, after_us: int) -> int | None:
-        """When the first event after a time is due."""
+        """Return the due time of the first event after a time; None if there is none."""
         found = "SELECT due_us FROM events WHERE branch=? AND due_us>? ORDER BY due_us LIMIT 1"
         row = self._db.one(found, (branch, after_us))
         return int(row[0]) if row else None
 
     def last_event(self, branch: int) -> int:
-        """The seq of the newest one; 0: there is none."""
+        """Return the seq of the newest event; 0 if there is none."""
         return self._db.number("SELECT max(seq) FROM events WHERE branch=?", (branch,))
 
     def drop_event(self, branch: int, id: str) -> tuple[int, int] | None:
-        """Its seq and its seal. None: there is no such event on this branch."""
+        """Delete an event and return its seq and its seal; None if the branch has no such event."""
         row = self._db.one("DELETE FROM events WHERE id=? AND branch=? RETURNING seq, seal", (id, branch))
         return (row[0], row[1]) if row else None
 
     def drop_events(self, branch: int, before_seq: int) -> int:
-        """All of a branch. Answers the sum of the seals of those before a seq."""
+        """Delete all events of a branch. Return the sum of the seals of those before a seq."""
         total = self._db.number("SELECT sum(seal) FROM events WHERE branch=? AND seq<?", (branch, before_seq))
         EVENTS.drop(self._db, "branch=?", (branch,))
         return total

@@ -401,7 +401,7 @@ class ThreadHost:
     # ---- on whichever thread processes -----------------------------------------------------------------
 
     def _process_taken(self) -> bool:
-        """All that was taken, in order. False: there was the end."""
+        """Process all taken items in order. Return False at the end marker of `close`."""
         batch: list[tuple[Peer, FromReplica]] = []
         while self._taken:
             item = self._taken.popleft()

@@ -43,7 +43,7 @@ class AnswerBudget:
         self._left = self._limit
 
     def take(self, size: int) -> None:
-        """So many bytes more. LimitError: there is no room for them, and this answer cannot be made."""
+        """Count `size` bytes of the answer. LimitError: the answer has no room for them."""
         self._left -= size
         self._held += size
         if self._left < 0:
@@ -53,7 +53,7 @@ class AnswerBudget:
             )
 
     def of(self, state: State) -> State:
-        """The same document, counted."""
+        """Count the bytes of a document and return it."""
         self.take(size_of(state.value))
         return state
 
@@ -66,7 +66,7 @@ class AnswerBudget:
 
 
 def size_of_patches(patches: tuple[Patch, ...]) -> int:
-    """About how many bytes a message needs for them."""
+    """Estimate the bytes that a message needs for the patches."""
     return sum([8 + 8 * len(patch.path) + size_of(patch.arg) for patch in patches])
 
 

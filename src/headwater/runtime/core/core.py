@@ -159,6 +159,7 @@ class Core:
         self.scheduler.attach(replica)
 
     def space(self, name: str) -> LocalSpace:
+        """Return the space of this name, and open it at its first use if the runtime can open spaces."""
         space = self._spaces.get(name)
         if space is not None:
             return space
@@ -431,9 +432,11 @@ class Core:
         return found, link.path
 
     def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> bool:
+        """Replace a whole document, outside any run. False: the write depends on earlier ones. Call `write`."""
         return self.plain_writes.put(document, value, again, group)
 
     def write(self, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
+        """Call `act` in a transaction of its own, outside any run, until it is accepted or reported as failed."""
         self.plain_writes.write(cell, act, group)
 
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:

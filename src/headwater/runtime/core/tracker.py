@@ -87,6 +87,7 @@ class TransactionTracker:
         self._is_writing = False
 
     def missed(self, run: Run, spot: Spot) -> Spot:
+        """Record a read in the transaction, and the documents of other spaces that the read value depends on."""
         document = cast(Document, spot.document)
         # fault transaction.reads_after_left_out_writes: if False:
         if not self._is_writing:
@@ -149,6 +150,7 @@ class TransactionTracker:
             raise Missing(*self.postponed)
 
     def write(self, run: Run, document: Document, patch: Patch) -> None:
+        """Add a patch to the transaction. `Elsewhere`: the document is of another space."""
         if document.home is not self._home:
             raise Elsewhere(document)
         if document.writers:

@@ -129,6 +129,7 @@ class Sender:
         self._view = view
 
     def send(self, member: HandlerMember, payload: Value, options: Options) -> Coroutine[Any, Any, Any]:
+        """Make an event for a handler, outside any run. Return a coroutine that ends with the outcome of the event."""
         core = self._view.instance.pieces.core
         if core.current.run is not None:
             raise AuthoringError(f"send() of {member!r} inside a run, which never awaits: write post()")
