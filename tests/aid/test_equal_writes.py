@@ -74,6 +74,11 @@ class Note(Piece, name="aid.Note"):
         self.card.set(Card(colour=colour))
 
     @handler
+    def paint_and_tag(self, colour: str) -> None:
+        self.card.set(Card(colour=colour))
+        self.card.at(lambda card: card.tags).add("new")
+
+    @handler
     def copy(self) -> None:
         self.copied.set(f"{self.title.get()} {sorted(self.tags.get())} {self.lines.get()} {self.ctx.new_id()}")
 
@@ -261,6 +266,19 @@ async def test_set_in_a_handler_is_not_made_again_for_a_field_that_it_does_not_k
     await sim.settle()
     assert sim.attempts(Note.paint) == attempts + 1
     assert await newer.card.pull() == NewerCard(colour="red", size=2)
+
+
+@simulated(seeds=4)
+async def test_fields_of_newer_programs_stay_when_a_value_is_set_and_counted(sim: Simulation) -> None:
+    """A commit with an intent carries the fields that its handler set, and no field that this program does not know."""
+    _, bob = await begun(sim)
+    newer = sim.runtime("cy").space(SPACE).piece(NewerNote, "n")
+    await newer.resize.send(1)
+    await sim.settle()
+    await newer.resize.send(2)
+    await bob.paint_and_tag.send("blue")
+    await sim.settle()
+    assert await newer.card.pull() == NewerCard(colour="blue", tags=frozenset({"old", "new"}), size=2)
 
 
 @simulated(seeds=3)

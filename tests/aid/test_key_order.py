@@ -67,6 +67,20 @@ class Shelf(Piece, name="aid.Shelf"):
         return in_order(self.nested.get(), self.free.get())
 
     @handler
+    def write_again(self, key: str, more: int) -> tuple[str, ...]:
+        """Remove a key and write it again in the same commit."""
+        n = self.flat.get()[key]
+        self.flat.key(key).delete()
+        self.flat.key(key).set(n + more)
+        return tuple(self.flat.get())
+
+    @handler
+    def replace_all(self, flat: Mapping[str, int]) -> tuple[str, ...]:
+        self.flat.set({})
+        self.flat.set(flat)
+        return tuple(self.flat.get())
+
+    @handler
     def move_to_end(self, key: str) -> None:
         n = self.flat.get().get(key)
         if n is not None:
@@ -124,6 +138,22 @@ async def test_change_of_order_alone_is_no_change(sim: Simulation) -> None:
     assert tuple(ann.flat.get()) == ("a", "b")
     assert await ann.listed.pull() == listed
     assert sim.runs(Shelf.listed) == runs
+
+
+@simulated(seeds=3)
+async def test_handler_sees_the_order_of_keys_that_lands(sim: Simulation) -> None:
+    ann = await sim.runtime("ann").space(SPACE).open(Shelf, "s")
+    await ann.put.send({"a": 1, "b": 2})
+    for answer in (
+        await ann.write_again.send("a", 0),
+        await ann.write_again.send("a", 1),
+        await ann.replace_all.send({"b": 2, "a": 5}),
+    ):
+        assert answer == ("a", "b")
+        assert tuple(ann.flat.get()) == ("a", "b")
+        await sim.settle()
+        assert tuple(ann.flat.get()) == ("a", "b")
+        assert await ann.keys.pull() == ("a", "b")
 
 
 @simulated(seeds=3)

@@ -12,7 +12,7 @@ first key would overwrite each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from headwater.cells.codec_base import TypeCodec
 from headwater.cells.containers import FrozensetCodec, TupleCodec
@@ -20,8 +20,10 @@ from headwater.cells.handle import Input, Site
 from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
 from headwater.cells.typed_path import BrokenLinkError, Root, fill, is_required, known_places
 from headwater.data.address import Depth, Link, doc_text
+from headwater.data.diff import rebased
 from headwater.data.patch import Patch
 from headwater.data.patch_kinds import Kind, PatchError
+from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue, Value, equal, lookup
 from headwater.errors import AbsentError, AccessError, AuthoringError, InvalidValueError, LimitError
 from headwater.replica.document import NOT_HERE, Document
@@ -33,6 +35,13 @@ U = TypeVar("U")
 E = TypeVar("E")
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+class _Seen(NamedTuple):
+    """The value that the caller of a write saw, and the value that it wants in its place."""
+
+    old: MaybeValue
+    wanted: Value
 
 
 class Cell(Input[T]):
@@ -64,14 +73,38 @@ class Cell(Input[T]):
                 run.performs(run, lambda: self._set(value))
             return
         self._host.check_thread()
-        document = self._document
-        old = document.value
+        old = self._document.value
         if not self._path and old is not NOT_HERE and old.__class__ is not Link:
             raw = self.memo().merge(old, value)
-            if self._host.put(document, raw, lambda: self.set(value, group=group), group):
-                return
-        self._codec.encode(value, self._path)  # A misfit is refused here, not when its turn comes.
-        self._host.write(self, lambda: self._set(value), group)
+            if old is not ABSENT or type(raw) is not dict:
+                self._put(value, raw, _Seen(old, raw), group)
+            else:
+                self._host.write(self, self._setter(value, _Seen(self._default, raw)), group)
+        else:
+            self._codec.encode(value, self._path)  # A misfit is refused here, not when its turn comes.
+            self._host.write(self, self._setter(value), group)
+
+    def _put(self, value: T, raw: Value, seen: _Seen, group: object | None) -> None:
+        """Outside a run: replace the value of a whole document that is here."""
+
+        def again() -> None:
+            now = self._document.value
+            if now is NOT_HERE or now.__class__ is Link:
+                self._host.write(self, self._setter(value, seen), group)
+            else:
+                self._put(value, self._rebased(seen, now, ()), seen, group)
+
+        if not self._host.put(self._document, raw, again, group):
+            self._host.write(self, self._setter(value, seen), group)
+
+    def _setter(self, value: T, seen: _Seen | None = None) -> Callable[[], None]:
+        """Return the write of a value. Made again, it changes the fields that its caller changed, and no others."""
+
+        def act() -> None:
+            nonlocal seen
+            seen = self._set(value, seen)
+
+        return act
 
     def update(self, fn: Callable[[T], T], /, *, group: object | None = None) -> None:
         """Read, change and replace. Outside a run it is repeated if another write came first."""
@@ -154,15 +187,42 @@ class Cell(Input[T]):
         else:
             run.performs(run, act)
 
-    def _set(self, value: T) -> None:
+    def _set(self, value: T, seen: _Seen | None = None) -> _Seen | None:
+        """Replace the value inside a run. Returns the value that was replaced, and the one in its place.
+
+        A write that is made again is given what it returned first: it changes the fields that its caller changed.
+        """
         try:
             site = self._find(None)
         except (BrokenLinkError, AccessError):
             if not self.replace_link(value):
                 raise
-            return
-        raw = self.memo().merge(site.value, value, site.path)
+            return None
+        if seen is None:
+            raw = self.memo().merge(site.value, value, site.path)
+            seen = _Seen(site.value if site.value is not ABSENT or site.path else self._default, raw)
+        else:
+            raw = self._rebased(seen, site.value, site.path)
+        self._place(site, raw)
+        return seen
+
+    def _rebased(self, seen: _Seen, now: MaybeValue, path: Path) -> Value:
+        """Return the value now, with the fields that the caller of a write changed in the value that it saw."""
+        # fault cell.fields_of_others_replaced: raw = seen.wanted
+        raw = rebased(seen.old, seen.wanted, now)
+        try:
+            self._codec.decode(raw, path)
+        except InvalidValueError:
+            return seen.wanted  # The fields of both do not fit together.
+        return raw
+
+    def _place(self, site: Site, raw: Value) -> None:
+        """Write a whole value inside a run."""
         self._fill(site, is_whole=True)
+        if site.value is ABSENT and type(raw) is dict:
+            # Two writers who both write the first value merge their fields: the second one makes its write again.
+            # fault cell.first_value_replaced: pass
+            self._record_read(site.document, site.path, Depth.SHAPE)
         self._write(site.document, Patch("add", site.path, raw))
         if type(raw) is dict:
             self._read_unwritten_fields(site, raw)

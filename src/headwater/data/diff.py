@@ -1,8 +1,9 @@
 """The patches that lead from one value to another.
 
 `diff` compares states, not intents: it never guesses an append or an increment, and it never emits an indexed insert or
-removal. `aligned` gives the order of keys that those patches make. Invariants: applying the patches in order to
-`before` gives a value equal to `after`; equal values give no patch; shared parts are skipped without a look inside.
+removal. `aligned` gives the order of keys that those patches make; `rebased` makes the same changes in another value.
+Invariants: applying the patches in order to `before` gives a value equal to `after`; equal values give no patch; shared
+parts are skipped without a look inside.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from headwater.data.patch import Patch
 from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue, Value, equal, size_of
 
-__all__ = ["aligned", "diff"]
+__all__ = ["aligned", "diff", "rebased"]
 
 
 Inside = Callable[[Path], bool]
@@ -93,6 +94,21 @@ def _common_ends(before: tuple[Value, ...], after: tuple[Value, ...]) -> tuple[i
     while stop < most - start and equal(before[-1 - stop], after[-1 - stop]):
         stop += 1
     return start, stop
+
+
+def rebased(seen: MaybeValue, wanted: Value, now: MaybeValue) -> Value:
+    """`now` with the changes that lead from `seen` to `wanted`: objects by key, every other value as a whole."""
+    if type(seen) is not dict or type(wanted) is not dict or type(now) is not dict:
+        return wanted
+    made = dict(now)
+    for key in seen:
+        if key not in wanted:
+            made.pop(key, None)
+    for key, item in wanted.items():
+        old = seen.get(key, ABSENT)
+        if old is ABSENT or not equal(old, item):
+            made[key] = rebased(old, item, made.get(key, ABSENT))
+    return made
 
 
 def aligned(before: MaybeValue, after: Value) -> Value:

@@ -51,10 +51,12 @@ class Transaction:
 
     __slots__ = (
         "__weakref__",
+        "_anchors",
         "_behind",
         "_created",
         "_dead",
         "_kept",
+        "_narrowed",
         "_overlay",
         "_own",
         "_patches",
@@ -97,6 +99,8 @@ class Transaction:
         self._kept: dict[DocKey, _Kept] = {}
         self._created: dict[DocKey, Value] = {}  # documents created without being read
         self._overlay: dict[DocKey, MaybeValue] = {}
+        self._anchors: dict[DocKey, MaybeValue] = {}  # of documents with intents: the value after the last one
+        self._narrowed: set[DocKey] = set()  # documents of which plain writes removed something
         self._patches: dict[DocKey, list[tuple[Patch, tuple[Touch, ...]]]] = {}
         self._reads: dict[tuple[DocKey, Path, Depth], None] = {}
         self._own: dict[tuple[DocKey, Path, Depth], None] = {}  # reads of values that the transaction wrote itself
@@ -198,15 +202,28 @@ class Transaction:
         made: list[tuple[Patch, tuple[Touch, ...]]] = []
         for patch in patches:
             self.attempted.append((doc, patch.path))
-            if patch.arg.__class__ is dict and patch.kind in PLAIN:
+            is_plain = patch.kind in PLAIN
+            if patch.arg.__class__ is dict and is_plain:
                 patch = patch._replace(arg=aligned(lookup(value, patch.path), patch.arg))  # noqa: PLW2901
+            before = value
             value, touched = apply(value, patch)
+            if not is_plain:
+                self._anchors[doc] = value
+            elif touched and (doc in self._narrowed or _is_narrower(patch, before)):
+                # Plain writes are sent as one difference: a key that it removes and writes again stays in its place.
+                self._narrowed.add(doc)
+                # fault transaction.order_of_journal_shown: pass
+                value = value if value is ABSENT else aligned(self._anchor(doc), value)
             # A value that a pending layer wrote is written again: the layer may be rejected, and this write must stay.
             # fault transaction.equal_writes_left_out: if touched or self.stood_on(doc, patch.path):
             if touched or not self.derived or self.stood_on(doc, patch.path):
                 made.append((patch, touched))
         self._patches.setdefault(doc, []).extend(made)
         self._overlay[doc] = value
+
+    def _anchor(self, doc: DocKey) -> MaybeValue:
+        """Return the value before the plain writes that are sent as one difference: after the last intent, if any."""
+        return self._anchors[doc] if doc in self._anchors else self._base(doc)
 
     def stand_on_absence(self, doc: DocKey, path: Path) -> None:
         """Record that a value to be removed is absent. The read is sent, since the value may exist where this lands."""
@@ -235,22 +252,41 @@ class Transaction:
         for doc, journal in self._patches.items():
             if not journal:
                 continue
-            if all(patch.kind in PLAIN for patch, _ in journal):
-                patches = self._difference(doc, [patch.path for patch, _ in journal])
+            if doc in self._anchors:
+                patches = self._differences(doc, [patch for patch, _ in journal])
             else:
-                patches = tuple(patch for patch, _ in journal)
+                written = [patch.path for patch, _ in journal]
+                patches = self._difference(doc, self._base(doc), self._overlay[doc], written)
             if patches:
                 operations.append(Operation(doc, patches))
         operations += [Operation(doc, (Patch("add", (), value),)) for doc, value in self._created.items()]
         return tuple(operations)
 
-    def _difference(self, doc: DocKey, written: list[Path]) -> tuple[Patch, ...]:
+    def _differences(self, doc: DocKey, journal: list[Patch]) -> tuple[Patch, ...]:
+        """Return the intents of a journal, with the changes of the plain writes before, between and after them."""
+        # fault+ transaction.mixed_journals_sent: return tuple(journal)
+        before = after = self._base(doc)
+        made: list[Patch] = []
+        written: list[Path] = []
+        for patch in journal:
+            if patch.kind in PLAIN:
+                after, _ = apply(after, patch)
+                written.append(patch.path)
+                continue
+            made += self._difference(doc, before, after, written) if written else ()
+            written = []
+            made.append(patch)
+            after, _ = apply(after, patch)
+            before = after
+        made += self._difference(doc, before, after, written) if written else ()
+        return tuple(made)
+
+    def _difference(self, doc: DocKey, before: MaybeValue, after: MaybeValue, written: list[Path]) -> tuple[Patch, ...]:
         """Return the changes of plain writes, and the values of pending layers that they repeat and that may fall.
 
         Unless the transaction is derived, writes of equal values are kept as well: an equal value is written again, and
         an equal element of an array, which has no path of its own, becomes a read. An object is written by its fields.
         """
-        before, after = self._base(doc), self._overlay[doc]
         places = {outside_arrays(path): self._repeated(doc, outside_arrays(path)) for path in written}
         # fault transaction.equal_values_left_out: for path in ():
         for path in () if self.derived else dict.fromkeys(written):
@@ -417,6 +453,13 @@ def says_nothing(commit: Commit) -> bool:
     """Return True if the commit has no operation, precondition, event, record or delivery for the engine."""
     sends = commit.events or commit.records or commit.handled or commit.delivered
     return not (commit.operations or commit.preconditions or sends)
+
+
+def _is_narrower(patch: Patch, before: MaybeValue) -> bool:
+    """Return True if a plain write removes keys of an object, or an object."""
+    old = lookup(before, patch.path)
+    arg = patch.arg
+    return (type(old) is dict and not (type(arg) is dict and old.keys() <= arg.keys())) or patch.kind == "remove"
 
 
 def _is_inside(array: Path, written: list[Path]) -> bool:

@@ -228,7 +228,7 @@ class Element(Cell[Any]):
     def set(self, value: Any, /, *, group: object | None = None) -> None:
         """Replace the value at the current position of the element."""
         self._codec.encode(value, self._path)
-        self._run_or_write(lambda: self._set(value), group)
+        self._run_or_write(self._setter(value), group)
 
     def _run_or_write(self, act: Callable[[], None], group: object | None) -> None:
         def directly() -> None:

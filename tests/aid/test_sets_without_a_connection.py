@@ -1,0 +1,93 @@
+"""A plain `set` of a Model or a Mapping merges by field with the value that its caller saw, also if it is sent later.
+
+Bob has no connection and changes one field. Ann's change of other fields is acknowledged before his write lands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headwater import Cell, Model, Piece, cell, handler
+from headwater.testing import Simulation, simulated
+
+
+class Card(Model):
+    title: str = "A"
+    colour: str = "white"
+
+
+class Box(Model):
+    card: Card = Card()
+    count: int = 0
+
+
+class Note(Piece, name="aid.SetWithoutConnection"):
+    card: Cell[Card] = cell(default=Card())
+    counts: Cell[Mapping[str, int]] = cell(default={})
+    boxes: Cell[Mapping[str, Box]] = cell(default={})
+    either: Cell[Card | int] = cell(default=0)
+
+    @handler
+    def begin(self) -> None:
+        self.card.set(Card())
+        self.counts.set({"a": 1, "b": 1, "d": 1})
+        self.boxes.set({"k": Box()})
+        self.either.set(Card())
+
+    @handler
+    def count(self) -> None:
+        self.counts.key("b").set(7)
+        self.counts.key("c").set(8)
+
+    @handler
+    def change(self) -> None:
+        self.card.at(lambda card: card.colour).set("red")
+        self.counts.key("b").set(7)
+        self.counts.key("c").set(8)
+        self.boxes.key("k").at(lambda box: box.card.colour).set("red")
+        self.either.set(5)
+
+
+@simulated(seeds=10)
+async def test_fields_that_others_changed_meanwhile_stay(sim: Simulation) -> None:
+    ann = await sim.runtime("ann").space("s").open(Note, "n")
+    bob = await sim.runtime("bob").space("s").open(Note, "n")
+    await ann.begin.send()
+    await sim.settle()
+    with sim.offline("bob"):
+        await ann.change.send()
+        bob.card.set(Card(title="B"))
+        bob.counts.set({"a": 2, "b": 1})
+        bob.boxes.key("k").set(Box(card=Card(title="B"), count=3))
+    await sim.settle()
+    for piece in (ann, bob):
+        assert await piece.card.pull() == Card(title="B", colour="red")
+        assert await piece.counts.pull() == {"a": 2, "b": 7, "c": 8}
+        assert await piece.boxes.pull() == {"k": Box(card=Card(title="B", colour="red"), count=3)}
+
+
+@simulated(seeds=10)
+async def test_value_of_another_type_is_replaced_as_a_whole(sim: Simulation) -> None:
+    ann = await sim.runtime("ann").space("s").open(Note, "n")
+    bob = await sim.runtime("bob").space("s").open(Note, "n")
+    await ann.begin.send()
+    await sim.settle()
+    with sim.offline("bob"):
+        await ann.change.send()
+        bob.either.set(Card(title="B"))
+    await sim.settle()
+    assert await ann.either.pull() == Card(title="B")
+    assert await bob.either.pull() == Card(title="B")
+
+
+@simulated(seeds=10)
+async def test_keys_of_a_mapping_that_had_its_default_are_merged(sim: Simulation) -> None:
+    ann = await sim.runtime("ann").space("s").open(Note, "n")
+    bob = await sim.runtime("bob").space("s").open(Note, "n")
+    await sim.settle()
+    with sim.offline("bob"):
+        await ann.count.send()
+        bob.counts.set({"a": 2})
+    await sim.settle()
+    assert await ann.counts.pull() == {"a": 2, "b": 7, "c": 8}
+    assert await bob.counts.pull() == {"a": 2, "b": 7, "c": 8}
