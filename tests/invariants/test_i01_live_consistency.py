@@ -61,7 +61,7 @@ def test_live_nodes_show_what_a_recomputation_makes(kinds: tuple[str, ...]) -> N
     """Random graphs with reads that rewire, effects that come and go, several changes at once."""
     for seed in range(scaled(2_500)):
         rng = random.Random(seed)
-        world = World(limits=SchedulerLimits(between_depth=(16, 0, 1)[seed % 3]))
+        world = World(limits=SchedulerLimits(nested_depth=(16, 0, 1)[seed % 3]))
         built = Built(world, random_plan(rng, kinds=kinds))
         waiting = [*built.plan.nodes, *built.plan.effects]
         rng.shuffle(waiting)
@@ -93,7 +93,7 @@ def test_a_graph_whose_rules_change_shows_what_a_recomputation_makes() -> None:
     """A node is removed and registered anew with another rule: its readers see the new one."""
     for seed in range(scaled(1_000)):
         rng = random.Random(seed)
-        world = World(limits=SchedulerLimits(between_depth=(16, 0, 1)[seed % 3]))
+        world = World(limits=SchedulerLimits(nested_depth=(16, 0, 1)[seed % 3]))
         built = Built(world, random_plan(rng))
         for name in [*built.plan.nodes, *built.plan.effects]:
             built.register(name)
@@ -118,7 +118,7 @@ def test_a_graph_whose_rules_change_shows_what_a_recomputation_makes() -> None:
 def test_gated_nodes_catch_up_when_their_time_has_come() -> None:
     for seed in range(scaled(1_000)):
         rng = random.Random(seed)
-        world = World(limits=SchedulerLimits(between_depth=(16, 0, 1)[seed % 3]))
+        world = World(limits=SchedulerLimits(nested_depth=(16, 0, 1)[seed % 3]))
         built = Built(world, random_plan(rng, kinds=FAILING))
         for name in [*built.plan.nodes, *built.plan.effects]:
             gate = rng.choice(({}, {"debounce_ms": rng.choice((5, 20))}, {"throttle_ms": rng.choice((5, 20))}))

@@ -20,7 +20,7 @@ from tests.counts import scaled
 def test_without_a_demand_nothing_ever_runs(cycles: bool) -> None:
     for seed in range(scaled(2_500)):
         rng = random.Random(seed)
-        world = World(limits=SchedulerLimits(between_depth=(16, 0, 1)[seed % 3]))
+        world = World(limits=SchedulerLimits(nested_depth=(16, 0, 1)[seed % 3]))
         built = Built(world, random_plan(rng, cycles=cycles, effects=0))
         for name in built.plan.nodes:
             built.register(name)
@@ -40,7 +40,7 @@ def test_what_lost_its_demand_does_not_run_until_it_is_demanded_again() -> None:
     """Random effects come and go; whoever is dormant while a change settles does not run in it."""
     for seed in range(scaled(2_500)):
         rng = random.Random(seed)
-        world = World(limits=SchedulerLimits(between_depth=(16, 0, 1)[seed % 3]))
+        world = World(limits=SchedulerLimits(nested_depth=(16, 0, 1)[seed % 3]))
         built = Built(world, random_plan(rng, cycles=rng.random() < 0.3))
         for name in [*built.plan.nodes, *built.plan.effects]:
             built.register(name)

@@ -25,7 +25,7 @@ from tests.counts import scaled
 def test_only_a_changed_read_makes_a_node_run_again(cycles: bool) -> None:
     for seed in range(scaled(2_500)):
         rng = random.Random(seed)
-        world, watcher = Watcher.world_of(limits=SchedulerLimits(between_depth=(16, 0, 1)[seed % 3]))
+        world, watcher = Watcher.world_of(limits=SchedulerLimits(nested_depth=(16, 0, 1)[seed % 3]))
         built = Built(world, random_plan(rng, cycles=cycles, kinds=rng.choice((KINDS, FAILING))))
         names = [*built.plan.nodes, *built.plan.effects]
         rng.shuffle(names)
@@ -45,7 +45,7 @@ def test_an_acyclic_graph_runs_what_changed_and_nothing_twice() -> None:
     """Rewiring included: after one change every node runs at most once, first pass included."""
     for seed in range(scaled(2_500)):
         rng = random.Random(seed)
-        world, watcher = Watcher.world_of(limits=SchedulerLimits(between_depth=(16, 0, 1)[seed % 3]))
+        world, watcher = Watcher.world_of(limits=SchedulerLimits(nested_depth=(16, 0, 1)[seed % 3]))
         built = Built(world, random_plan(rng, kinds=KINDS))
         names = [*built.plan.nodes, *built.plan.effects]
         rng.shuffle(names)
@@ -68,7 +68,7 @@ def test_readers_of_parts_run_exactly_when_their_part_differs() -> None:
     paths: list[tuple[str | int, ...]] = [(), ("a",), ("b",), ("a", "x"), ("list",), ("list", 0), ("list", 1)]
     for seed in range(scaled(1_000)):
         rng = random.Random(seed)
-        world, watcher = Watcher.world_of(limits=SchedulerLimits(between_depth=(16, 0, 1)[seed % 3]))
+        world, watcher = Watcher.world_of(limits=SchedulerLimits(nested_depth=(16, 0, 1)[seed % 3]))
         cell = world.cell({"a": {"x": 1}, "b": 2, "list": [1, 2, 3]})
         for path in paths:
             for depth in ("get", "shape"):

@@ -43,7 +43,7 @@ def completed_runs(world: World) -> list[str]:
 def test_a_run_has_nothing_invalid_directly_above_it_that_is_on_no_cycle_with_it(cycles: bool) -> None:
     for seed in range(scaled(2_500)):
         rng = random.Random(seed)
-        world = World(limits=SchedulerLimits(between_depth=(16, 0, 1)[seed % 3]))
+        world = World(limits=SchedulerLimits(nested_depth=(16, 0, 1)[seed % 3]))
         problems = watch_order(world)
         built = Built(world, random_plan(rng, cycles=cycles, kinds=KINDS))
         names = [*built.plan.nodes, *built.plan.effects]
@@ -131,7 +131,7 @@ def test_the_same_seed_gives_the_same_trace_with_and_without_a_listener() -> Non
         traces = []
         for is_listening in (True, False):
             rng = random.Random(seed)
-            limits = SchedulerLimits(between_depth=(16, 0, 1)[seed % 3])
+            limits = SchedulerLimits(nested_depth=(16, 0, 1)[seed % 3])
             world = World(traced=is_listening, limits=limits)
             built = Built(world, random_plan(rng, cycles=rng.random() < 0.5))
             ran = completed_runs(world)

@@ -144,7 +144,7 @@ class World:
                 runtime.kernel.tick()
         else:
             runtime.settle()
-        if runtime.kernel.scheduler.settle.is_quiet() and not self.flavour.cycles:
+        if runtime.kernel.scheduler.pass_.is_quiet() and not self.flavour.cycles:
             runtime.eye.at_rest()
 
     def _hear(self, runtime: Runtime, messages: int | None = None) -> int:
@@ -232,7 +232,7 @@ class World:
                 moved = True
             runtime.settle()
             moved |= bool(runtime.client.send() + self._hear(runtime))
-            moved |= not runtime.kernel.scheduler.settle.is_quiet() or bool(runtime.kernel.plain_writes)
+            moved |= not runtime.kernel.scheduler.pass_.is_quiet() or bool(runtime.kernel.plain_writes)
         return moved
 
     def go_on(self) -> None:

@@ -16,7 +16,7 @@ from headwater.errors import UpstreamFailedError
 from headwater.replica.document import Document
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.node import CLEAN, Marks, Node
-from headwater.scheduler.suspension import Attempts, Suspend, Suspension, invalid_above
+from headwater.scheduler.suspension import PassPort, Suspend, Suspension, invalid_above
 from headwater.scheduler.waiting_nodes import WaitingNodes
 
 AFRESH: Sequence[Spot | None] = (None,)
@@ -26,12 +26,12 @@ AFRESH: Sequence[Spot | None] = (None,)
 class Freshness:
     """Checks every read that the last run of the same node did not make at the same point."""
 
-    __slots__ = ("_attempts", "_graph", "_loads", "_marks", "saw_failure", "stopped")
+    __slots__ = ("_graph", "_loads", "_marks", "_pass", "saw_failure", "stopped")
 
-    def __init__(self, graph: Graph, loads: WaitingNodes, attempts: Attempts, marks: Marks) -> None:
+    def __init__(self, graph: Graph, loads: WaitingNodes, pass_: PassPort, marks: Marks) -> None:
         self._graph = graph
         self._loads = loads
-        self._attempts = attempts
+        self._pass = pass_
         self._marks = marks
         # why the attempt in progress was stopped, whether or not author code caught the signal
         self.stopped: Suspension | None = None
@@ -108,12 +108,12 @@ class Freshness:
         if self._loads and self._loads.above(writer) is not None:
             return False
         targets = self._unfresh(writer)
-        wanted = [each for each in targets if self._attempts.may_wait_for(node, each)] if targets else targets
+        wanted = [each for each in targets if self._pass.may_wait_for(node, each)] if targets else targets
         if not wanted:
             return False
         failed, self.saw_failure, beside = self.saw_failure, False, self._marks.beside
         try:
-            has_run = self._attempts.run_between(run, wanted[-1], node.stops)
+            has_run = self._pass.run_nested(run, wanted[-1], node.stops)
         finally:
             self.stopped, self.saw_failure = None, failed
         if node.causes is not None and not node.removed:
@@ -155,7 +155,7 @@ class Freshness:
             return [writer]
         if writer.verified == self._marks.count:
             return []
-        lowest = self._attempts.lowest()
+        lowest = self._pass.lowest()
         if writer.live and writer.height <= lowest:
             return []
         # A node above the writer may still have to run: no height ordered it before this reader.
@@ -186,7 +186,7 @@ class Freshness:
 
     def _need(self, node: Node, targets: list[Node]) -> None:
         """Stop the attempt until these nodes have run, except for those that it cannot usefully wait for."""
-        wanted = [each for each in targets if self._attempts.may_wait_for(node, each)]
+        wanted = [each for each in targets if self._pass.may_wait_for(node, each)]
         if wanted:
             self.stop(Suspension(targets=wanted))
 

@@ -12,7 +12,7 @@ Upholds I1, I6.
 
 from __future__ import annotations
 
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from headwater.cells.open_run import Current, Run
 from headwater.scheduler.gates import Gates
@@ -20,25 +20,9 @@ from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.runner import Runner
-from headwater.scheduler.suspension import Frame, invalid_above, named_above
+from headwater.scheduler.suspension import Frame, PassPort, invalid_above, named_above
 
 _COMPUTATION: Final = NodeKind.COMPUTATION
-
-
-class Pass(Protocol):
-    """The operations of the pass that `NestedRuns` uses."""
-
-    def stopped(self) -> list[Frame]:
-        """Return the stack of waiting attempts."""
-
-    def lowest(self) -> int:
-        """Return the height of the lowest node that waits for its turn."""
-
-    def enqueue(self, node: Node) -> None:
-        """Give a node its turn, if it is demanded and not clean."""
-
-    def ran_between(self, node: Node) -> None:
-        """Count a completed nested run."""
 
 
 class NestedRuns:
@@ -67,7 +51,7 @@ class NestedRuns:
         graph: Graph,
         gates: Gates,
         marks: Marks,
-        passing: Pass,
+        pass_: PassPort,
         runner: Runner,
         current: Current,
     ) -> None:
@@ -75,11 +59,11 @@ class NestedRuns:
         self._graph = graph
         self._gates = gates
         self._marks = marks
-        self._pass = passing
-        self._stack = passing.stopped()
+        self._pass = pass_
+        self._stack = pass_.stopped()
         self._runner = runner
         self._current = current
-        self._runs = [Run(runner) for _ in range(limits.between_depth)]
+        self._runs = [Run(runner) for _ in range(limits.nested_depth)]
         self._depth = 0
         self._number = 0  # number of the outermost waiting attempt
         self._left = 0  # nested runs that this attempt may still cause
@@ -105,11 +89,11 @@ class NestedRuns:
         True: the attempt is to check the value again, whatever the outcome. `stops`: how often that attempt was stopped
         before.
         """
-        if self._depth >= self._limits.between_depth or not self._is_plain(target):
+        if self._depth >= self._limits.nested_depth or not self._is_plain(target):
             return False
         if not self._depth and outer.number != self._number:
             self._number = outer.number
-            self._left = self._limits.slice_runs * self._limits.between_slices if stops else self.slice_left
+            self._left = self._limits.slice_runs * self._limits.nested_slices if stops else self.slice_left
         if self._left <= 0:
             return False
         self._left -= 1
@@ -174,7 +158,7 @@ class NestedRuns:
             self._pass.enqueue(target)
             raise
         if stopped is None:
-            self._pass.ran_between(target)
+            self._pass.count_nested_run(target)
         elif target.stops > self._limits.node_stops:
             self._runner.give_up(target)
         elif stopped.targets:

@@ -4,7 +4,7 @@ A `Sweep` is a queue of turns. A turn is a number: height, then parents before c
 sweep only goes up; a node whose turn lies behind it waits for the next sweep. A queue entry whose node has another turn
 by now is skipped when it is taken.
 
-`Settle` is the pass. The sweeps of a pass and the runs of one node are bounded, and only the nodes that used all their
+`Pass` runs it. The sweeps of a pass and the runs of one node are bounded, and only the nodes that used all their
 runs are held back (I6). A stopped attempt waits on a stack of frames, not on the Python stack, so that depth costs only
 memory. The pass marks no node invalid. Upholds I6, I9.
 """
@@ -136,11 +136,10 @@ _COMPUTATION = NodeKind.COMPUTATION
 _EFFECT = NodeKind.EFFECT
 
 
-class Settle:
+class Pass:
     """The one pass in progress, if any, and the nodes that wait for a pass."""
 
     __slots__ = (
-        "_between",
         "_computations",
         "_effects",
         "_forgiven",
@@ -151,6 +150,7 @@ class Settle:
         "_later",
         "_limits",
         "_marks",
+        "_nested",
         "_provisional",
         "_request_tick",
         "_runner",
@@ -173,7 +173,7 @@ class Settle:
         self._gates = gates
         self._marks = marks
         self._runner: Runner | None = None
-        self._between: NestedRuns  # `use` comes first.
+        self._nested: NestedRuns  # `use` comes first.
         self._request_tick = request_tick
         self._computations = Sweep()
         self._effects = Sweep()  # effects write nothing: their turn comes when computations are done
@@ -193,8 +193,8 @@ class Settle:
         self.on_exhausted: Callable[[Node], object] = ignore  # for diagnosis; decides nothing
         self.trace: Trace | None = None
 
-    def use(self, runner: Runner, between: NestedRuns) -> None:
-        self._runner, self._between = runner, between
+    def use(self, runner: Runner, nested: NestedRuns) -> None:
+        self._runner, self._nested = runner, nested
 
     # ---- waiting nodes -------------------------------------------------------------------------------
 
@@ -285,10 +285,10 @@ class Settle:
             return False
         return target.status == NEVER_RAN or target.gate is None or self._gates.is_open(target)
 
-    def run_between(self, run: Run, target: Node, stops: int) -> bool:
-        return self._between.run(run, target, stops)
+    def run_nested(self, run: Run, target: Node, stops: int) -> bool:
+        return self._nested.run(run, target, stops)
 
-    def ran_between(self, node: Node) -> None:
+    def count_nested_run(self, node: Node) -> None:
         """Count a nested run that completed while another attempt waited, like any other run."""
         node.pass_runs += 1
         self.runs += 1
@@ -306,15 +306,15 @@ class Settle:
     def slice(self, attempts: int) -> bool:
         """Make at most `attempts` attempts. False: the pass is over, and no node waits for another one."""
         self._is_ticking = True
-        between = self._between
-        between.begin(attempts)
+        nested = self._nested
+        nested.begin(attempts)
         self.iteration += resume(self._computations, self._effects)
         if self._stack:
             look_again(self._stack)  # I9: values may have changed since the last slice.
         self._graph.tidy()
         try:
-            while between.slice_left > 0:
-                between.slice_left -= 1
+            while nested.slice_left > 0:
+                nested.slice_left -= 1
                 if not self._step():
                     self._end()
                     if self.is_quiet():
@@ -402,7 +402,7 @@ class Settle:
     def _demand(self, node: Node) -> None:
         """Put a node that an attempt waits for on the stack, with the nodes above it that are known to be invalid."""
         node.suspended = True
-        above = self._between.above(node)
+        above = self._nested.above(node)
         if above:
             node.expect = (None,)  # I9: the runs of these nodes may change its inputs in more than one way.
         self._stack.append(Frame(node, above))  # `_resumed` skips the targets that it cannot wait for.

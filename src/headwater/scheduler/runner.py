@@ -27,7 +27,7 @@ from headwater.scheduler.freshness import AFRESH, Freshness
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.node import CLEAN, Marks, Node, NodeKind
-from headwater.scheduler.suspension import Attempts, Suspend, Suspension
+from headwater.scheduler.suspension import PassPort, Suspend, Suspension
 from headwater.scheduler.waiting_nodes import WaitingNodes
 
 _EFFECT = NodeKind.EFFECT
@@ -58,7 +58,7 @@ class Runner:
         graph: Graph,
         gates: Gates,
         loads: WaitingNodes,
-        attempts: Attempts,
+        pass_: PassPort,
         marks: Marks,
         *,
         on_failed: Callable[[Node, Exception | None, bool], object],
@@ -69,7 +69,7 @@ class Runner:
         self._graph = graph
         self._gates = gates
         self._loads = loads
-        self._fresh = Freshness(graph, loads, attempts, marks)
+        self._fresh = Freshness(graph, loads, pass_, marks)
         self._marks = marks
         self._on_failed = on_failed  # called when a node's last run failed, or recovered: its readers are to be told
         self._on_cleanup_failed = on_cleanup_failed

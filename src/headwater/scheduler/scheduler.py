@@ -25,7 +25,7 @@ from headwater.scheduler.invalidation import Invalidation
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.nested_runs import NestedRuns
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
-from headwater.scheduler.pass_ import Settle
+from headwater.scheduler.pass_ import Pass
 from headwater.scheduler.persistence import Held, install, reconnect
 from headwater.scheduler.registry import NodeSpec, Registry
 from headwater.scheduler.runner import Runner
@@ -89,33 +89,33 @@ class Scheduler:
         self.graph = Graph(
             self.registry,
             on_live=self._demanded,
-            on_doubt=lambda: self.settle.request_tick(),
+            on_doubt=lambda: self.pass_.request_tick(),
             on_raised=self._raised,
             on_read=port.load,
             on_unread=port.release,
         )
-        self.settle = Settle(self.limits, self.graph, self.gates, self.marks, port.request_tick)
+        self.pass_ = Pass(self.limits, self.graph, self.gates, self.marks, port.request_tick)
         self.runner = Runner(
             self.current,
             self.graph,
             self.gates,
             self.loads,
-            self.settle,
+            self.pass_,
             self.marks,
             on_failed=self._failed,
             on_cleanup_failed=self._cleanup_failed,
             on_missing=port.load,
         )
-        self.settle.use(
+        self.pass_.use(
             self.runner,
-            NestedRuns(self.limits, self.graph, self.gates, self.marks, self.settle, self.runner, self.current),
+            NestedRuns(self.limits, self.graph, self.gates, self.marks, self.pass_, self.runner, self.current),
         )
-        self.invalidation = Invalidation(self.gates, self.loads, self.marks, self.settle.enqueue)
+        self.invalidation = Invalidation(self.gates, self.loads, self.marks, self.pass_.enqueue)
         self.commit_verdicts = CommitVerdicts(
             self.marks,
             self.loads,
             self.graph,
-            enqueue=self.settle.enqueue,
+            enqueue=self.pass_.enqueue,
             gates=self.gates,
             ready=port.is_ready,
             on_refused=self._refused,
@@ -128,7 +128,7 @@ class Scheduler:
             self.registry,
             self.graph,
             self.gates,
-            self.settle,
+            self.pass_,
             self.runner,
             self.limits,
             set_trace=self.set_trace,
@@ -188,8 +188,8 @@ class Scheduler:
         # fault scheduler.register_demands: if True:
         if rooted if rooted is not None else node.kind is not NodeKind.COMPUTATION:
             self.graph.liveness.set_root(node, True)
-        elif isinstance(creator, Node) and (creator.live or self.settle.stopped()) and not node.live:
-            self.settle.provisional(node)
+        elif isinstance(creator, Node) and (creator.live or self.pass_.stopped()) and not node.live:
+            self.pass_.provisional(node)
             self.graph.liveness.set_provisional(node, True)
         # fault+ scheduler.register_fetches_output: [self._port.load(document) for document in node.outputs]
         return node
@@ -203,7 +203,7 @@ class Scheduler:
             if gone.removed:
                 continue
             waiting.extend(gone.children or ())
-            self.settle.leave(gone)
+            self.pass_.leave(gone)
             self.gates.forget(gone)
             self.commit_verdicts.forget(gone)
             self.loads.forget(gone)
@@ -236,7 +236,7 @@ class Scheduler:
         self.marks.beside += 1
         node.due = self.marks.cause()
         if node.live:
-            self.settle.enqueue(node)
+            self.pass_.enqueue(node)
 
     def demand(self, node: Node) -> None:
         """Demand a node for as long as it is registered."""
@@ -255,7 +255,7 @@ class Scheduler:
             if node.status == CLEAN:
                 self.loads.kept(node)
             else:
-                self.settle.enqueue(node)
+                self.pass_.enqueue(node)
 
     def resume(self, node: Node, reads: Sequence[Read], seq: int, elsewhere: Sequence[Held] = ()) -> bool:
         """Install a node that never ran here as clean, without a run. False: the node has to run."""
@@ -316,12 +316,12 @@ class Scheduler:
         # I6: a slice may come before `heard`. Readers of waiting nodes would be attempted over and over in it.
         # fault scheduler.returned_documents_told_late: pass
         self._look_at_returned()
-        more = self.settle.slice(self.limits.slice_runs)
+        more = self.pass_.slice(self.limits.slice_runs)
         if more or not self.loads.is_untidy():
             return more
         for node in self.loads.tidy():
-            self.settle.enqueue(node)
-        return not self.settle.is_quiet()
+            self.pass_.enqueue(node)
+        return not self.pass_.is_quiet()
 
     def wake(self) -> None:
         """Handle the wake timer."""
@@ -329,7 +329,7 @@ class Scheduler:
 
     def is_quiet(self) -> bool:
         """True if no node is runnable and none is held back that `idle` has to wait for."""
-        return self.settle.is_quiet() and not any(self.gates.holds_idle(node) for node in self.gates.waiting())
+        return self.pass_.is_quiet() and not any(self.gates.holds_idle(node) for node in self.gates.waiting())
 
     def is_fresh(self, node: Node) -> bool:
         """True if a node is clean after a run, and no node has a turn to come that could change its inputs.
@@ -344,13 +344,13 @@ class Scheduler:
         # fault+ materializers.not_promoted: return False
         if node.loading is not None:
             return node.status != CLEAN and node.live  # Its writes are still to come, once the document is here.
-        return node.is_runnable and not self.settle.is_spent(node) and (node.gate is None or self.gates.is_open(node))
+        return node.is_runnable and not self.pass_.is_spent(node) and (node.gate is None or self.gates.is_open(node))
 
     def held(self) -> dict[str, int]:
         """Count the entries that components keep for nodes. All are 0 once every node is removed and nothing runs."""
         return {
             "nodes": len(self.registry),
-            **self.settle.held(),
+            **self.pass_.held(),
             "gated": self.gates.held(),
             "envelopes": self.graph.envelopes,
             "commit_verdicts": self.commit_verdicts.held(),
@@ -366,14 +366,14 @@ class Scheduler:
     def set_trace(self, trace: Trace | None) -> None:
         """Set the receiver of trace events for all components. Tracing changes no decision (P10)."""
         self._trace = trace
-        for component in (self.settle, self.runner, self.invalidation, self.commit_verdicts):
+        for component in (self.pass_, self.runner, self.invalidation, self.commit_verdicts):
             component.trace = trace
 
     def _demanded(self, node: Node) -> None:
         if self._trace is not None:
             self._trace.emit(Demanded(node.id))
         if node.status != CLEAN:
-            self.settle.enqueue(node)
+            self.pass_.enqueue(node)
 
     def _left(self, document: Document) -> None:
         """Release a document that lost a user, unless other nodes read it, write it or wait for it."""
@@ -381,10 +381,10 @@ class Scheduler:
             self._port.release(document)
 
     def _raised(self, node: Node) -> None:
-        self.settle.raised(node)
+        self.pass_.raised(node)
 
     def _opened(self, node: Node) -> None:
-        self.settle.enqueue(node)
+        self.pass_.enqueue(node)
 
     def _failed(self, node: Node, error: Exception | None, is_known: bool) -> None:
         """Tell readers that the last run of a node failed or recovered; report a failure, and retry a transient one."""
@@ -402,7 +402,7 @@ class Scheduler:
             node.failures += 1
             node.status = INVALID if node.status != NEVER_RAN else NEVER_RAN
             self.marks.count += 1
-            self.settle.enqueue(node)
+            self.pass_.enqueue(node)
 
     def _cleanup_failed(self, node: Node, error: Exception) -> None:
         self._port.on_failure(Failure(node.id, error, ("its cleanup",)))

@@ -67,8 +67,14 @@ def look_again(frames: Iterable[Frame]) -> None:
         frame.node.expect = (None,)
 
 
-class Attempts(Protocol):
-    """The questions that the runner asks the pass it is part of."""
+class PassPort(Protocol):
+    """The operations of the pass that the components below it call; `pass_.Pass` implements it."""
+
+    def stopped(self) -> list[Frame]:
+        """Return the stack of waiting attempts."""
+
+    def enqueue(self, node: Node) -> None:
+        """Give a node its turn, if it is demanded and not clean."""
 
     def lowest(self) -> int:
         """Return the height of the lowest node that waits for its turn."""
@@ -76,8 +82,11 @@ class Attempts(Protocol):
     def may_wait_for(self, node: Node | None, target: Node) -> bool:
         """True if `node`, or a caller that is not a node (None), gains from waiting for `target` to run."""
 
-    def run_between(self, run: Run, target: Node, stops: int) -> bool:
+    def run_nested(self, run: Run, target: Node, stops: int) -> bool:
         """Run another node while an attempt waits on the Python stack. False: the attempt is to be stopped."""
+
+    def count_nested_run(self, node: Node) -> None:
+        """Count a completed nested run."""
 
 
 def named_above(node: Node) -> list[Node]:

@@ -275,7 +275,7 @@ def test_a_transaction_reads_the_time_and_leaves_nothing() -> None:
 
 
 def test_a_moment_that_only_a_stopped_attempt_looked_at_is_let_go() -> None:
-    timed = Timed(SchedulerLimits(between_depth=0))  # Otherwise it would not be stopped.
+    timed = Timed(SchedulerLimits(nested_depth=0))  # Otherwise it would not be stopped.
     slow = timed.core.cell("shop", "slow", int)
     timed.core.register(
         NodeSpec(id="slow", kind=NodeKind.COMPUTATION, fn=lambda: 1, home=timed.replica, outputs=(slow.document,))

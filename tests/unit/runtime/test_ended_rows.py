@@ -22,7 +22,7 @@ def test_a_row_that_is_tried_before_its_coordinator_is_up_to_date_waits_for_it()
         async with alone() as (rt, errors):
             book: Any = await rt.space("s").open(Book, "b", setup=lambda b: b.numbers.set({"a": 1, "b": 2}))
             assert dict(await book.tenths.pull()) == {"a": 10, "b": 5}
-            loads, settle = rt.core.scheduler.loads, rt.core.scheduler.settle
+            loads, pass_ = rt.core.scheduler.loads, rt.core.scheduler.pass_
             coordinator = rt.core.scheduler.registry.get("s/b:tenths")
             assert coordinator is not None
             book.numbers.key("b").delete()
@@ -30,7 +30,7 @@ def test_a_row_that_is_tried_before_its_coordinator_is_up_to_date_waits_for_it()
             await rt.idle()
             assert errors == []
             for node in loads.arrived(loads.winner):
-                settle.enqueue(node)
+                pass_.enqueue(node)
             await rt.idle()
             assert dict(await book.tenths.pull()) == {"a": 10}
             assert errors == []

@@ -22,7 +22,7 @@ class Inspected:
             scheduler.registry,
             scheduler.graph,
             scheduler.gates,
-            scheduler.settle,
+            scheduler.pass_,
             scheduler.runner,
             scheduler.limits,
             set_trace=scheduler.set_trace,

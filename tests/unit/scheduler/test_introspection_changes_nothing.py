@@ -165,7 +165,7 @@ class History:
             "next commit": world.replica.next_local_seq,
             "nodes": take(world.scheduler.registry),
             "marks": world.scheduler.marks.count,
-            "passes": world.scheduler.settle.number,
+            "passes": world.scheduler.pass_.number,
             "deltas": (world.scheduler.graph.deltas, world.scheduler.graph.liveness.steps),
             "draws": world.clock.randomness("gates").random(),
         }

@@ -121,7 +121,7 @@ def test_tallies_count_runs_failures_and_time_of_what_ran_while_another_waited_a
 
 
 def test_tallies_count_attempts_that_were_stopped() -> None:
-    world = World(traced=False, limits=SchedulerLimits(between_depth=0))
+    world = World(traced=False, limits=SchedulerLimits(nested_depth=0))
     look = Inspected(world).look
     look.run_stats.switch(on=True)
     world.look(world.computed(lambda: 1), id="show")

@@ -59,7 +59,7 @@ def test_a_reader_of_many_that_nobody_looked_at_for_a_while_is_attempted_once() 
 
 @pytest.mark.parametrize("depth", [0, 1, 16])
 def test_a_long_chain_is_attempted_twice_each_but_where_a_slice_ends(depth: int) -> None:
-    world = World(limits=SchedulerLimits(between_depth=depth))
+    world = World(limits=SchedulerLimits(nested_depth=depth))
     at = world.cell(0)
     source = at
     for _ in range(5_000):
@@ -152,7 +152,7 @@ def test_one_that_is_removed_while_it_waits_leaves_nothing() -> None:
     reader = world.effect(part.get, id="reader")
     world.settle()
     assert reader.removed
-    assert not world.scheduler.settle.stopped()
+    assert not world.scheduler.pass_.stopped()
     check_world(world)
 
 
@@ -170,7 +170,7 @@ def test_an_interrupt_comes_through_and_both_run_later() -> None:
     seen = world.look(made, id="eye")
     with pytest.raises(KeyboardInterrupt):
         world.settle()
-    assert not world.scheduler.settle.stopped()
+    assert not world.scheduler.pass_.stopped()
     assert world.scheduler.current.run is None
     world.settle()
     assert seen == [7]
@@ -261,7 +261,7 @@ def test_the_same_runs_come_in_the_same_order_as_if_each_reader_had_been_stopped
         stories = []
         for depth in (16, 0):
             rng = random.Random(seed)
-            world = World(limits=SchedulerLimits(between_depth=depth))
+            world = World(limits=SchedulerLimits(nested_depth=depth))
             built = Built(world, random_plan(rng, kinds=rng.choice((KINDS, FAILING))))
             names = [*built.plan.nodes, *built.plan.effects]
             rng.shuffle(names)

@@ -260,7 +260,7 @@ def test_an_output_that_arrives_later_lets_its_node_run() -> None:
 
 
 def test_a_stopped_attempt_counts_as_no_run() -> None:
-    world = World(limits=SchedulerLimits(between_depth=0))
+    world = World(limits=SchedulerLimits(nested_depth=0))
     late = Handle(world, world.document("late"))
     node = world.effect(late.get, id="eye")
     world.computed(lambda: 1, id="late", output=late.document)

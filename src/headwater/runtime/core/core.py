@@ -264,7 +264,7 @@ class Core:
                 self.report("an observer", as_failure(error))
         self.observing.look()
         # Computed last, because observers may have written.
-        more = bool(self._after) or bool(self.plain_writes) or not self.scheduler.settle.is_quiet()
+        more = bool(self._after) or bool(self.plain_writes) or not self.scheduler.pass_.is_quiet()
         if more:
             self._loop.request_tick()
         return more
@@ -422,7 +422,7 @@ class Core:
         run = self.current.run
         if run is None or not isinstance(run.node, Node):
             return ()
-        return circle(run.node, document, [frame.node for frame in self.scheduler.settle.stopped()])
+        return circle(run.node, document, [frame.node for frame in self.scheduler.pass_.stopped()])
 
     def resolve(self, document: Document, link: Link) -> tuple[Document, Path]:
         home = self.space_of(document) if link.space is None else self.space(link.space)

@@ -113,14 +113,14 @@ class HandlerTracker(DemandingTracker):
             return False
         scheduler, events = self._core.scheduler, self._events
         writer = cast(Node, document.writers[0])
-        settle, marks = scheduler.settle, scheduler.marks.count
+        pass_, marks = scheduler.pass_, scheduler.marks.count
         targets = [writer] if writer.status != CLEAN else invalid_above(writer, marks, -1)
-        if not targets or not settle.may_wait_for(None, targets[-1]):
+        if not targets or not pass_.may_wait_for(None, targets[-1]):
             return False
         target = targets[-1]
         current, events.current = events.current, None  # What runs there is no part of the handler.
         try:
-            return settle.run_between(run, target, self._event.calls) and target.loading is None
+            return pass_.run_nested(run, target, self._event.calls) and target.loading is None
         finally:
             events.current = current
 

@@ -37,7 +37,7 @@ from headwater.scheduler.introspection.snapshot import GraphSnapshot, NodeRecord
 from headwater.scheduler.introspection.stats import NodeStats, RunStats, Stats, totals
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import Node
-from headwater.scheduler.pass_ import Settle
+from headwater.scheduler.pass_ import Pass
 from headwater.scheduler.registry import Registry
 from headwater.scheduler.runner import Runner
 
@@ -224,8 +224,8 @@ class Introspection:
         "_gates",
         "_graph",
         "_limits",
+        "_pass",
         "_registry",
-        "_settle",
         "_taps",
         "breakpoints",
         "idempotency",
@@ -240,7 +240,7 @@ class Introspection:
         registry: Registry,
         graph: Graph,
         gates: Gates,
-        settle: Settle,
+        pass_: Pass,
         runner: Runner,
         limits: SchedulerLimits,
         *,
@@ -251,9 +251,9 @@ class Introspection:
         self._registry = registry
         self._graph = graph
         self._gates = gates
-        self._settle = settle
+        self._pass = pass_
         self._limits = limits
-        self._taps = taps = Listeners(runner, settle, set_trace, on_error)
+        self._taps = taps = Listeners(runner, pass_, set_trace, on_error)
         self.traces = Traces(taps, limits.trace_entries)
         self.run_stats = RunStats(taps, gates, limits.counted_attempts)
         self.breakpoints = Breakpoints(taps, registry)
@@ -278,7 +278,7 @@ class Introspection:
         self._taps.on_ran(listener, True)
 
     def stats(self) -> Stats:
-        return totals(self._registry, self._graph, self._gates, self._settle)
+        return totals(self._registry, self._graph, self._gates, self._pass)
 
     def node_stats(self, node: Node | str) -> NodeStats:
         return self.run_stats.of(self._node(node))

@@ -13,7 +13,7 @@ from headwater.data.trace import Trace, TraceEvent
 from headwater.replica.pending import Layer
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.node import Node
-from headwater.scheduler.pass_ import Settle
+from headwater.scheduler.pass_ import Pass
 from headwater.scheduler.runner import Runner
 
 __all__ = ["Listeners"]
@@ -26,17 +26,17 @@ Listener = TypeVar("Listener")
 class Listeners:
     """Listeners in the order in which they were added, each once."""
 
-    __slots__ = ("_on_error", "_on_event", "_on_ran", "_runner", "_set_trace", "_settle")
+    __slots__ = ("_on_error", "_on_event", "_on_ran", "_pass", "_runner", "_set_trace")
 
     def __init__(
         self,
         runner: Runner,
-        settle: Settle,
+        pass_: Pass,
         set_trace: Callable[[Trace | None], object],
         on_error: Callable[[Exception], object],
     ) -> None:
         self._runner = runner
-        self._settle = settle
+        self._pass = pass_
         self._set_trace = set_trace
         self._on_error = on_error
         self._on_event: tuple[OnEvent, ...] = ()
@@ -71,8 +71,8 @@ class Listeners:
             except BaseException as error:  # P10, as below.
                 self._on_error(as_failure(error))
 
-        self._settle.on_exhausted = on_exhausted
-        self._settle.on_pass_end = on_pass_end
+        self._pass.on_exhausted = on_exhausted
+        self._pass.on_pass_end = on_pass_end
 
     def emit(self, event: TraceEvent) -> None:
         """Hand a trace event of a component to every listener."""

@@ -14,7 +14,7 @@ from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.introspection.listeners import Listeners
 from headwater.scheduler.node import STATUS, Node, NodeKind
-from headwater.scheduler.pass_ import Settle
+from headwater.scheduler.pass_ import Pass
 from headwater.scheduler.registry import Registry
 
 __all__ = ["NodeStats", "RunStats", "Stats", "Tally", "totals"]
@@ -41,7 +41,7 @@ class Stats:
     read_deltas: int  # read sets that changed
 
 
-def totals(registry: Registry, graph: Graph, gates: Gates, settle: Settle) -> Stats:
+def totals(registry: Registry, graph: Graph, gates: Gates, pass_: Pass) -> Stats:
     """Add up all nodes. Costs the number of nodes."""
     nodes = list(registry)
     kinds = Counter(node.kind for node in nodes)
@@ -61,7 +61,7 @@ def totals(registry: Registry, graph: Graph, gates: Gates, settle: Settle) -> St
         reads=sum(len(node.reads) - 1 for node in nodes),
         runs=sum(node.runs for node in nodes),
         attempts=sum(node.attempts for node in nodes),
-        passes=settle.number - 1,
+        passes=pass_.number - 1,
         read_deltas=graph.deltas,
     )
 

@@ -77,7 +77,7 @@ class Prefetch:
         running = scheduler.marks.running
         if running is None:
             return
-        outer = scheduler.settle.stopped()[-scheduler.limits.between_depth :] if scheduler.limits.between_depth else []
+        outer = scheduler.pass_.stopped()[-scheduler.limits.nested_depth :] if scheduler.limits.nested_depth else []
         for reader in (running, *[frame.node for frame in outer]):
             brought = self._brought.get(reader, {})
             if reader is running:
