@@ -56,7 +56,7 @@ RESTART: Final = (
     "engine/store/observation_sql.py",
     *_in("protocol", "mirrors observations"),
     "replica/observation_queue.py",
-    "scheduler/persistence.py",
+    *_in("scheduler", "persistence run_reporter"),
     "pieces/fingerprints",
     *_in("server/commands", "foreign_reads nodes_json safe_copy"),
     *_in("cli/data", "nodes preview stored_nodes verify"),

@@ -3,8 +3,8 @@
 Start with `node.py` (the record of a node), then `scheduler.py` (the facade that composes the components).
 `registry.py` holds the nodes, `graph/` their edges, `invalidation.py` marks nodes whose inputs changed, `gates.py`
 delays nodes, `pass_.py` orders runs and `runner.py` makes them. The runner uses `freshness.py`, `suspension.py`,
-`waiting_nodes.py`, `commit_verdicts.py` and `failures.py`; the pass uses `nested_runs.py`. `persistence.py` reports
-runs and restores nodes; `introspection/` is for people and tests; `limits.py` has every bound.
+`waiting_nodes.py`, `commit_verdicts.py` and `failures.py`; the pass uses `nested_runs.py`. `run_reporter.py`
+reports runs, `persistence.py` restores nodes; `introspection/` is for people and tests; `limits.py` has every bound.
 
 Imported by `runtime` and `server`. Imports `cells` and the layers below. The names below are for the runtime and for
 tests that drive a scheduler without a runtime.

@@ -79,8 +79,8 @@ class CommitVerdicts:
         node = layer.source
         if rejection is None or not isinstance(node, Node):
             return
-        if node.account is not None:
-            node.account.rejected(layer.local_seq)
+        if node.reporter is not None:
+            node.reporter.rejected(layer.local_seq)
         if node.removed:
             return
         if self.trace is not None:

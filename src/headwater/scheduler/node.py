@@ -9,10 +9,10 @@ them. `hops_of` says how far a change came over other sessions (I6).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headwater.data.address import DocKey
 from headwater.data.path import Path
@@ -20,11 +20,12 @@ from headwater.data.reader_trie import Spot
 from headwater.data.value import MaybeValue
 from headwater.errors import InvariantViolation
 from headwater.protocol.hop_counts import Ways
-from headwater.protocol.observations import About, Observed
 from headwater.replica.document import Document
 from headwater.replica.feed import Changed, Notification
-from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
+
+if TYPE_CHECKING:
+    from headwater.scheduler.run_reporter import RunReporter
 
 UNKNOWN: Final = -1
 """Stands for the number of hops when a document arrived as a whole, or a commit was reverted."""
@@ -93,41 +94,6 @@ class Marks:
         return self.impulse
 
 
-class Account(Protocol):
-    """Reports about the runs of one node (implemented in `persistence`)."""
-
-    def ran(
-        self,
-        node: Node,
-        layer: Layer | None,
-        causes: Mapping[Spot, object] | None,
-        failure: Exception | None,
-        took_us: int,
-    ) -> None:
-        """Report a completed run."""
-
-    def waits(self) -> bool:
-        """True if a value that the node read in another space may still be reverted."""
-
-    def again(self, node: Node) -> None:
-        """Report the last run again: the values it read in other spaces are confirmed by now."""
-
-    def rejected(self, local_seq: int) -> None:
-        """Withdraw the report of a commit that was rejected."""
-
-    def forget(self) -> None:
-        """Drop cached descriptions: the node's code may have changed."""
-
-    def gone(self, node: Node) -> None:
-        """Report that the node was removed."""
-
-    def said(self) -> About:
-        """Return the node's identity and the description of its code."""
-
-    def because(self, observed: Observed) -> None:
-        """Note that the node will run because an input was written after this observation."""
-
-
 class NodeKind(Enum):
     """The purpose of a node's runs."""
 
@@ -164,7 +130,7 @@ class Node:
     rank: int = 0  # depth below the outermost parent; parents come before children on ties
     transient: tuple[type[Exception], ...] = ()  # error types after which the run is retried
     fingerprint: str = ""  # of the code behind `fn`; every commit of its runs carries it (I8)
-    account: Account | None = None  # reporter of its runs; None: runs are not reported
+    reporter: RunReporter | None = None  # reporter of its runs; None: runs are not reported
     opaque: str = ""  # why its code cannot be fingerprinted, so that it is never resumed as clean; empty: it can be
     # ---- reads ----
     reads: Sequence[Spot | None] = (None,)  # registered spots, each once; ends with None; replaced, never mutated

@@ -98,8 +98,8 @@ class Runner:
         retried = node.retried
         run.begin(node, node.expect if retried is None else self._again(node, retried), causes)
         fresh.stopped = None
-        account = node.account
-        began_us = self._gates.now_us() if node.gate is not None or account is not None else 0
+        reporter = node.reporter
+        began_us = self._gates.now_us() if node.gate is not None or reporter is not None else 0
         if node.cleanup is not None:
             # An effect's cleanup comes first: whether this attempt is kept is known only after it has acted.
             self.clean_up(node)
@@ -164,8 +164,8 @@ class Runner:
             self._recovered(node)
         if self.trace is not None and failure is None:
             self.trace.emit(Ran(node.id, node.wrote))
-        if account is not None:  # I7: the run is reported with its commit, before the commit is sent.
-            account.ran(node, layer, causes, failure, self._gates.now_us() - began_us)
+        if reporter is not None:  # I7: the run is reported with its commit, before the commit is sent.
+            reporter.report_run(node, layer, causes, failure, self._gates.now_us() - began_us)
         if self.on_ran is not None:
             self.on_ran(node, None if failure is not None else layer)
         return None

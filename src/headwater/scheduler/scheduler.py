@@ -230,8 +230,8 @@ class Scheduler:
             return
         node.status = INVALID
         node.expect = (None,)
-        if node.account is not None:
-            node.account.forget()
+        if node.reporter is not None:
+            node.reporter.forget()
         self.marks.count += 1
         self.marks.beside += 1
         node.due = self.marks.cause()

@@ -14,7 +14,7 @@ from headwater.protocol.observations import Observation, decode_about, decode_fo
 from headwater.replica.observation_queue import ObservationQueue
 from headwater.runtime.api.runtime import Runtime
 from headwater.scheduler.node import Node
-from headwater.scheduler.persistence import Account
+from headwater.scheduler.run_reporter import RunReporter
 from tests.scenario.pieces_kit import run
 
 
@@ -152,13 +152,13 @@ def test_what_nobody_can_compare_is_told_without_a_fingerprint(tmp_path: Path) -
             _, told = await _till(rt)
             sign, show = _node(rt, "s/t:sign"), told.of("show")[0]
             assert decode_about(show.about).fingerprint
-            account = sign.account
-            assert isinstance(account, Account)
+            reporter = sign.reporter
+            assert isinstance(reporter, RunReporter)
             told.runs.clear()
             sign.cleanup = lambda: None
-            account.ran(sign, None, None, None, 0)
+            reporter.report_run(sign, None, None, None, 0)
             sign.cleanup = None
-            account.ran(sign, None, None, None, 0)
+            reporter.report_run(sign, None, None, None, 0)
             assert [bool(decode_about(each.about).fingerprint) for each in told.runs] == [False, True]
             assert decode_about(told.runs[0].about).node == decode_about(told.runs[1].about).node
 
@@ -170,9 +170,9 @@ def test_a_rejected_commit_is_not_waited_for(tmp_path: Path) -> None:
         async with Runtime(tmp_path) as rt:
             _, told = await _till(rt)
             sign = _node(rt, "s/t:sign")
-            assert sign.account is not None
+            assert sign.reporter is not None
             told.ran(1_000, b"", b"")
-            sign.account.rejected(1_000)
+            sign.reporter.rejected(1_000)
             frame = Transact((Commit(1_000),))
             assert told.with_frame(frame, again=True) == frame
             assert sign.outputs[0].key == DocKey("space", "t:sign")

@@ -236,8 +236,8 @@ class PieceInstance:
         view = self.view("session", user, session)
         shown = self._shown[user, session] = []
         for node in self.nodes:
-            if node.account is not None:
-                node.account.forget()  # From now on the node belongs to the generation that was opened.
+            if node.reporter is not None:
+                node.reporter.forget()  # From now on the node belongs to the generation that was opened.
         if not self._periods:
             self._periods = self.pieces.events.start_periods(self)
         is_asleep = self.pieces.node_source.is_asleep(self.root)

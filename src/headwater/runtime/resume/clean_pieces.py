@@ -34,7 +34,7 @@ from headwater.runtime.pieces.identity import KEYS, Key, name_of
 from headwater.runtime.pieces.idle import homes_of, nodes_of
 from headwater.runtime.resume.fingerprint import Codes, given_to, inputs_of, owner_of
 from headwater.scheduler.node import CLEAN, Node
-from headwater.scheduler.persistence import Account
+from headwater.scheduler.run_reporter import RunReporter
 
 if TYPE_CHECKING:
     from headwater.replica.observation_queue import ObservationQueue
@@ -98,13 +98,13 @@ def awake(root: PieceInstance) -> tuple[str, ...] | None:
     given = {doc.id for space, doc in inputs_of(root) if space == root.space.name}
     found = [name_of(key) for home in homes_of(root) for key in _fetching(home)]
     for node in own:
-        account = cast("Account | None", node.account)
-        if not node.live or WHILE_OPEN in node.id or account is None:
-            continue  # What has no account is fresh each time, with whoever demands it.
-        if not _is_told(node, account):
+        reporter = node.reporter
+        if not node.live or WHILE_OPEN in node.id or reporter is None:
+            continue  # A node without a reporter is fresh each time, with whoever demands it.
+        if not _is_told(node, reporter):
             return None
-        if _writes_beside(node) or account.reads_elsewhere(node) or not _is_own(root, node, given, own):
-            at = account.said().node
+        if _writes_beside(node) or reporter.reads_elsewhere(node) or not _is_own(root, node, given, own):
+            at = reporter.describe().node
             found.append(name_of((at.member, at.child, at.scope, at.principal)))
     is_sayable = len(found) <= MOST_AWAKE and all(len(name) <= NAME_LENGTH for name in found)
     return tuple(sorted(found)) if is_sayable else None
@@ -141,10 +141,10 @@ def _is_own(root: PieceInstance, node: Node, given: set[str], own: set[Node]) ->
     return True
 
 
-def _is_told(node: Node, account: Account) -> bool:
+def _is_told(node: Node, reporter: RunReporter) -> bool:
     if node.status != CLEAN or node.error is not None or node.loading is not None:
         return False
-    return bool(account.is_told if node.runs else node.as_of)
+    return bool(reporter.is_told if node.runs else node.as_of)
 
 
 def say(runs: ObservationQueue, root: PieceInstance, fingerprint: str, seq: int, awake: tuple[str, ...]) -> None:
@@ -172,7 +172,7 @@ async def leave(resuming: Resume, homes: list[PieceInstance]) -> None:
             assert followed is not None
             assert home.resume_state is not None
             seq = followed.through
-            ran = any(node.account is not None and node.runs for node in home.nodes)
+            ran = any(node.reporter is not None and node.runs for node in home.nodes)
             # A report of long ago would have the engine look through many commits.
             is_old = seq - home.resume_state.as_of > resuming.limits.reported_commits
             if not (ran or is_old) or not followed.is_quiet():

@@ -46,8 +46,8 @@ from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import Codes, about, owner_of
 from headwater.runtime.resume.resume import Resume
 from headwater.scheduler.node import Node, NodeKind
-from headwater.scheduler.persistence import standing_on
 from headwater.scheduler.registry import NodeSpec
+from headwater.scheduler.run_reporter import standing_on
 
 if TYPE_CHECKING:
     from headwater.runtime.pieces.instance import PieceInstance

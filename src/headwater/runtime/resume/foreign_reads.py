@@ -218,15 +218,15 @@ class Elsewhere:
     def _is_confirmed(self) -> bool:
         """Whether those nodes stand on nothing elsewhere that could still be taken back."""
         return not any(
-            node.status == CLEAN and not node.removed and node.account is not None and node.account.waits()
+            node.status == CLEAN and not node.removed and node.reporter is not None and node.reporter.waits()
             for node in self._unsure
         )
 
     def _tell_again(self) -> None:
         nodes, self._unsure = self._unsure, {}
         for node in nodes:
-            if node.account is not None and not node.removed and node.status == CLEAN:
-                node.account.again(node)  # Any other one runs, and says what it read then.
+            if node.reporter is not None and not node.removed and node.status == CLEAN:
+                node.reporter.report_again(node)  # Any other one runs, and says what it read then.
 
     # ---- coming back ---------------------------------------------------------------------------------
 

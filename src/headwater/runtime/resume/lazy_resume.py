@@ -771,7 +771,7 @@ def _written_by(node: Node) -> Iterator[Document]:
 def _is_result_of(document: Document) -> Callable[[object], bool]:
     """Whether somebody is a node whose result is the document, which it then is known to look at, too."""
     return lambda each: (
-        isinstance(each, Node) and each.returns and each.outputs[0] is document and each.account is not None
+        isinstance(each, Node) and each.returns and each.outputs[0] is document and each.reporter is not None
     )
 
 

@@ -45,7 +45,7 @@ from headwater.runtime.resume.lazy_resume import LazyResume
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
 from headwater.runtime.resume.lookup import Asking, key_of
 from headwater.scheduler.node import Node, Remembered
-from headwater.scheduler.persistence import Account, standing_on
+from headwater.scheduler.run_reporter import RunReporter, standing_on
 
 if TYPE_CHECKING:
     from headwater.runtime.channel.backend import Backend
@@ -170,7 +170,7 @@ class Resume:
                 return about(self._codes, home, node, spec, part, generation)
 
             elsewhere = self.elsewhere
-            node.account = Account(
+            node.reporter = RunReporter(
                 channel.driver.session.runs,
                 described,
                 core.name_of,
@@ -295,8 +295,8 @@ class Resume:
             del self.under_way[phase]
         phase.is_over = True
         for node in nodes_of(root):  # Those that were here before have come back, or have run.
-            if node.account is not None and node.is_known:
-                phase.table.pop(key_of(node.account.said().node), None)
+            if node.reporter is not None and node.is_known:
+                phase.table.pop(key_of(node.reporter.describe().node), None)
         held, phase.held = phase.held, []
         self.bring_back(held)
         self.elsewhere.let_be(phase.elsewhere)
@@ -413,7 +413,7 @@ class Resume:
         """What is known of a node, if that is worth a run. What is unknown is fresh."""
         home, node, part = entered.instance, entered.node, entered.part
         phase = home.root.resume_state
-        if phase is None or node.removed or node.account is None:
+        if phase is None or node.removed or node.reporter is None:
             return None
         known = phase.table.pop(part.key(home), None)
         why = "nothing is known" if known is None else self._why_not(entered, known[0])
@@ -425,9 +425,9 @@ class Resume:
 
     def _why_not(self, entered: RegisteredNode, observed: Observed) -> str | None:
         """Why a node is to run, if it is."""
-        account = entered.node.account
-        assert account is not None
-        said = account.said()
+        reporter = entered.node.reporter
+        assert reporter is not None
+        said = reporter.describe()
         if observed.node.generation > said.node.generation:
             return "another generation"
         if not said.fingerprint or not observed.fingerprint:
@@ -450,7 +450,7 @@ class Resume:
         # fault resume.writes_ignored: if False:
         # fault materializers.never_dirty: if observed.stale and not entered.node.envelope:
         if observed.stale:
-            account.because(observed)
+            reporter.set_cause(observed)
             # I7: its run finds out which of the rows that it had are gone, or whether its child is another, as in a
             # process that stayed; what is known of those goes with them.
             if not keeps_rows:

@@ -348,8 +348,8 @@ class ChildSet:
     def _drop(self, row: ChildRow) -> None:
         """Remove a row whose element is gone, with its child."""
         for each in [*([] if row.child is None else nodes_of(row.child)), *filter(None, [row.node])]:
-            if each.account is not None:
-                each.account.gone(each)
+            if each.reporter is not None:
+                each.reporter.report_removal(each)
         id = child_name(self._instance.id, self.member.stored, row.text)
         if self._elements.value is None and self._instance.opened_asleep():
             self._instance.pieces.node_source.drop_child(self._instance, id)

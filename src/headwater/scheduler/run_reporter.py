@@ -1,0 +1,296 @@
+"""The reporter: tells the engine which addresses the runs of one node read. Upholds I7.
+
+A `RunReporter` belongs to one node. After each completed run it reports the addresses that the run read: with the run's
+commit or, if the run changed nothing, in an observation of its own. Parts that are the same as in the run before are
+the same bytes. A run that cannot be compared later is reported without a fingerprint, and its node is never found
+clean. Stopped attempts and their writes are not reported. The reporter decides the content of an observation and
+nothing about running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, cast
+
+import msgspec
+
+from headwater.data.address import Depth, DocKey
+from headwater.data.ids import derive
+from headwater.data.path import Path
+from headwater.data.reader_trie import Spot
+from headwater.protocol.observations import About, Footprint, ForeignRead, Layers, Observed, Touched, encode_part
+from headwater.replica.document import Document
+from headwater.replica.observation_queue import Cause, ObservationQueue
+from headwater.replica.pending import Fate, Layer
+from headwater.replica.replica import Replica
+from headwater.scheduler.node import CLEAN, Node
+
+NEAR: Final = 64
+"""Number of leading reads that are searched for a cause. A cause beyond them is reported by its address."""
+SESSION: Final = "session:"
+"""Prefix of the scope of session documents: the next process is another session."""
+
+
+class RunReporter:
+    """Reporter of the runs of one node."""
+
+    __slots__ = (
+        "_abouts",
+        "_chain_of",
+        "_describe",
+        "_due",
+        "_footprint",
+        "_foreign",
+        "_found",
+        "_implied",
+        "_imply",
+        "_is_comparable",
+        "_listed",
+        "_name_of",
+        "_on_elsewhere",
+        "_on_unsure",
+        "_places",
+        "_reads",
+        "_spots",
+        "_started",
+        "_unsure",
+        "is_told",
+        "runs",
+    )
+
+    def __init__(
+        self,
+        runs: ObservationQueue,
+        describe: Callable[[], About],
+        name_of: Callable[[Replica], str | None],
+        *,
+        started: Callable[[], tuple[str, ...] | None] | None = None,
+        chain_of: Callable[[Replica], int | None] | None = None,
+        on_elsewhere: Callable[[], object] | None = None,
+        on_unsure: Callable[[Node], object] | None = None,
+        imply: Callable[[list[Document]], str | None] | None = None,
+    ) -> None:
+        self.runs = runs
+        self._describe = describe  # the parts that are the same in every run of the node
+        self._name_of = name_of  # name of a replica's space; None: it is not a space, as the clock
+        self._chain_of = chain_of  # identity of the log of a replica's space; None: unknown
+        self._on_elsewhere = on_elsewhere  # called when the set of foreign documents read has changed
+        self._on_unsure = on_unsure  # called when a foreign read has no verdict yet: call `report_again` when it has
+        self._unsure: tuple[Cause, int] | None = None  # cause and duration of the run to report again
+        self._imply = imply  # the defaults that unwritten documents read as; answer None: unknown
+        self._implied: str | None = None  # the answer of `_imply` for the reported reads
+        self._started = started  # keys of children to resume without a run; answer None: they cannot be resumed
+        self._abouts: tuple[bytes, bytes] | None = None  # without a fingerprint, and with it
+        self._reads: Sequence[Spot | None] | None = None  # reads of the run that the cached parts describe
+        self._listed: tuple[str, ...] = ()
+        self._found: tuple[tuple[Document, Path], ...] = ()
+        self._spots: list[Spot] = []  # reads of its own space, as the footprint lists them
+        self._places: list[tuple[Document, Path]] = []  # the same, followed by its result and found places
+        self._foreign: list[Spot] = []
+        self._footprint = b""
+        self._is_comparable = False
+        self._due: tuple[DocKey, Path] | None = None  # the write since its last run that it runs for, if known
+        self.is_told = False  # its last run was reported, and can be compared
+
+    def forget(self) -> None:
+        """Drop cached descriptions: the code of the node or of its piece may have changed."""
+        self._abouts = self._implied = None
+
+    def describe(self) -> About:
+        """Return the node's identity and the description of its code."""
+        return self._describe()
+
+    def set_cause(self, observed: Observed) -> None:
+        """Note that the node will run for a write after an observation. The last such write is reported as cause."""
+        place, _ = max(observed.stale, key=lambda each: each[1])
+        self._due = (observed.reads[place].doc, observed.reads[place].path)
+
+    def _about(self, is_known: bool) -> bytes:
+        if self._abouts is None:
+            said = self._describe()
+            if self._implied is None:
+                self._implied = self._below()
+            said = msgspec.structs.replace(said, fingerprint=standing_on(said.fingerprint, self._implied))
+            self._abouts = (encode_part(msgspec.structs.replace(said, fingerprint="")), encode_part(said))
+        return self._abouts[is_known]
+
+    def report_removal(self, node: Node) -> None:
+        """Report that the node was removed, so that its observations are deleted."""
+        self.runs.gone(self._about(False), node.home.confirmed.seq)
+
+    def report_run(
+        self,
+        node: Node,
+        layer: Layer | None,
+        causes: Mapping[Spot, object] | None,
+        failure: Exception | None,
+        took_us: int,
+    ) -> None:
+        """Report a completed run: with a commit, without one because nothing changed, or with a failure."""
+        runs = self.runs
+        self.is_told = False
+        if not runs.is_on or (layer is not None and layer.fate is Fate.LOCAL):
+            return  # A layer that is never sent has no observation.
+        children = () if self._started is None else self._started()
+        if node.reads is not self._reads or (children or ()) != self._listed or node.found != self._found:
+            self._look(node, children or ())
+        if self._implied is None:
+            self._implied = self._below()
+        # I7: a run that cannot be compared later is reported without a fingerprint.
+        is_known = (
+            self._is_comparable
+            and self._implied is not None
+            and node.expect is node.reads  # Otherwise the run was shown a failure, which cannot be compared later.
+            and node.cleanup is None  # Otherwise the effect's setup is gone with the process.
+            and children is not None
+            and (self._started is not None or not node.children)
+        )
+        foreign = self._seen_elsewhere() if self._foreign else ()
+        failed = "" if failure is None else derive("failure", type(failure).__name__, str(failure)[:1_000])
+        # Documents that arrived meanwhile, such as the record of its piece, were not the reason for this run.
+        cause = self._cause(node, causes) if self._due is None else self._due
+        self._due = self._unsure = None
+        if foreign is None:
+            if is_known and failure is None and self._on_unsure is not None and not self._stays_local():
+                self._unsure = (cause, took_us)
+                self._on_unsure(node)
+            is_known, foreign = False, ()
+        about = self._about(is_known)
+        is_known = is_known and failure is None
+        if layer is not None:
+            self.is_told = is_known
+            runs.ran(layer.local_seq, about, self._footprint, cause=cause, foreign=foreign, took_us=took_us)
+            return
+        layers = self._layers(node) if node.status == CLEAN else None
+        if layers is not None:
+            self.is_told = is_known
+            seq = node.home.confirmed.seq
+            runs.noted(
+                about, self._footprint, seq, layers, failed=failed, cause=cause, foreign=foreign, took_us=took_us
+            )
+
+    def waits(self) -> bool:
+        """True if a foreign read of its last run depends on commits that are not confirmed yet."""
+        layers = [layer for spot in self._foreign for layer in cast(Document, spot.document).layers]
+        return self._unsure is not None and any(layer.fate is not Fate.LOCAL for layer in layers)
+
+    def report_again(self, node: Node) -> None:
+        """Report the last run as of now: its foreign reads had no verdict then, and are confirmed by now."""
+        unsure, self._unsure = self._unsure, None
+        foreign = self._seen_elsewhere() if unsure is not None and node.reads is self._reads else None
+        layers = self._layers(node) if foreign is not None and self.runs.is_on and node.error is None else None
+        if unsure is not None and foreign is not None and layers is not None:
+            cause, took_us = unsure
+            seq = node.home.confirmed.seq
+            self.is_told = True
+            self.runs.noted(
+                self._about(True), self._footprint, seq, layers, cause=cause, foreign=foreign, took_us=took_us
+            )
+
+    def reads_elsewhere(self, node: Node) -> bool:
+        """True if the node reads another space."""
+        return bool(self._foreign) or bool(node.elsewhere)
+
+    def rejected(self, local_seq: int) -> None:
+        """Withdraw the observation of a commit that was rejected, which may never have been sent."""
+        self.runs.ended(local_seq)
+
+    # ---- reads -------------------------------------------------------------------------------------
+
+    def _look(self, node: Node, children: tuple[str, ...]) -> None:
+        """Rebuild the cached footprint after the node's reads changed."""
+        self._reads, self._listed, self._found = node.reads, children, node.found
+        before = {spot.document for spot in self._foreign}
+        self._spots, self._foreign, self._is_comparable = [], [], True
+        # fault materializers.reads_not_told: for spot in () if node.envelope else node.reads:
+        for spot in node.reads:
+            if spot is None:
+                continue
+            document = cast(Document, spot.document)
+            if document in node.outputs or document.key.scope.startswith(SESSION):
+                self._is_comparable = False
+            if document.home is node.home:
+                self._spots.append(spot)
+            elif self._name_of(document.home) is not None:
+                self._foreign.append(spot)
+            else:
+                self._is_comparable = False  # The clock: its value will be another one.
+        reads = [Touched(cast(Document, s.document).key, s.path, s.depth) for s in self._spots]
+        self._places = [(cast(Document, spot.document), spot.path) for spot in self._spots]
+        if node.returns:
+            # A write that replaces or deletes the result makes the node stale.
+            reads.append(Touched(node.outputs[0].key, (), Depth.DEEP))
+            self._places.append((node.outputs[0], ()))
+        for inside, path in node.found:
+            # I1: found in place counts as read. A resumed node is subscribed to these places, too, until its next run.
+            reads.append(Touched(inside.key, path, Depth.DEEP))
+            self._places.append((inside, path))
+        # fault+ observations.read_missing: cut = len(reads) > 1
+        # fault+ observations.read_missing: self._places, self._spots = self._places[cut:], self._spots[cut:]
+        # fault observations.read_missing: self._footprint = encode_part(Footprint(tuple(reads[cut:]), children))
+        self._footprint = encode_part(Footprint(tuple(reads), children))
+        implied = self._below()
+        if implied != self._implied:
+            self._implied, self._abouts = implied, None
+        if self._on_elsewhere is not None and before != {spot.document for spot in self._foreign}:
+            self._on_elsewhere()
+
+    def _below(self) -> str | None:
+        """Return the defaults that its reads depend on where nothing is written.
+
+        They are as much a part of the node's behaviour as its code.
+        """
+        if self._imply is None:
+            return ""
+        read = [document for document, _ in self._places]
+        return self._imply(read + [cast(Document, spot.document) for spot in self._foreign])
+
+    def _layers(self, node: Node) -> tuple[Layers, ...] | None:
+        """Return the own commits that each read depends on. None: one of them will never be sent, or is dead."""
+        if not any(document.layers for document, _ in self._places):
+            return ()
+        home = node.home
+        home.tell()
+        found: list[Layers] = []
+        for document, path in self._places:
+            under = home.pending.under(document, path, home.next_local_seq)
+            if under.local or under.dead:
+                return None
+            found.append(under.spans)
+        return tuple(found)
+
+    def _seen_elsewhere(self) -> tuple[ForeignRead, ...] | None:
+        """Return the foreign reads with their seqs. None: one depends on a commit that is not confirmed there."""
+        found = []
+        for spot in self._foreign:
+            document = cast(Document, spot.document)
+            name = self._name_of(document.home)
+            # fault foreign_reads.unconfirmed_told: if name is None:
+            if document.layers or name is None:
+                return None
+            home = document.home
+            chain = None if self._chain_of is None else self._chain_of(home)
+            found.append(ForeignRead(name, document.key, spot.path, spot.depth, home.confirmed.seq, chain, home.branch))
+        # fault foreign_reads.last_not_told: return tuple(found[:-1])
+        return tuple(found)
+
+    def _stays_local(self) -> bool:
+        """True if a foreign read depends on a layer that stays in this runtime, and will never be confirmed."""
+        layers = [layer for spot in self._foreign for layer in cast(Document, spot.document).layers]
+        return any(layer.fate is Fate.LOCAL for layer in layers)
+
+    def _cause(self, node: Node, causes: Mapping[Spot, object] | None) -> Cause:
+        """Return one of the changes that made the node run."""
+        for spot in causes or ():
+            if spot in self._spots[:NEAR]:
+                return self._spots.index(spot)
+            document = cast(Document, spot.document)
+            return (document.key, spot.path) if document.home is node.home else None
+        return None
+
+
+def standing_on(fingerprint: str, implied: str | None) -> str:
+    """Combine a fingerprint with the defaults that reads depend on. Empty: the result cannot be compared."""
+    if not fingerprint or implied is None:
+        return ""
+    return derive("standing on", fingerprint, implied) if implied else fingerprint
