@@ -59,7 +59,7 @@ class Cell(Input[T]):
 
     def as_input(self) -> Input[T]:
         """Return a handle on the same place that can only be read."""
-        return Input(self._host, self._document, self._codec, self._path, self._default, self._root_)
+        return Input(self._runtime, self._document, self._codec, self._path, self._default, self._root_)
 
     # ---- whole values ------------------------------------------------------------------------------
 
@@ -72,17 +72,17 @@ class Cell(Input[T]):
             else:
                 run.performs(run, lambda: self._set(value))
             return
-        self._host.check_thread()
+        self._runtime.check_thread()
         old = self._document.value
         if not self._path and old is not NOT_HERE and old.__class__ is not Link:
             raw = self.memo().merge(old, value)
             if old is not ABSENT or type(raw) is not dict:
                 self._put(value, raw, _Seen(old, raw), group)
             else:
-                self._host.write(self, self._setter(value, _Seen(self._default, raw)), group)
+                self._runtime.write(self, self._setter(value, _Seen(self._default, raw)), group)
         else:
             self._codec.encode(value, self._path)  # A misfit is refused here, not when its turn comes.
-            self._host.write(self, self._setter(value), group)
+            self._runtime.write(self, self._setter(value), group)
 
     def _put(self, value: T, raw: Value, seen: _Seen, group: object | None) -> None:
         """Outside a run: replace the value of a whole document that is here."""
@@ -90,12 +90,12 @@ class Cell(Input[T]):
         def again() -> None:
             now = self._document.value
             if now is NOT_HERE or now.__class__ is Link:
-                self._host.write(self, self._setter(value, seen), group)
+                self._runtime.write(self, self._setter(value, seen), group)
             else:
                 self._put(value, self._rebased(seen, now, ()), seen, group)
 
-        if not self._host.put(self._document, raw, again, group):
-            self._host.write(self, self._setter(value, seen), group)
+        if not self._runtime.put(self._document, raw, again, group):
+            self._runtime.write(self, self._setter(value, seen), group)
 
     def _setter(self, value: T, seen: _Seen | None = None) -> Callable[[], None]:
         """Return the write of a value. Made again, it changes the fields that its caller changed, and no others."""
@@ -111,8 +111,8 @@ class Cell(Input[T]):
         if self._current.run is not None:
             self._set(fn(self.get()))
         else:
-            self._host.check_thread()
-            self._host.write(self, lambda: self._set(fn(self.get())), group)
+            self._runtime.check_thread()
+            self._runtime.write(self, lambda: self._set(fn(self.get())), group)
 
     def delete(self, *, group: object | None = None) -> None:
         """Remove it. Nothing happens if nothing is there."""
@@ -180,8 +180,8 @@ class Cell(Input[T]):
         """In the open run, or in a transaction of its own."""
         run = self._current.run
         if run is None:
-            self._host.check_thread()
-            self._host.write(self, act, group)
+            self._runtime.check_thread()
+            self._runtime.write(self, act, group)
         elif run.performs is None:
             act()
         else:
@@ -351,7 +351,7 @@ class Cell(Input[T]):
     def _write(self, document: Document, patch: Patch) -> None:
         run = self._current.run
         assert run is not None
-        self._host.check_thread()
+        self._runtime.check_thread()
         try:
             run.tracker.write(run, document, patch)
         except PatchError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, over
 from headwater.cells.codec_base import CELL_LIMITS, Memo, TypeCodec
 from headwater.cells.handle_base import NotAValue
 from headwater.cells.open_run import Run
-from headwater.cells.runtime_port import Host, Subscription
+from headwater.cells.runtime_port import HandleRuntime, Subscription
 from headwater.cells.selector import step
 from headwater.cells.typed_path import BrokenLinkError, Root, count_stored_steps, deciding_places, descend, fill
 from headwater.cells.view import open_view
@@ -63,27 +63,27 @@ class Input(NotAValue, Generic[T_co]):
         "_default",
         "_document",
         "_exact",
-        "_host",
         "_maker",
         "_memo",
         "_parts",
         "_path",
         "_root_",
+        "_runtime",
         "_shape",
         "_spot",
     )
 
     def __init__(
         self,
-        host: Host,
+        runtime: HandleRuntime,
         document: Document,
         codec: TypeCodec[Any],
         path: Path = (),
         default: MaybeValue = ABSENT,
         root: Root | None = None,
     ) -> None:
-        self._host = host
-        self._current = host.current
+        self._runtime = runtime
+        self._current = runtime.current
         self._document = document
         self._path = path
         self._codec = codec
@@ -115,7 +115,7 @@ class Input(NotAValue, Generic[T_co]):
     def link(self) -> Link:
         """A value that points here, for a document of any space."""
         key = self._document.key
-        return Link(self._host.space_name(self._document), key.scope, key.id, self._path)
+        return Link(self._runtime.space_name(self._document), key.scope, key.id, self._path)
 
     def memo(self) -> Memo[Any]:
         """Return the decoded versions of this place, for a writer of the same value."""
@@ -267,7 +267,7 @@ class Input(NotAValue, Generic[T_co]):
                 )
             link = lookup(root, path[:at_link])
             assert type(link) is Link
-            document, target = self._host.resolve(document, link)
+            document, target = self._runtime.resolve(document, link)
             # A link at the cell or above it leads to all of it; one inside leads to a part, whose cell is elsewhere.
             cell = None if cell is None or at_link > cell else len(target) + cell - at_link
             path = target + path[at_link:]
@@ -294,14 +294,14 @@ class Input(NotAValue, Generic[T_co]):
         """The document as this run sees it, or as it is shown now."""
         run = self._current.run
         if run is None:
-            return self._host.visible(document)
+            return self._runtime.visible(document)
         if run.overlay is not None and document in run.overlay and run.transaction is not None:
             return run.transaction.peek(document.key)
         value = document.value
         return self._missing(run, document) if value is NOT_HERE else value
 
     def _missing(self, run: Run, document: Document) -> MaybeValue:
-        self._host.check_thread()
+        self._runtime.check_thread()
         run.tracker.absent(run, document)
         raise AssertionError("the attempt was stopped")  # pragma: no cover
 
@@ -321,7 +321,7 @@ class Input(NotAValue, Generic[T_co]):
 
     def _absent(self) -> AbsentError:
         where = doc_text(self._document.key, self._path)
-        circle = self._host.circle(self._document)
+        circle = self._runtime.circle(self._document)
         if circle:
             return AbsentError(
                 f"nothing is at {where}, because it stands on itself: {' reads '.join(circle)}. Let one of them read "
@@ -337,7 +337,7 @@ class Input(NotAValue, Generic[T_co]):
 
     def at(self, path: Callable[[T_co], U], /) -> Input[U]:
         """The handle of a field at any depth: `at(lambda card: card.title)`."""
-        return self._part(*self._host.selector.select(self._codec, path))  # type: ignore[no-any-return]
+        return self._part(*self._runtime.selector.select(self._codec, path))  # type: ignore[no-any-return]
 
     def below(self, path: Path, /) -> Any:
         """Return the handle at a stored path below this one, for callers that name places by their paths."""
@@ -358,7 +358,7 @@ class Input(NotAValue, Generic[T_co]):
         default = self._default
         below = ABSENT if default is ABSENT else lookup(default, path)
         root = self._root_ or Root(self._codec, default, self._path)
-        made = type(self)(self._host, self._document, codec, self._path + path, below, root)
+        made = type(self)(self._runtime, self._document, codec, self._path + path, below, root)
         if len(parts) >= CELL_LIMITS.kept_parts:
             parts.clear()
         made._maker = self._maker
@@ -369,15 +369,15 @@ class Input(NotAValue, Generic[T_co]):
 
     def pull(self) -> Coroutine[Any, Any, T_co]:
         """Bring it up to date and return it."""
-        return self._host.pull(self)
+        return self._runtime.pull(self)
 
     def watch(self) -> AsyncIterator[T_co]:
         """The value now, then the latest whenever it changed; never a backlog."""
-        return self._host.watch(self)
+        return self._runtime.watch(self)
 
     def sink(self, fn: Callable[[T_co], object], /, *, group: object | None = None) -> Subscription:
         """Call `fn` with the value now and whenever it changes, but not for changes made with the same group."""
-        return self._host.sink(self, fn, group)
+        return self._runtime.sink(self, fn, group)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {doc_text(self._document.key, self._path)}>"

@@ -1,8 +1,8 @@
 """The port from handles to their runtime, and the handles that only send.
 
-`Host` is implemented by the runtime. A read needs only its `current`; everything else that a handle does goes through
-its methods. `Stream` (events for one handler) and `Topic` (records for reactions) have an address and a type; they
-check a payload and pass it to the host, which refuses it in a run that may be repeated.
+`HandleRuntime` is implemented by the runtime. A read needs only its `current`; everything else that a handle does goes
+through its methods. `Stream` (events for one handler) and `Topic` (records for reactions) have an address and a type;
+they check a payload and pass it to the runtime, which refuses it in a run that may be repeated.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Subscription:
             close()
 
 
-class Host(Protocol):
-    """One runtime, as its handles see it."""
+class HandleRuntime(Protocol):
+    """The part of a runtime that handles call; `runtime.core.core.Core` implements it."""
 
     current: Current
     selector: Selector
@@ -99,10 +99,10 @@ T = TypeVar("T")
 class _Sending(NotAValue, Generic[T]):
     """A typed address."""
 
-    __slots__ = ("_codec", "_document", "_host")
+    __slots__ = ("_codec", "_document", "_runtime")
 
-    def __init__(self, host: Host, document: Document, codec: TypeCodec[Any]) -> None:
-        self._host = host
+    def __init__(self, runtime: HandleRuntime, document: Document, codec: TypeCodec[Any]) -> None:
+        self._runtime = runtime
         self._document = document
         self._codec = codec
 
@@ -124,7 +124,7 @@ class Stream(_Sending[T]):
 
     def post(self, event: T, /) -> None:
         """Send an event. Inside a handler it lives and dies with the handler's commit."""
-        self._host.post(self, self._codec.encode(event))
+        self._runtime.post(self, self._codec.encode(event))
 
 
 class Topic(_Sending[T]):
@@ -132,8 +132,10 @@ class Topic(_Sending[T]):
 
     __slots__ = ("owner",)
 
-    def __init__(self, host: Host, document: Document, codec: TypeCodec[Any], owner: object | None = None) -> None:
-        super().__init__(host, document, codec)
+    def __init__(
+        self, runtime: HandleRuntime, document: Document, codec: TypeCodec[Any], owner: object | None = None
+    ) -> None:
+        super().__init__(runtime, document, codec)
         self.owner = owner
 
     if TYPE_CHECKING:
@@ -149,4 +151,4 @@ class Topic(_Sending[T]):
 
     def emit(self, record: T, /) -> None:
         """Emit a record. It is stored with the commit that emitted it."""
-        self._host.emit(self, self._codec.encode(record))
+        self._runtime.emit(self, self._codec.encode(record))

@@ -3,7 +3,7 @@
 This module has no event loop; `observers`, `waiting` and `tick_loops.ByAsyncio` use asyncio's. The owner of the event
 loop calls `tick`, `wake` and `heard`. The core requests ticks and timers through the `Loop` port, which `tick_loops`
 implements for asyncio, for a virtual clock (simulations) and for calls by hand. `Core` implements the port that handles
-use (`cells.runtime_port.Host`) and the port that the scheduler uses (`scheduler.scheduler.RuntimePort`).
+use (`cells.runtime_port.HandleRuntime`) and the port that the scheduler uses (`scheduler.scheduler.RuntimePort`).
 
 `circle` finds a cycle of nodes for error messages; no decision depends on it. It searches the reads of the nodes' last
 runs and the documents that their code names. A cycle through a child is in neither as long as no attempt has completed;
@@ -386,7 +386,7 @@ class Core:
     def report(self, who: str, error: Exception) -> None:
         self.on_failure(Failure(who, error))
 
-    # ---- the host of handles -----------------------------------------------------------------------
+    # ---- the runtime of handles --------------------------------------------------------------------
 
     def check_thread(self) -> None:
         if self.is_closed:

@@ -142,7 +142,7 @@ def _written(core: Core, value: Any) -> Value:
 def _core_of(value: Any) -> object:
     """Return the core of the runtime that a handle belongs to."""
     if isinstance(value, Input):
-        return value._host
+        return value._runtime
     if isinstance(value, Handler):
         return value.sends.core
     return value.core if isinstance(value, OtherScopeHandle) else None

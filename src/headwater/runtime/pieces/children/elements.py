@@ -202,7 +202,7 @@ class Element(Cell[Any]):
 
     def __init__(
         self,
-        host: Any,
+        runtime: Any,
         document: Document,
         codec: TypeCodec[Any],
         path: tuple[str | int, ...] = (),
@@ -213,7 +213,7 @@ class Element(Cell[Any]):
         key: Any = None,
         key_of: Callable[[Any], Any] | None = None,
     ) -> None:
-        super().__init__(host, document, codec, path, default, root)
+        super().__init__(runtime, document, codec, path, default, root)
         self._source = source
         self._key = key
         self._key_of = key_of
@@ -243,8 +243,8 @@ class Element(Cell[Any]):
             directly()
         else:
             assert self._source is not None
-            self._host.check_thread()
-            self._host.write(self._source, directly, group)
+            self._runtime.check_thread()
+            self._runtime.write(self._source, directly, group)
 
     def _write(self, document: Document, patch: Patch) -> None:
         """Translate a write inside the projection to one inside the tuple."""
@@ -280,4 +280,4 @@ class Element(Cell[Any]):
         return freeze({"items": {str(key_of(each)): raw[at] for at, each in enumerate(elements[: len(raw)])}})
 
     def as_input(self) -> Input[Any]:
-        return Input(self._host, self._document, self._codec, self._path)
+        return Input(self._runtime, self._document, self._codec, self._path)
