@@ -35,6 +35,20 @@ class Tracker(Protocol):
     def write(self, run: Run, document: Document, patch: Patch) -> None:
         """Write inside the run's surface; raises where it lies outside."""
 
+    @property
+    def prepare(self) -> Callable[[Run, Document], object] | None:
+        """Run the writers of a document that is about to be read. None: a stale value is found when it is read.
+
+        `Runner` and `runtime.events.freshness.HandlerTracker` have it. `Run` fetches it once.
+        """
+
+    @property
+    def perform(self) -> Callable[[Run, Callable[[], object]], object] | None:
+        """Do a write of the author's function. None: a write is a plain call.
+
+        `TransactionTracker` has it. `Run` fetches it once.
+        """
+
 
 class Run:
     """One run of one node, or one transaction. The same object serves one run after the other."""
@@ -63,10 +77,8 @@ class Run:
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker = tracker
-        # Runs the writers of a document before it is read; None: a stale value is found when it is read.
-        self.prepares: Callable[[Run, Document], object] | None = getattr(tracker, "prepare", None)
-        # Does the writes of a transaction; None: a write is a plain call.
-        self.performs: Callable[[Run, Callable[[], object]], object] | None = getattr(tracker, "perform", None)
+        self.prepares = tracker.prepare
+        self.performs = tracker.perform
         self.thread = get_ident()  # of its runtime: no other one reads in it
         self.number = 0  # rises with every attempt; a spot's stamp says in which one it was looked at
         self.node: object | None = None

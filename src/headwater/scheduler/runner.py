@@ -9,7 +9,7 @@ which node runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 from headwater.cells.open_run import Current, Run
 from headwater.data.address import doc_text
@@ -51,6 +51,7 @@ class Runner:
         "on_ran",
         "trace",
     )
+    perform: ClassVar[None] = None  # as a tracker: writes are plain calls
 
     def __init__(
         self,

@@ -74,6 +74,7 @@ class TransactionTracker:
         "postponed",
         "wrote",
     )
+    prepare: Callable[[Run, Document], object] | None = None  # `HandlerTracker` has it
 
     def __init__(self, home: Replica, transaction: Transaction, visible: Callable[[Document], object]) -> None:
         self._home = home

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from headwater.cells.open_run import Run
 from headwater.data.address import doc_text
@@ -117,6 +117,8 @@ class _Shadow:
     """The tracker of shadow runs: what is looked at is fetched, what is written is kept apart."""
 
     __slots__ = ("_core", "_limits", "_missing", "_run", "_standing", "_sure", "_undecided")
+    prepare: ClassVar[None] = None
+    perform: ClassVar[None] = None
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
 from headwater.cells.open_run import Current, Run
 from headwater.data.address import doc_text
@@ -59,6 +59,8 @@ class Idempotency:
     """Second runs and their findings."""
 
     __slots__ = ("_current", "_entries", "_expected", "_graph", "_run", "_taps", "_undecided", "checked", "found")
+    prepare: ClassVar[None] = None
+    perform: ClassVar[None] = None
 
     def __init__(self, current: Current, graph: Graph, taps: Listeners, entries: int) -> None:
         self._current = current
