@@ -287,7 +287,7 @@ class TestTelling:
         world = Hub()
         emitter, worker = Raw(world, "emitter"), Raw(world, "worker")
         told = []
-        world.hub.asking.on_subscribed = lambda: told.append(True)
+        world.hub.queries.on_subscribed = lambda: told.append(True)
         worker.say(WatchTargets(7))
         worker.heard.clear()
         emitter.say(Transact((with_frame(1, order("a", 1), declared=(R,)),)))

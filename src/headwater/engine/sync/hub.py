@@ -188,6 +188,8 @@ class Hub:
 
     __slots__ = (
         "_access_changed",
+        "_announced_seq",
+        "_answer_budget",
         "_clock",
         "_engine",
         "_founded",
@@ -197,12 +199,10 @@ class Hub:
         "_limits",
         "_owed",
         "_peers",
-        "_room",
-        "_told",
         "_watching",
         "_windows",
-        "asking",
         "on_answered",
+        "queries",
         "turns",
     )
 
@@ -216,11 +216,11 @@ class Hub:
         self._kept: dict[str, KeptWatches] = {}
         self._watching = WatchTable(engine, limits)
         self._windows = SyncWindows()
-        self._room = AnswerBudget(limits.answer_bytes)
-        self.asking = Queries(engine, limits, self._room)
+        self._answer_budget = AnswerBudget(limits.answer_bytes)
+        self.queries = Queries(engine, limits, self._answer_budget)
         self.turns = ConflictTurns(limits)
         self._frames: list[tuple[Peer, Transact]] = []
-        self._told = engine.last_seq  # commits up to here were spread
+        self._announced_seq = engine.last_seq  # commits up to here were announced to watchers
         self._access_changed = False
         self._founded = False  # known to be; nothing takes that back but a group that was lost
         self._owed: dict[Peer, None] = {}  # peers that may be owed changes
@@ -268,10 +268,10 @@ class Hub:
                 if not peer.is_closed():  # by the failure of an earlier message
                     self._handle(peer, message)
             except HeadwaterError as error:
-                self._reject_open(peer, error)
+                self._end_connection(peer, error)
             if len(self._frames) >= self._limits.group_commits:
                 self._commit()
-            if self._room.is_spent():
+            if self._answer_budget.is_spent():
                 self.on_answered()
         self._commit()
 
@@ -283,7 +283,7 @@ class Hub:
 
     def changed_outside(self) -> None:
         """Notify watchers of changes that were made without a message."""
-        self.asking.targets_due()
+        self.queries.targets_due()
         self.process(())
 
     def work_size(self, peer: Peer, message: FromReplica, most: int) -> int:
@@ -346,15 +346,18 @@ class Hub:
             case Hello():
                 raise ProtocolError("Hello has no place here")
             case _:
-                self.asking.answer(self._opened(peer), message)
+                self.queries.answer(self._opened(peer), message)
 
     def _opened(self, peer: Peer) -> Peer:
         if peer.state is not PeerState.OPEN:
             raise ProtocolError("open a session first")
         return peer
 
-    def _reject_open(self, peer: Peer, error: HeadwaterError) -> None:
-        """C6: a problem that leaves the peer's work undecided ends the connection; it replays on the next."""
+    def _end_connection(self, peer: Peer, error: HeadwaterError) -> None:
+        """Send a problem and end the connection.
+
+        The peer's undecided commits are replayed on its next connection (C6).
+        """
         peer.send(Problem(ending_code(error), str(error)))
         self.lost(peer)
 
@@ -362,7 +365,7 @@ class Hub:
         peer.state = PeerState.CLOSED
         self.turns.leave_queue(peer)
         self._windows.forget(peer)
-        self.asking.forget(peer)
+        self.queries.forget(peer)
         peer.take_changes()  # On its next connection it is sent the changes that it has not seen.
 
     # ---- opening -----------------------------------------------------------------------------------
@@ -378,13 +381,13 @@ class Hub:
         following = tuple(sorted(peer.unsure))
         peer.owes_seq = peer.owes_seq or bool(peer.unsure)
         try:
-            owed = resumed and (peer.is_owed() or self._told > peer.sent_seq)
-            missed = self._watching.composed(peer, self._told, None, self._room) if owed else None
+            owed = resumed and (peer.is_owed() or self._announced_seq > peer.sent_seq)
+            missed = self._watching.composed(peer, self._announced_seq, None, self._answer_budget) if owed else None
         except LimitError:
             # More changes than fit one answer: it asks for everything again, one watch after the other.
             self._watching.unwatch_all(peer)
             resumed, following, missed = False, (), None
-        peer.send(Opened(session.key, self._told, resumed, landed, session.last, following))
+        peer.send(Opened(session.key, self._announced_seq, resumed, landed, session.last, following))
         if missed is not None:
             self._sync(peer, missed)
 
@@ -414,14 +417,14 @@ class Hub:
     def _commit(self) -> None:
         """Judge the gathered commits in one group, answer, and note the changes for their watchers."""
         if not self._frames:
-            self.asking.finish()
+            self.queries.finish()
             return
         frames, self._frames = self._frames, []
         try:
             self._catch_up()
             batch = [(peer.session, frame.commits) for peer, frame in frames]
             runs = {at: (peer.branch, f.observations) for at, (peer, f) in enumerate(frames) if f.observations}
-            first = self.asking.finish_first
+            first = self.queries.finish_first
             outcomes = self._engine.submit_group(batch, founds=not self._founded, observed=runs, first=first)
             self._founded = self._founded or self._engine.is_founded
         except StorageError as error:
@@ -430,10 +433,10 @@ class Hub:
             # forgotten with it, so all peers start over, not only those with a frame in it.
             for peer in {**dict.fromkeys(self._peers.values()), **{peer: None for peer, _ in frames}}:
                 if not peer.is_closed():
-                    self._reject_open(peer, error)
+                    self._end_connection(peer, error)
             self._catch_up()  # recovery may have found that some of it landed
             return
-        self.asking.finished()
+        self.queries.finished()
         # fault+ hub.sync_before_verdict: self._catch_up(), self.flush()
         # fault+ hub.refusal_told_late: late = sorted(zip(frames, outcomes), key=lambda each: str(each[1])[:2] == "(R")
         # fault hub.refusal_told_late: for (peer, frame), outcome in late:
@@ -443,18 +446,18 @@ class Hub:
 
     def _catch_up(self) -> None:
         """Spread commits that did not come through here: merges, the founding of the space, the host's own."""
-        while self._told < self._engine.last_seq:
-            page = self._engine.changes(since=self._told, limit=self._limits.page)
+        while self._announced_seq < self._engine.last_seq:
+            page = self._engine.changes(since=self._announced_seq, limit=self._limits.page)
             for logged in page.items:
                 # fault hub.commits_passed_over: pass
                 commit = without(logged.commit, logged.dropped) if logged.dropped else logged.commit
                 self._notify_watchers(logged.session, commit, logged.seq)
             through = int(page.next) if page.next is not None else self._engine.last_seq
-            if through <= self._told:
+            if through <= self._announced_seq:
                 raise InvariantViolation(
-                    f"the log ends at {self._engine.last_seq} but has no commit after {self._told}"
+                    f"the log ends at {self._engine.last_seq} but has no commit after {self._announced_seq}"
                 )
-            self._told = through
+            self._announced_seq = through
         # fault hub.access_not_rechecked: pass
         self._recheck_access()
 
@@ -464,13 +467,13 @@ class Hub:
         for peer in peers:
             if not self._engine.may_see(ACCESS, peer.principal, peer.session):
                 peer.leaves_nothing = True
-                self._reject_open(peer, AccessError(f"{peer.principal!r} may not read this space any more"))
+                self._end_connection(peer, AccessError(f"{peer.principal!r} may not read this space any more"))
 
     def _answer(self, peer: Peer, frame: tuple[Commit, ...], outcome: Outcome) -> None:
         if isinstance(outcome, LimitError):
             outcome = refused(frame, outcome)
         if isinstance(outcome, HeadwaterError):
-            self._reject_open(peer, outcome)
+            self._end_connection(peer, outcome)
             return
         owner = self._peers.get(peer.session, peer)  # the session may have a new connection by now
         is_there = not owner.is_closed()  # if not, it gets the verdict when it replays
@@ -483,13 +486,13 @@ class Hub:
                 owner.owes_seq = True
                 self._owed[owner] = None
                 self.turns.note_verdict(owner, verdict, self._clock.monotonic_us())
-            if isinstance(verdict, Accepted) and verdict.seq == self._told + 1:
+            if isinstance(verdict, Accepted) and verdict.seq == self._announced_seq + 1:
                 self._notify_watchers(owner.session, self._engine.effective(verdict.seq, commit), verdict.seq)
-                self._told = verdict.seq  # changes after the founding of the space are spread from the log
+                self._announced_seq = verdict.seq  # changes after the founding of the space are spread from the log
 
     def _notify_watchers(self, author: str, commit: Commit, seq: int) -> None:
         """C9: notify all watchers, in the order of the log."""
-        self.asking.note_commits(author, commit, seq)
+        self.queries.note_commits(author, commit, seq)
         for operation in commit.operations:
             self._access_changed = self._access_changed or operation.doc == ACCESS
             # fault hub.branches_told_to_main: watchers = self._watching.watchers.get(("main", operation.doc))
@@ -516,8 +519,8 @@ class Hub:
     def _watch(self, peer: Peer, message: Watch) -> None:
         try:
             docs = self._watching.selected(peer, message)
-            self._room.begin()
-            states = self._watching.states(peer, docs, self._room)
+            self._answer_budget.begin()
+            states = self._watching.states(peer, docs, self._answer_budget)
         except HeadwaterError as error:
             # Nothing of it is watched: a peer gets no changes of documents that it was not answered for.
             peer.send(Problem(problem_code(error), str(error), False, message.id))
@@ -525,7 +528,7 @@ class Hub:
         # fault hub.watch_without_sync: pass
         self._send_sync(peer, at_least_seq=True, past_window=True)  # so that everything else is as of the same seq
         self._watching.begin(peer, message, docs)
-        seq = self._told
+        seq = self._announced_seq
         peer.sent_seq = seq
         peer.send(Watched(message.id, seq, states, self._engine.chain_at(seq)))
 
@@ -533,7 +536,7 @@ class Hub:
 
     def flush(self) -> None:
         """Send every peer its changes, as far as its window allows."""
-        self.asking.send_news()
+        self.queries.send_news()
         owed, self._owed = self._owed, {}
         now_us = self._clock.monotonic_us() if len(self.turns) else 0
         for peer in owed:
@@ -541,7 +544,7 @@ class Hub:
                 self._owed[peer] = None
             elif peer.is_owed():
                 self._send_news(peer, self.turns.place_of(peer) if now_us else None)
-                if self._room.is_spent():
+                if self._answer_budget.is_spent():
                     self.on_answered()
 
     def _send_news(self, peer: Peer, turn: int | None) -> None:
@@ -552,15 +555,15 @@ class Hub:
                 # On its next connection that is read again from its last seq; or, if it was too much, all it watches.
                 peer.sent_seq = min(peer.sent_seq, peer.heard_seq)
                 peer.leaves_nothing = isinstance(error, LimitError)
-                self._reject_open(peer, error)
+                self._end_connection(peer, error)
 
     def _send_sync(
         self, peer: Peer, *, at_least_seq: bool = False, past_window: bool = False, turn: int | None = None
     ) -> None:
         if peer.unacked >= self._limits.sync_window and not (past_window or turn == 0):
             return  # it has enough on the way: later changes are merged
-        if peer.is_owed() or (at_least_seq and self._told > peer.sent_seq) or turn is not None:
-            self._sync(peer, self._watching.composed(peer, self._told, turn, self._room))
+        if peer.is_owed() or (at_least_seq and self._announced_seq > peer.sent_seq) or turn is not None:
+            self._sync(peer, self._watching.composed(peer, self._announced_seq, turn, self._answer_budget))
 
     def _sync(self, peer: Peer, sync: Sync) -> None:
         peer.sent_seq = sync.seq

@@ -29,7 +29,7 @@ from headwater.protocol.messages import DocChange, FromEngine, Selector, State, 
 
 
 class AnswerBudget:
-    """The room of one answer at a time."""
+    """Bounds the bytes of one answer at a time."""
 
     __slots__ = ("_held", "_left", "_limit")
 

@@ -74,21 +74,21 @@ class Queries:
     """Answers the questions of all peers of one space."""
 
     __slots__ = (
+        "_answer_budget",
         "_answers",
         "_engine",
         "_finishes",
         "_given",
         "_limits",
         "_news",
-        "_room",
         "_watching",
         "on_subscribed",
     )
 
-    def __init__(self, engine: Engine, limits: Limits, room: AnswerBudget) -> None:
+    def __init__(self, engine: Engine, limits: Limits, answer_budget: AnswerBudget) -> None:
         self._engine = engine
         self._limits = limits
-        self._room = room
+        self._answer_budget = answer_budget
         self._given: dict[Peer, list[GivenTarget]] = {}  # targets that commits gave to workers, not sent yet
         self._finishes: list[tuple[Peer, Finish]] = []  # not done yet: commits may come along
         self._answers: list[tuple[Peer, Finish, Delivering | HeadwaterError]] = []  # done, not sent yet
@@ -103,9 +103,9 @@ class Queries:
             match question:
                 case Query():
                     reply = answered(self._engine, peer, question, self._limits)
-                    self._room.begin()
+                    self._answer_budget.begin()
                     for state in reply.documents:
-                        self._room.take(size_of(state.value))
+                        self._answer_budget.take(size_of(state.value))
                     peer.send(reply)
                 case QueryEvents():
                     self._events(peer, question)
@@ -179,9 +179,9 @@ class Queries:
             after=question.after,
             limit=max(1, min(question.limit, limits.query_documents)),
         )
-        self._room.begin()
+        self._answer_budget.begin()
         for event in page.items:
-            self._room.take(size_of(event.payload))
+            self._answer_budget.take(size_of(event.payload))
         peer.send(Events(question.id, self._engine.last_seq, page.items, page.next, page.next_due_us))
 
     # ---- reactions -------------------------------------------------------------------------------
@@ -195,10 +195,10 @@ class Queries:
             self.on_subscribed()
             if self._engine.delivery.subscriptions.get(question.reaction).is_filling:
                 self.targets_due()  # Records that it was declared for may be there already.
-        self._room.begin()
+        self._answer_budget.begin()
         for grant in answer.grants if isinstance(answer, Claimed) else ():
             for record in grant.records:
-                self._room.take(size_of(record.payload))
+                self._answer_budget.take(size_of(record.payload))
         if isinstance(answer, Claimed) and peer in self._given:
             self._send_news(
                 WatchTargets, peer, self._news[WatchTargets].pop(peer, 0)
@@ -353,10 +353,10 @@ class Queries:
         """Make the message with the targets given to a worker and the news that there may be more."""
         given = self._given.pop(peer, ())
         grants = tuple([grant for each in given for grant in each.grants])
-        self._room.begin()
+        self._answer_budget.begin()
         for grant in grants:
             for record in grant.records:
-                self._room.take(size_of(record.payload))
+                self._answer_budget.take(size_of(record.payload))
         ago_us = self._engine.delivery.idle_workers.ago_us(given[0]) if given else 0
         return TargetsDue(number, self._engine.delivery.subscriptions.news, grants, ago_us, more == MORE)
 

@@ -164,42 +164,44 @@ class WatchTable:
             peer.links.pop(doc, None)
         return True
 
-    def read(self, peer: Peer, doc: DocKey, room: AnswerBudget) -> HistoricDocument:
+    def read(self, peer: Peer, doc: DocKey, budget: AnswerBudget) -> HistoricDocument:
         """A document as it is now, if there is room for it. LimitError: there is none."""
         found = self._engine.read(doc, branch=peer.branch)
-        room.take(size_of(found.value))
+        budget.take(size_of(found.value))
         return found
 
-    def states(self, peer: Peer, docs: Collection[DocKey], room: AnswerBudget) -> tuple[State, ...]:
+    def states(self, peer: Peer, docs: Collection[DocKey], budget: AnswerBudget) -> tuple[State, ...]:
         """Documents as they are now. LimitError: there is no room for all of them."""
         if len(docs) > 1:
             self._engine.prefetch(docs, branch=peer.branch)
-        return tuple([room.of(self.state(peer, doc)) for doc in docs])
+        return tuple([budget.of(self.state(peer, doc)) for doc in docs])
 
     def state(self, peer: Peer, doc: DocKey) -> State:
         # fault watching.reads_main: found = self._engine.read(doc)
         found = self._engine.read(doc, branch=peer.branch)
         return state_of(doc, found.seq, found.value)
 
-    def composed(self, peer: Peer, seq: int, turn: int | None, room: AnswerBudget) -> Sync:
+    def composed(self, peer: Peer, seq: int, turn: int | None, budget: AnswerBudget) -> Sync:
         """Make the Sync of all that a peer is owed. LimitError: it is too large, and the peer is owed it no more."""
-        room.begin()
+        budget.begin()
         ways = peer.ways
         changes, merged = peer.take_changes()
         for doc in merged:
-            found = self.read(peer, doc, room)
+            found = self.read(peer, doc, budget)
             # fault watching.tombstone_lost: changes.append(whole_of(doc, found.seq, found.value or {}, ways.get(doc)))
             changes.append(whole_of(doc, found.seq, found.value, ways.get(doc)))
-        return self.news(peer, seq, tuple(changes), turn, room)
+        return self.news(peer, seq, tuple(changes), turn, budget)
 
-    def news(self, peer: Peer, seq: int, changes: tuple[DocChange, ...], turn: int | None, room: AnswerBudget) -> Sync:
+    def news(
+        self, peer: Peer, seq: int, changes: tuple[DocChange, ...], turn: int | None, budget: AnswerBudget
+    ) -> Sync:
         """Make the Sync of the changes up to a seq, with the documents that links lead to since."""
         chain = self._engine.chain_at(seq)
         if not (peer.following or peer.unsure):
             return Sync(seq, changes, (), (), (), turn, chain)
         # fault watching.new_links_not_followed: arrived, left = {}, []
         arrived, left = self.refollow(peer, {change.doc for change in changes})
-        return Sync(seq, changes, self.states(peer, arrived, room), tuple(arrived.values()), tuple(left), turn, chain)
+        return Sync(seq, changes, self.states(peer, arrived, budget), tuple(arrived.values()), tuple(left), turn, chain)
 
     def begin(self, peer: Peer, message: Watch, docs: list[DocKey]) -> None:
         """The documents of a watch are watched from now on, in place of those of an earlier one with its number."""

@@ -249,7 +249,7 @@ class Spaces:
                 loop.call_soon_threadsafe(self._on_subscribed, space)
 
         def listen(_: Engine, hub: Hub) -> None:
-            hub.asking.on_subscribed = notify_loop
+            hub.queries.on_subscribed = notify_loop
 
         host.call(listen)
         return host, send_buffer
