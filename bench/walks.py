@@ -37,7 +37,7 @@ Marks: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
 MARKS: Final[Marks] = {
     # An embedded engine is handed the message itself; a client of a server encodes it.
     "messages": (
-        ("headwater.runtime.channel.handshake", "Handshake.receive"),
+        ("headwater.runtime.channel.connection_end", "ConnectionEnd.receive"),
         ("headwater.protocol.messages", "encode"),
     ),
     "transactions": (("headwater.engine.store.database", "Database.commit"),),

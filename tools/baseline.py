@@ -43,7 +43,7 @@ def _in(folder: str, names: str) -> tuple[str, ...]:
 EVENTS: Final = ("runtime/events",)
 # One write: its transaction, attempts, retries and the writes outside any run.
 WRITING: Final = ("runtime/writing",)
-# From a session to an engine: transports, the driver, the handshake, and which sessions there are.
+# From a session to an engine: transports, the driver, the end of the engine, and which sessions there are.
 CHANNEL: Final = ("runtime/channel",)
 # Stored observations of runs, fingerprints of code, and everything that uses them: resuming, preview,
 # shadow runs, and the commands that print it. Versions of classes in one running system (code_versions, reload) and

@@ -51,7 +51,7 @@ from headwater.protocol.messages import (
     encode,
 )
 from headwater.protocol.verdict import Accepted
-from headwater.runtime import Handshake, WebSocket
+from headwater.runtime import ConnectionEnd, WebSocket
 from tests.counts import scaled, seldom
 from tests.unit.runtime.kit import Rig, address, run, serving
 
@@ -217,7 +217,7 @@ class Peer:
         self.session = session
         self.encoding: Encoding = encoding
         self.told: list[FromEngine] = []
-        self.reception = Handshake(self.told.append, authenticate, lambda _: host, LIMITS)
+        self.connection_end = ConnectionEnd(self.told.append, authenticate, lambda _: host, LIMITS)
 
     def is_over(self) -> bool:
         return any(isinstance(message, Problem) and message.fatal for message in self.told)
@@ -249,7 +249,7 @@ class World:
         landed = 0
         error: HeadwaterError | None = None
         try:
-            peer.reception.receive(decode_from_replica(data, peer.encoding, LIMITS.values))
+            peer.connection_end.receive(decode_from_replica(data, peer.encoding, LIMITS.values))
         except HeadwaterError as refusal:  # and nothing else
             error = refusal
             peer.told.append(Problem("protocol", str(refusal)))
@@ -296,7 +296,7 @@ def test_no_frame_breaks_the_engine_s_end_or_changes_what_it_should_not(tmp_path
         place = fuzzer.random.randrange(len(open_peers))
         peer = open_peers[place]
         if peer.is_over() or fuzzer.random.random() < 0.01:
-            peer.reception.lost()
+            peer.connection_end.lost()
             peer = open_peers[place] = next(coming)
         message = fuzzer.message(peer.session, world.engine.last_seq)
         world.give(peer, fuzzer.bytes_of(message, peer.encoding))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from headwater.runtime.api.runtime import Runtime
     from headwater.runtime.api.space import Space
     from headwater.runtime.channel.backend import Backend, LocalDirectory, RemoteServer
+    from headwater.runtime.channel.connection_end import ConnectionEnd
     from headwater.runtime.channel.driver import Driver
-    from headwater.runtime.channel.handshake import Handshake
     from headwater.runtime.channel.loopback import Loopback
     from headwater.runtime.channel.transport import Connection, Heard, Lost, Transport
     from headwater.runtime.channel.websocket import WebSocket
@@ -39,10 +39,10 @@ __all__ = [
     "Backend",
     "Batch",
     "Connection",
+    "ConnectionEnd",
     "Core",
     "Drain",
     "Driver",
-    "Handshake",
     "Heard",
     "LeaseLostError",
     "LocalDirectory",
@@ -71,7 +71,7 @@ __getattr__ = load_on_use(
         "RemoteServer": "headwater.runtime.channel.backend",
         "served": "headwater.runtime.api.entry_points",
         "Policy": "headwater.runtime.core.policy",
-        "Handshake": "headwater.runtime.channel.handshake",
+        "ConnectionEnd": "headwater.runtime.channel.connection_end",
         "Runtime": "headwater.runtime.api.runtime",
         "Space": "headwater.runtime.api.space",
         "Heard": "headwater.runtime.channel.transport",

@@ -15,8 +15,8 @@ from headwater.errors import AuthoringError, HeadwaterError, SessionExpiredError
 from headwater.protocol.messages import FromEngine, FromReplica, Opened, Problem, Sync, Welcome
 from headwater.replica.replica import Replica
 from headwater.replica.session import LinkState, Session
+from headwater.runtime.channel.connection_end import ConnectionEnd
 from headwater.runtime.channel.driver import Driver, ReconnectBackoff
-from headwater.runtime.channel.handshake import Handshake
 from headwater.runtime.channel.loopback import LoopbackConnection
 from headwater.runtime.channel.transport import Connection, Heard, Lost
 from headwater.runtime.channel.websocket import WebSocket
@@ -246,8 +246,8 @@ def test_a_loop_that_is_closed_with_something_on_its_way_loses_its_connection() 
 
     loop = asyncio.new_event_loop()
     connection = LoopbackConnection(lambda _: None, lambda _: None, loop)
-    reception = Receiving()
-    connection.reception = cast("Handshake", reception)
+    connection_end = Receiving()
+    connection.connection_end = cast("ConnectionEnd", connection_end)
     connection.deliver(Sync(1, ()))  # on its way, and never heard
     loop.close()
     for seq in range(2, 100):
@@ -255,5 +255,5 @@ def test_a_loop_that_is_closed_with_something_on_its_way_loses_its_connection() 
     late = Sync(100, ())
     holders = sys.getrefcount(late)
     connection.deliver(late)
-    assert reception.losses == 1
+    assert connection_end.losses == 1
     assert sys.getrefcount(late) == holders, "it is not kept"

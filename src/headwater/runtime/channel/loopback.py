@@ -15,7 +15,7 @@ from headwater.engine.sync.error_codes import problem_code
 from headwater.engine.sync.host import Host
 from headwater.errors import HeadwaterError
 from headwater.protocol.messages import FromEngine, FromReplica, Problem
-from headwater.runtime.channel.handshake import Authenticate, Handshake
+from headwater.runtime.channel.connection_end import Authenticate, ConnectionEnd
 from headwater.runtime.channel.transport import Heard, Lost
 
 
@@ -42,16 +42,16 @@ class Loopback:
 
     async def connect(self, heard: Heard, lost: Lost) -> LoopbackConnection:
         connection = LoopbackConnection(heard, lost, asyncio.get_running_loop())
-        connection.reception = Handshake(connection.deliver, self._authenticate, self._host_of, self._limits)
+        connection.connection_end = ConnectionEnd(connection.deliver, self._authenticate, self._host_of, self._limits)
         return connection
 
 
 class LoopbackConnection:
     """Both ends of a connection that cannot fail, only be closed."""
 
-    __slots__ = ("_closed", "_heard", "_inbox", "_loop", "_lost", "_scheduled", "reception")
+    __slots__ = ("_closed", "_heard", "_inbox", "_loop", "_lost", "_scheduled", "connection_end")
 
-    reception: Handshake
+    connection_end: ConnectionEnd
 
     def __init__(self, heard: Heard, lost: Lost, loop: asyncio.AbstractEventLoop) -> None:
         self._heard = heard
@@ -66,7 +66,7 @@ class LoopbackConnection:
             if self._closed:
                 return
             try:
-                self.reception.receive(message)
+                self.connection_end.receive(message)
             except HeadwaterError as error:
                 self.deliver(Problem(problem_code(error), str(error)))
 
@@ -89,7 +89,7 @@ class LoopbackConnection:
         except RuntimeError:
             # The loop was closed while this connection was open. The engine's thread must not fail for it.
             self._closed = True
-            self.reception.lost()
+            self.connection_end.lost()
 
     def _drain(self) -> None:
         self._scheduled = False
@@ -102,5 +102,5 @@ class LoopbackConnection:
     def _end(self, reason: str) -> None:
         if not self._closed:
             self._closed = True
-            self.reception.lost()
+            self.connection_end.lost()
             self._loop.call_soon(self._lost, reason)

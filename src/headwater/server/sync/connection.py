@@ -29,7 +29,7 @@ from headwater.protocol.messages import (
     Verdicts,
     decode_from_replica,
 )
-from headwater.runtime.channel.handshake import Handshake
+from headwater.runtime.channel.connection_end import ConnectionEnd
 from headwater.server.operation.limits import RateLimit
 from headwater.server.operation.service import Service
 from headwater.server.operation.spaces import SendBuffer
@@ -52,6 +52,7 @@ class Connection:
         "_backpressure",
         "_closing",
         "_commits",
+        "_connection_end",
         "_encoding",
         "_ended",
         "_hello_timer",
@@ -65,7 +66,6 @@ class Connection:
         "_pending",
         "_question",
         "_rate",
-        "_reception",
         "_send_buffer",
         "_service",
         "_space",
@@ -81,7 +81,7 @@ class Connection:
         self._is_text = encoding == "json"
         self._wire = wire
         self._loop = asyncio.get_running_loop()
-        self._reception = Handshake(
+        self._connection_end = ConnectionEnd(
             self._on_engine_message,
             self._authenticate,
             service.spaces.host_of,
@@ -125,7 +125,7 @@ class Connection:
             if self._pending is not None:
                 await asyncio.wait([self._pending])
             if self._space:
-                self._reception.lost()
+                self._connection_end.lost()
                 self._service.spaces.leave(self._space)
             if not self._ended.done():
                 self._ended.set_result(None)
@@ -204,7 +204,7 @@ class Connection:
         if isinstance(message, Verdicts):
             self._refuse_commits(message)
             return
-        if isinstance(message, Open) and not self._space and self._reception.is_greeted:
+        if isinstance(message, Open) and not self._space and self._connection_end.is_greeted:
             self._pause_reading()
             self._pending = self._loop.create_task(self._open_space(message))
             return
@@ -220,14 +220,14 @@ class Connection:
         else:
             if isinstance(message, Renew):
                 self._rate.charge(self._service.limits.renewal_cost)
-            self._reception.receive(message)
+            self._connection_end.receive(message)
 
     def _ask_engine(self, question: EngineQuestion) -> None:
         """Ask the engine, or stop reading until few enough answers are missing or waiting to be taken."""
         if self._backpressure.may_ask(self._wire.queued_bytes):
             self._question = None
             self._backpressure.count_question(question.id)
-            self._reception.receive(question)
+            self._connection_end.receive(question)
         else:
             self._question = question
             self._wait_for_room()
@@ -243,7 +243,7 @@ class Connection:
         commits, self._commits = self._commits, []
         try:
             for message in commits:
-                self._reception.receive(message)
+                self._connection_end.receive(message)
         except HeadwaterError as error:
             self.refuse(error)
         if commits and not self._has_room():
@@ -251,13 +251,13 @@ class Connection:
 
     def _has_room(self) -> bool:
         """Return whether the commits without a verdict are few and short enough to read more."""
-        return self._reception.has_room and self._backpressure.has_room()
+        return self._connection_end.has_room and self._backpressure.has_room()
 
     def _refuse_commits(self, verdicts: Verdicts) -> None:
         """Send rejections after the verdicts on all earlier commits, since verdicts come in order (C5). Until then
         nothing is read.
         """
-        if not self._reception.is_open:
+        if not self._connection_end.is_open:
             raise ProtocolError("Transact before a session is open. Send Hello, then Open.")
         self._submit_commits()
         self._oversize_verdicts = verdicts
@@ -272,7 +272,7 @@ class Connection:
             self._space, self._send_buffer = message.space, self._service.spaces.send_buffer_of(message.space)
             self._host = self._service.spaces.host_of(message.space)
             self._host.lend_thread(self._loop.call_soon)
-            self._reception.receive(message)
+            self._connection_end.receive(message)
         except HeadwaterError as error:
             self.refuse(error)
         self._pending = None
@@ -333,7 +333,7 @@ class Connection:
 
     def _on_oversize_message(self) -> None:
         """Refuse a message that is too long before Hello. After Hello the close code says so."""
-        if not self._reception.is_greeted:
+        if not self._connection_end.is_greeted:
             most = self._service.limits.hello_bytes
             self.refuse(LimitError(f"a message before Hello is over the limit of {most} bytes. Send Hello first."))
 
@@ -375,7 +375,7 @@ class Connection:
             if isinstance(fits, Problem) and fits.fatal:
                 if isinstance(message, Sync):
                     # The same message would be too long on the next connection, too: the peer has to watch anew.
-                    self._reception.peer.leaves_nothing = True
+                    self._connection_end.peer.leaves_nothing = True
                 is_fatal = True
                 self._closing = REFUSED
                 break

@@ -17,7 +17,7 @@ from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import HeadwaterError, InvariantViolation, StorageError
 from headwater.protocol.messages import FromEngine, FromReplica, Problem, decode_from_replica, encode
-from headwater.runtime import Handshake
+from headwater.runtime import ConnectionEnd
 from headwater.testing.author.trace import Trace
 from headwater.testing.disk.faulty_disk import FaultyDisk
 from headwater.testing.disk.model import Loss
@@ -45,7 +45,7 @@ class SpaceHost:
         self.hub = Hub(self.engine, clock, DEFAULT_LIMITS, keeps_time=True)
         self.batch: list[tuple[Peer, FromReplica]] = []
 
-    # Asked by a reception of its host. It is never lost through it: the server notices that.
+    # Called by a `ConnectionEnd`. It is never lost through it: the server notices that.
 
     def post(self, peer: Peer, message: FromReplica) -> None:
         front = self._server.front
@@ -68,6 +68,7 @@ class SimulatedServer:
 
     __slots__ = (
         "_clock",
+        "_connection_ends",
         "_draws",
         "_hosts",
         "_inbox",
@@ -77,7 +78,6 @@ class SimulatedServer:
         "_names",
         "_network",
         "_outbox",
-        "_receptions",
         "_trace",
         "disk",
         "front",
@@ -92,7 +92,7 @@ class SimulatedServer:
         self._trace = trace
         self._hosts: dict[str, SpaceHost] = {}
         self._names: dict[str, None] = {}  # of all spaces that there are
-        self._receptions: dict[Connection, Handshake] = {}
+        self._connection_ends: dict[Connection, ConnectionEnd] = {}
         self._inbox: list[tuple[Connection, bytes]] = []
         self._outbox: list[tuple[Connection, FromEngine]] = []
         self._is_ticking = False
@@ -134,9 +134,9 @@ class SimulatedServer:
             _abandon(host.store)
         self._inbox.clear()
         self._outbox.clear()
-        for connection in list(self._receptions):
+        for connection in list(self._connection_ends):
             self._network.sever(connection)
-        self._receptions.clear()
+        self._connection_ends.clear()
 
     def close(self) -> None:
         """The test is over."""
@@ -157,18 +157,18 @@ class SimulatedServer:
             if not self.disk.is_off:  # Bytes made after the power failed never leave the machine.
                 self._outbox.append((connection, message))
 
-        self._receptions[connection] = Handshake(say, _trusted, self._host, DEFAULT_LIMITS)
+        self._connection_ends[connection] = ConnectionEnd(say, _trusted, self._host, DEFAULT_LIMITS)
 
     def take(self, connection: Connection, data: bytes) -> None:
-        if connection in self._receptions:
+        if connection in self._connection_ends:
             self._inbox.append((connection, data))
             self._tick_soon()
 
     def hang_up(self, connection: Connection) -> None:
-        reception = self._receptions.pop(connection, None)
-        if reception is not None and self._is_up:
+        connection_end = self._connection_ends.pop(connection, None)
+        if connection_end is not None and self._is_up:
             self._clock.call_at(self._clock.now_us() + DEFAULT_LIMITS.session_kept_us, self._expire)
-            reception.lost()
+            connection_end.lost()
 
     def _host(self, space: str) -> SpaceHost:
         if not self._is_up:
@@ -203,23 +203,23 @@ class SimulatedServer:
     def _take_in(self) -> None:
         """All that has arrived goes in together; then those who were refused are gone."""
         inbox, self._inbox = self._inbox, []
-        refused: list[Handshake] = []
+        refused: list[ConnectionEnd] = []
         for connection, data in inbox:
-            reception = self._receptions.get(connection)
-            if reception is None or reception.peer.is_closed() or reception in refused:
+            connection_end = self._connection_ends.get(connection)
+            if connection_end is None or connection_end.peer.is_closed() or connection_end in refused:
                 continue
             try:
-                reception.receive(decode_from_replica(data, connection.encoding))
+                connection_end.receive(decode_from_replica(data, connection.encoding))
             except StorageError:
                 raise  # The disk: that is the whole server's end.
             except HeadwaterError as error:
                 self._outbox.append((connection, Problem(problem_code(error), str(error))))
-                refused.append(reception)
+                refused.append(connection_end)
         for host in tuple(self._hosts.values()):
             batch, host.batch = host.batch, []
             host.hub.process(batch)
-        for reception in refused:
-            reception.lost()
+        for connection_end in refused:
+            connection_end.lost()
 
     def _pass_turns(self) -> None:
         """Take a turn from a session that does not use it, and release the commits that it held back."""
@@ -249,8 +249,8 @@ class SimulatedServer:
         if failed:
             self.crash(failed, RETRY_US)
             return
-        for connection, reception in tuple(self._receptions.items()):
-            if reception.peer.state is PeerState.CLOSED:
+        for connection, connection_end in tuple(self._connection_ends.items()):
+            if connection_end.peer.state is PeerState.CLOSED:
                 connection.end_far()
 
     def _deliver(self) -> None:

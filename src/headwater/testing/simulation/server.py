@@ -35,7 +35,7 @@ from headwater.protocol.messages import (
     encode,
 )
 from headwater.protocol.verdict import Accepted, Verdict
-from headwater.runtime import Handshake
+from headwater.runtime import ConnectionEnd
 from headwater.testing.disk.faulty_disk import FaultyDisk
 from headwater.testing.disk.model import Loss
 from headwater.testing.network import Connection, Network
@@ -164,6 +164,7 @@ class ServerProcess:
     __slots__ = (
         "_batch",
         "_clock",
+        "_connection_ends",
         "_draws",
         "_inbox",
         "_is_caught",
@@ -173,7 +174,6 @@ class ServerProcess:
         "_limits",
         "_network",
         "_outbox",
-        "_receptions",
         "_store",
         "_tokens",
         "_trace",
@@ -210,7 +210,7 @@ class ServerProcess:
         self.tick_us = 2_000  # messages that arrive within it are taken together
         self.disk = FaultyDisk(LABEL)
         self.disk.load(founded_disk())
-        self._receptions: dict[Connection, Handshake] = {}
+        self._connection_ends: dict[Connection, ConnectionEnd] = {}
         self._tokens: dict[Connection, str] = {}  # by which each of them is there
         self._batch: list[tuple[Peer, FromReplica]] = []
         self._inbox: list[tuple[Connection, bytes]] = []
@@ -299,9 +299,9 @@ class ServerProcess:
         self._inbox.clear()
         self._outbox.clear()
         self._batch.clear()
-        for connection in list(self._receptions):
+        for connection in list(self._connection_ends):
             self._network.sever(connection)
-        self._receptions.clear()
+        self._connection_ends.clear()
         self._tokens.clear()
 
     def crash(self, why: str, down_us: int, loss: Loss | None = None) -> None:
@@ -320,22 +320,22 @@ class ServerProcess:
         def say(message: FromEngine) -> None:
             self._say(connection, message)
 
-        self._receptions[connection] = Handshake(say, authenticate, lambda space: self, self._limits)
+        self._connection_ends[connection] = ConnectionEnd(say, authenticate, lambda space: self, self._limits)
 
     def take(self, connection: Connection, data: bytes) -> None:
-        if connection in self._receptions:
+        if connection in self._connection_ends:
             self._inbox.append((connection, data))
             self._tick_soon()
 
     def hang_up(self, connection: Connection) -> None:
-        reception = self._receptions.pop(connection, None)
+        connection_end = self._connection_ends.pop(connection, None)
         self._tokens.pop(connection, None)
-        if reception is not None and self.hub is not None:
+        if connection_end is not None and self.hub is not None:
             self._trace.note(WHO, "sees the end of", connection.number)
             self._clock.call_at(self._clock.now_us() + self._limits.session_kept_us, self.upkeep)
-            self._guarded(lambda hub: hub.lost(reception.peer))
+            self._guarded(lambda hub: hub.lost(connection_end.peer))
 
-    # Asked by a reception of its host. It is never lost through it: `hang_up` notices that.
+    # Called by a `ConnectionEnd`. It is never lost through it: `hang_up` notices that.
 
     def post(self, peer: Peer, message: FromReplica) -> None:
         self._batch.append((peer, message))
@@ -353,10 +353,10 @@ class ServerProcess:
 
     def _outlived(self, connection: Connection, token: str) -> None:
         """End a connection whose token is over and was not renewed."""
-        reception = self._receptions.get(connection)
-        if reception is not None and self._tokens.get(connection) == token and not reception.peer.is_closed():
+        connection_end = self._connection_ends.get(connection)
+        if connection_end is not None and self._tokens.get(connection) == token and not connection_end.peer.is_closed():
             self._say(connection, Problem("access", f"{OVER}. Renew it before that."))
-            self.lost(reception.peer)
+            self.lost(connection_end.peer)
 
     def _say(self, connection: Connection, message: FromEngine) -> None:
         # Bytes made after the power failed never leave the machine.
@@ -373,17 +373,17 @@ class ServerProcess:
         inbox, self._inbox = self._inbox, []
         refused: list[Peer] = []
         for connection, data in inbox:
-            reception = self._receptions.get(connection)
-            if reception is None or reception.peer.is_closed() or reception.peer in refused:
+            connection_end = self._connection_ends.get(connection)
+            if connection_end is None or connection_end.peer.is_closed() or connection_end.peer in refused:
                 continue
             try:
                 message = decode_from_replica(data, connection.encoding)
-                reception.receive(message)
+                connection_end.receive(message)
             except ProtocolError as error:
                 self._trace.broken("protocol", WHO, f"a replica's message cannot be taken in: {error}")
             except HeadwaterError as error:
                 self._say(connection, Problem(problem_code(error), str(error)))
-                refused.append(reception.peer)
+                refused.append(connection_end.peer)
             else:
                 token, until_us = self._tokens.get(connection, ""), read_token(self._tokens.get(connection, ""))[1]
                 if until_us and isinstance(message, Hello | Renew):
@@ -449,7 +449,7 @@ class ServerProcess:
         if failed:
             self.crash(f"a step failed: {failed}", RETRY_US)
             return
-        peers = {connection: reception.peer for connection, reception in self._receptions.items()}
+        peers = {connection: connection_end.peer for connection, connection_end in self._connection_ends.items()}
         self._wire_checks.check_owners(peers.values())
         for connection in [connection for connection, peer in peers.items() if peer.state is PeerState.CLOSED]:
             connection.end_far()
@@ -459,8 +459,8 @@ class ServerProcess:
         for connection, message in outbox:
             if all_of_it and connection.far_open:
                 self._trace.note(WHO, f"-> {connection.number}", message)
-                reception = self._receptions.get(connection)
-                self._wire_checks.said(reception.peer if reception is not None else None, message)
+                connection_end = self._connection_ends.get(connection)
+                self._wire_checks.said(connection_end.peer if connection_end is not None else None, message)
                 if self.ambush and isinstance(message, Verdicts) and is_mixed(message.verdicts):
                     self._is_caught = connection.down.lost = True
                 connection.down.send(encode(message, connection.encoding))

@@ -1,8 +1,7 @@
-"""The handshake: the engine's end of one connection, before the hub takes over.
+"""The engine's end of one connection. All transports share it, so that they cannot disagree about the protocol.
 
-Answers `Hello`, authenticates the token, finds the host of the space, and passes every other message to that host. All
-transports share it, so that they cannot disagree about the protocol. Does no input or output: the transport passes
-decoded messages in, and turns errors that are raised into a `Problem` and a closed connection.
+Does no input or output: the transport passes decoded messages in, and turns errors that are raised into a `Problem` and
+a closed connection.
 """
 
 from __future__ import annotations
@@ -33,8 +32,12 @@ Authenticate = Callable[[str], str]
 """Returns the principal of a token. Raises AccessError for a token that is not valid."""
 
 
-class Handshake:
-    """The state of one connection on its way to its space."""
+class ConnectionEnd:
+    """The engine's end of one connection.
+
+    Answers `Hello`, authenticates, finds the host, passes every later message to it, and counts commits without a
+    verdict.
+    """
 
     __slots__ = (
         "_answer",
@@ -58,7 +61,7 @@ class Handshake:
         *,
         answer: Send | None = None,
     ) -> None:
-        """Send messages of the hub with `send` (its thread), those of the handshake with `answer` (in `receive`)."""
+        """Send messages of the hub with `send` (its thread), its own with `answer` (in `receive`)."""
         self.peer = Peer(self._told, limits)
         self._send = send
         self._answer = answer or send
