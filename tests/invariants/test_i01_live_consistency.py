@@ -273,7 +273,7 @@ def test_a_result_that_was_found_in_place_is_made_again_when_it_is_taken_back() 
     seen = world.look(result, id="eye")
     while world.tick():
         pass
-    world.replica.tell()
+    world.replica.make_commits()
     first = world.node("node")
     (layer,) = [layer for layer in world.replica.pending.queued() if layer.source is first]
     world.scheduler.remove(first)

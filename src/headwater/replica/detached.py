@@ -74,8 +74,8 @@ class Detached:
                 if document.confirmed is NOT_HERE:
                     replica.confirmed.put(document.key, ABSENT, seq)
                 document.confirmed, document.written = document.value, seq
-        replica.untold.clear()
-        replica.pending.confirmed(layers, seq, replica.opened.count > 0)
+        replica.uncommitted.clear()
+        replica.pending.confirmed(layers, seq, replica.open_transactions.count > 0)
         for layer in layers:
             if layer.settled is not None:
                 replica.settle(layer, layer.settled, None)

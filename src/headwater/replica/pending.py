@@ -256,10 +256,10 @@ class Layer:
     def commit(self) -> Commit:
         """The commit that the engine gets."""
         if self._commit is None:
-            raise InvariantViolation(f"layer {self.local_seq} was looked at before it was told")
+            raise InvariantViolation(f"layer {self.local_seq} has no commit yet")
         return self._commit
 
-    def tell(self, commit: Commit, touched: dict[DocKey, tuple[Touch, ...]]) -> None:
+    def set_commit(self, commit: Commit, touched: dict[DocKey, tuple[Touch, ...]]) -> None:
         """Set the commit of the layer."""
         self._commit, self._touched, self.document = commit, touched, None
         self._patches = None
@@ -268,7 +268,7 @@ class Layer:
     @property
     def touched(self) -> dict[DocKey, tuple[Touch, ...]]:
         if self._touched is None:
-            raise InvariantViolation(f"layer {self.local_seq} was looked at before it was told")
+            raise InvariantViolation(f"layer {self.local_seq} has no commit yet")
         return self._touched
 
     @property

@@ -11,9 +11,9 @@ sees one snapshot however long it lasts (C8). A transaction without references i
 changes for now. A value that is set aside cannot be read (C3): its document has to arrive again, and the feed then
 tells the difference.
 
-`told` makes the commit of a layer that replaced one document (`Replica.write_whole`): minimal patches, and the layers
-that its reads stood on. It runs later than the write, once for a whole wave. No message is taken in between, so that
-the layers below are those that existed when the layer was made (C3).
+`make_commit` makes the commit of a layer that replaced one document (`Replica.write_whole`): minimal patches, and the
+layers that its reads stood on. It runs later than the write, once for a whole wave. No message is taken in between, so
+that the layers below are those that existed when the layer was made (C3).
 
 `Places` are the paths where documents may be shown differently, so that a change is found without comparing everything.
 """
@@ -47,12 +47,12 @@ from headwater.replica.pending import Fate, Layer, Pending, Settled
 from headwater.replica.transaction import Transaction, says_nothing
 
 
-def told(layer: Layer, replica: Replica) -> None:
+def make_commit(layer: Layer, replica: Replica) -> None:
     """Make the commit of a layer that replaced one document."""
     # fault+ telling.basis_too_old: layer.basis = max(0, layer.basis - 1)
     document, own, pending = layer.document, layer.local_seq, replica.pending
     if document is None:
-        raise InvariantViolation(f"layer {own} was told twice")
+        raise InvariantViolation(f"layer {own} has a commit already")
     repeated = pending.repeated(document, (), own)
     if layer.fate is Fate.LOCAL:
         repeated = (True, [])  # The layer sets the whole document, since local layers under it are taken out.
@@ -91,7 +91,7 @@ def told(layer: Layer, replica: Replica) -> None:
         (),
         Provenance(layer.node, getattr(layer.source, "fingerprint", ""), causes, layer.derived, layer.hops),  # I8
     )
-    layer.tell(commit, {document.key: tuple(Touch(patch.path, True) for patch in patches)})
+    layer.set_commit(commit, {document.key: tuple(Touch(patch.path, True) for patch in patches)})
     if reads and own in pending.live_layers:
         pending.stands(layer)
 
@@ -236,7 +236,7 @@ def stands_alone(layer: Layer) -> None:
     """Make a local layer fit whatever is under it, since the layers under it may be taken out: replace becomes add."""
     commit = layer.commit
     operations = [Operation(op.doc, tuple(map(_in_any_case, op.patches))) for op in commit.operations]
-    layer.tell(msgspec.structs.replace(commit, operations=tuple(operations)), layer.touched)
+    layer.set_commit(msgspec.structs.replace(commit, operations=tuple(operations)), layer.touched)
 
 
 def _in_any_case(patch: Patch) -> Patch:
@@ -275,19 +275,19 @@ class Replica:
     __slots__ = (
         "_on_rejected",
         "_shown",
-        "aside",
         "branch",
         "confirmed",
         "documents",
+        "evicted",
         "feed",
         "limits",
         "may_write",
         "next_local_seq",
         "on_error",
         "on_layer",
-        "opened",
+        "open_transactions",
         "pending",
-        "untold",
+        "uncommitted",
     )
 
     def __init__(
@@ -295,18 +295,18 @@ class Replica:
     ) -> None:
         self.branch = branch
         self.limits = limits
-        self.opened = OpenTransactions()
+        self.open_transactions = OpenTransactions()
         self.documents = Documents(self)
         self.confirmed = Confirmed(self.documents)
-        self.pending = Pending(self.documents, self.opened.changing)
-        self.aside = Evicted(self.documents, self.confirmed, self.opened.changing)
+        self.pending = Pending(self.documents, self.open_transactions.changing)
+        self.evicted = Evicted(self.documents, self.confirmed, self.open_transactions.changing)
         self.feed = Feed()
         # called with each new layer; a session sets it to `Session._take`
         self.on_layer: Callable[[Layer], object] = ignore
         self.on_error: Callable[[Exception], object] = _raised
         self.may_write = True  # False: layers that are derived here are local
         self.next_local_seq = next_local_seq
-        self.untold: list[Layer] = []  # layers of `write_whole` without a commit
+        self.uncommitted: list[Layer] = []  # layers of `write_whole` without a commit
         self._on_rejected: list[Callable[[Layer, Rejection | None], object]] = []
         self._shown: dict[DocKey, MaybeValue] | None = None  # the result of `snapshot`, until a value changes
 
@@ -356,7 +356,7 @@ class Replica:
             self.documents, self.confirmed.seq, source=source, group=group, node=node, derived=derived
         )
         transaction.oldest = self.pending.oldest() or self.next_local_seq
-        self.opened.add(transaction)  # C8: it keeps each document before that is shown differently.
+        self.open_transactions.add(transaction)  # C8: it keeps each document before that is shown differently.
         return transaction
 
     def commit(self, transaction: Transaction, *settled: Settled) -> Layer | Rejection | None:
@@ -368,7 +368,7 @@ class Replica:
         if transaction.finished:
             raise AuthoringError("this transaction was committed or dropped before")
         self.drop(transaction)
-        self.tell()
+        self.make_commits()
         local_seq = self.next_local_seq
         # fault+ replica.basis_at_commit: transaction.basis = self.confirmed.seq
         commit = transaction.commit(local_seq, self.branch)
@@ -420,11 +420,11 @@ class Replica:
     def may_name(self) -> int:
         """Return the first layer that an open transaction may name: the engine must not forget it before (C4)."""
         # fault replica.open_transactions_forgotten: return self.next_local_seq
-        return self.opened.oldest(self.next_local_seq)
+        return self.open_transactions.oldest(self.next_local_seq)
 
     def drop(self, transaction: Transaction) -> None:
         """End a transaction: shown values are no longer kept for it."""
-        self.opened.end(transaction)
+        self.open_transactions.end(transaction)
 
     def write_whole(
         self,
@@ -465,15 +465,15 @@ class Replica:
         if hops:
             layer.hops = hops
         # fault replica.replaced_value_not_kept: if False:
-        if self.opened.count:
-            self.opened.changing(document)
+        if self.open_transactions.count:
+            self.open_transactions.changing(document)
         self.pending.live_layers[local_seq] = layer
         document.layers.append(layer)
-        self.untold.append(layer)
+        self.uncommitted.append(layer)
         document.value, self._shown = value, None
         self.on_layer(layer)
         if layer.fate is _LOCAL:
-            self.tell()  # C1: its reads include those of the local layers under it, which are taken out next.
+            self.make_commits()  # C1: its reads include those of the local layers under it, which are taken out next.
             self._end(self.pending.superseded(layer))
         # fault replica.whole_write_not_told: pass
         self.feed.emit(Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, group, local_seq))
@@ -481,12 +481,16 @@ class Replica:
             self.report()
         return layer
 
-    def tell(self) -> None:
-        """Make the commits of layers of `write_whole`, before any message is taken in or sent."""
-        if self.untold:
-            untold, self.untold = self.untold, []
-            for layer in untold:
-                told(layer, self)
+    def make_commits(self) -> None:
+        """Make the commits of layers of `write_whole`.
+
+        Called before a message is sent or applied, and before another commit, because reads name the layers that exist
+        now.
+        """
+        if self.uncommitted:
+            layers, self.uncommitted = self.uncommitted, []
+            for layer in layers:
+                make_commit(layer, self)
 
     # ---- verdicts ----------------------------------------------------------------------------------
 
@@ -498,7 +502,7 @@ class Replica:
             return  # a repeated verdict, the answer to a replay
         if layer.fate is Fate.DEAD:
             raise InvariantViolation(f"commit {local_seq} was accepted although a layer under it was not (C4)")
-        self.tell()
+        self.make_commits()
         self.pending.accepted(layer, seq)
         if seq <= self.confirmed.seq:
             self._show(Kind.INTEGRATE, self._covered())
@@ -513,12 +517,12 @@ class Replica:
 
     def all_rejected(self, rejections: Mapping[int, Rejection]) -> None:
         """Revert commits whose rejections came together, in one step. A repeated rejection has no effect."""
-        self.tell()
+        self.make_commits()
         self._fall(self.pending.kill(rejections))
 
     def revert_unsent(self) -> list[Layer]:
         """Revert layers that were never sent, after a lost connection. On the rejection, their authors commit again."""
-        self.tell()
+        self.make_commits()
         # fault replica.unsent_not_reverted: fallen = []
         fallen = self.pending.kill_queued()
         self._fall(fallen)
@@ -526,7 +530,7 @@ class Replica:
 
     def revert_local(self) -> None:
         """Revert local layers, after the right to write was granted. The nodes that derived them run again."""
-        self.tell()
+        self.make_commits()
         fallen = self.pending.local()
         for layer in fallen:
             layer.rejection = Conflict(dead_layers=(layer.local_seq,))
@@ -543,7 +547,7 @@ class Replica:
     def integrate(self, sync: Sync) -> None:
         """Apply changes of the log. Own commits that it covers stop being layers and become confirmed state."""
         # fault replica.integrates_before_telling: pass
-        self.tell()
+        self.make_commits()
         here = [change for change in sync.changes if change.doc in self.confirmed]
         unknown = dict.fromkeys(change.doc for change in sync.changes if change.doc not in self.confirmed)
         touched = self.confirmed.integrate(here, sync.seq, self.pending)
@@ -559,7 +563,7 @@ class Replica:
 
     def arrive(self, documents: Iterable[State], seq: int) -> None:
         """Take in documents that were asked for, as of `seq`."""
-        self.tell()
+        self.make_commits()
         self.confirmed.move_to(seq)
         arrived: Places = {self.confirmed.put(state.doc, state.get(), state.seq): None for state in documents}
         reread = any(document.stale is not NOT_HERE for document in arrived)
@@ -591,7 +595,7 @@ class Replica:
     def let_go(self, doc: DocKey) -> bool:
         """Drop a value that is not needed now. Return False if a pending commit is on top of it."""
         self._shown = None
-        return not any(True for _ in self.pending.on(doc)) and self.aside.let_go(doc)
+        return not any(True for _ in self.pending.on(doc)) and self.evicted.let_go(doc)
 
     def gap(self) -> None:
         """Set all values aside: the engine kept no watches of this session, so no value is known to be current."""
@@ -600,9 +604,9 @@ class Replica:
 
     def set_aside(self, docs: Iterable[DocKey]) -> None:
         """Make documents unreadable until they have arrived again (C3), because their changes are not told any more."""
-        self.tell()
+        self.make_commits()
         self._shown = None
-        self.aside.set_aside(docs)
+        self.evicted.set_aside(docs)
 
     # ---- showing -----------------------------------------------------------------------------------
 
@@ -625,8 +629,8 @@ class Replica:
                 continue  # no value of it is shown; if one was before a gap, the arrival tells the difference
             shown = document.stale if document.value is NOT_HERE else document.value
             if document.value is NOT_HERE and shown is not NOT_HERE:
-                self.aside.returned[document] = None  # Nodes may have begun to wait; there may be no difference.
-            self.opened.changing(document)
+                self.evicted.returned[document] = None  # Nodes may have begun to wait; there may be no difference.
+            self.open_transactions.changing(document)
             # A new layer is on top of all others: its result on the shown value is the new shown value.
             after = self.pending.shown(document, document.confirmed) if made is None else made[document]
             document.value, document.stale = after, NOT_HERE

@@ -451,7 +451,7 @@ class Session:
         commits of a session are sent in the order in which they were made. A commit cannot wait for itself, since the
         commits that it stands on were made before it, in its own space or in another one.
         """
-        self.replica.tell()
+        self.replica.make_commits()
         if self.link is not LinkState.UP:
             self._wave.clear()  # these layers are never sent: they are reverted and made again on reconnection
             return
@@ -540,7 +540,7 @@ class Session:
 
         While many commits wait, a lower number is returned, which does no harm.
         """
-        self.replica.tell()  # A layer without a commit names no layer yet.
+        self.replica.make_commits()  # A layer without a commit names no layer yet.
         pending = self.replica.pending
         oldest = min(n for n in (pending.oldest(), self.replica.may_name(), self._heard + 1) if n is not None)
         if oldest - 1 - self._acked <= pending.waiting() // 64 * 8:

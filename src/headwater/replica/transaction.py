@@ -344,7 +344,7 @@ class Transaction:
         if document is None or not document.layers:
             return NOTHING
         home = document.home
-        home.tell()
+        home.make_commits()
         # fault+ transaction.basis_of_top_layer: self.basis = max([self.basis, *[each.seq for each in document.layers]])
         return home.pending.under(document, path, home.next_local_seq)
 
@@ -356,7 +356,7 @@ class Transaction:
         if document is None or not document.layers:
             return False, []
         home = document.home
-        home.tell()
+        home.make_commits()
         return home.pending.repeated(document, path, home.next_local_seq)
 
     def dead(self) -> tuple[int, ...]:
@@ -425,7 +425,7 @@ class _Kept:
     def under(self, path: Path) -> StandsOn:
         if not self._count:
             return NOTHING
-        self._document.home.tell()
+        self._document.home.make_commits()
         layers = self._written(path)
         named = [layer for layer in layers if layer.fate is not Fate.LOCAL]
         local = [layer for layer in layers if layer.fate is Fate.LOCAL]
@@ -438,7 +438,7 @@ class _Kept:
     def repeated(self, path: Path) -> tuple[bool, list[Path]]:
         if not self._count:
             return False, []
-        self._document.home.tell()
+        self._document.home.make_commits()
         key = self._document.key
         places = [outside_arrays(written) for layer in self._written(path) for written in layer.written(key)]
         if any(starts_with(path, place) for place in places):

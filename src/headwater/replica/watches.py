@@ -183,7 +183,7 @@ class Watches:
         self._followed.update({state.doc: message.id for state in message.documents if state.doc not in asked})
         self._replica.arrive(message.documents, message.seq)
         if not self._loading:
-            self._replica.aside.forget()
+            self._replica.evicted.forget()
         return True
 
     def followed(self, message: Sync) -> None:

@@ -67,5 +67,5 @@ def reconnect(graph: Graph, node: Node, reads: Sequence[Read]) -> None:
 def _is_written(document: Document, path: Path) -> bool:
     """True if a commit of this runtime that is not confirmed yet wrote to a place."""
     home = document.home
-    home.tell()
+    home.make_commits()
     return bool(home.pending.under(document, path, home.next_local_seq))

@@ -250,7 +250,7 @@ class RunReporter:
         if not any(document.layers for document, _ in self._places):
             return ()
         home = node.home
-        home.tell()
+        home.make_commits()
         found: list[Layers] = []
         for document, path in self._places:
             under = home.pending.under(document, path, home.next_local_seq)

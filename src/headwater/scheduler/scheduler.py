@@ -154,7 +154,7 @@ class Scheduler:
     def _look_at_returned(self) -> None:
         """Let the nodes try again that wait for documents which are here again."""
         for replica in self._replicas:
-            returned = replica.aside.returned
+            returned = replica.evicted.returned
             if returned:
                 self.invalidation.returned(tuple(returned))
                 returned.clear()

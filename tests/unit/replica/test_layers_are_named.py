@@ -67,7 +67,7 @@ def numbers(spans: tuple[tuple[int, int], ...]) -> set[int]:
 
 def differences(replica: Replica, *, exact: bool) -> list[str]:
     """Where what the replica keeps differs from the definition. Not exact: it may name more of what is shown."""
-    replica.tell()
+    replica.make_commits()
     found = []
     live = set(replica.pending.live_layers)
     if replica.pending.first_live() != min(live, default=None):

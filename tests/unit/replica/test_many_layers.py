@@ -59,7 +59,7 @@ class Count:
 
 def set_whole(replica: Replica, number: int) -> None:
     replica.write_whole(replica.documents.of(D), number, ())
-    replica.tell()
+    replica.make_commits()
 
 
 def read_and_set_whole(replica: Replica, number: int) -> None:
@@ -93,7 +93,7 @@ def set_and_derive(replica: Replica, number: int) -> None:
     document = replica.documents.of(D)
     replica.write_whole(document, number, ())
     replica.write_whole(replica.documents.of(E), number, (Spot(document, (), Depth.DEEP),), derived=True)
-    replica.tell()
+    replica.make_commits()
 
 
 STEPS: dict[str, tuple[Step, Any]] = {
@@ -234,7 +234,7 @@ def test_what_stays_here_gives_way_to_what_is_derived_after_it() -> None:
     tolds = [Told() for _ in range(5)]
     for number, told in enumerate(tolds, 1):
         replica.write_whole(replica.documents.of(D), number, (), derived=True, settled=told)
-    replica.tell()
+    replica.make_commits()
     assert [len(told.calls) for told in tolds] == [1, 1, 1, 1, 0]
     assert len(replica.documents.of(D).layers) == 1
     assert replica.visible(D) == 5

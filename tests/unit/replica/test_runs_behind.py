@@ -56,7 +56,7 @@ def test_what_stands_on_commits_that_were_not_sent_yet_waits_for_them() -> None:
     world.settle()
     layer = ann.replica.write_whole(ann.replica.documents.of(doc("d")), 1, (), derived=True)
     assert layer is not None
-    ann.replica.tell()
+    ann.replica.make_commits()
     session = ann.session
     session.runs.noted(b"on what was sent", b"", 7)
     session.runs.noted(b"on what was not", b"", 7, (((layer.local_seq, layer.local_seq),),))

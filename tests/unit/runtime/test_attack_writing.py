@@ -84,7 +84,7 @@ def test_a_write_that_fails_when_it_is_tried_again_leaves_no_open_transaction(tm
                 if failures:
                     break
             assert [str(each) for each in failures] == ["not again"]
-            assert two.core.space("shop").replica.opened.count == 0
+            assert two.core.space("shop").replica.open_transactions.count == 0
 
     run(work)
 

@@ -44,7 +44,7 @@ class Scripted:
         return self.replica.let_go(doc)
 
     def flush(self) -> None:
-        self.replica.tell()
+        self.replica.make_commits()
 
     def is_ready(self, conflict: Conflict) -> bool:
         return self.ready
@@ -58,7 +58,7 @@ class Scripted:
         self.core.settle()
 
     def layers(self) -> list[Layer]:
-        self.replica.tell()
+        self.replica.make_commits()
         return list(self.replica.pending.live())
 
     def confirm(self) -> None:

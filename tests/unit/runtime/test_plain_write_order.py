@@ -47,7 +47,7 @@ def test_writes_through_two_links_to_one_document_keep_their_order() -> None:
     go_on(shop)
     assert n.get() == 1_015
     assert not shop.core.plain_writes.waits()
-    assert shop.replica.opened.count == 0
+    assert shop.replica.open_transactions.count == 0
 
 
 def test_a_link_is_not_turned_elsewhere_before_what_was_written_through_it() -> None:
@@ -106,7 +106,7 @@ def test_those_who_stand_behind_a_write_through_a_link_are_bounded(monkeypatch: 
     two.increment()
     with pytest.raises(LimitError, match="3 writes wait for <document space:one> to be written: await them"):
         shop.core.cell("shop", "two", int).increment()
-    assert shop.replica.opened.count == 0
+    assert shop.replica.open_transactions.count == 0
 
 
 def test_an_interrupt_leaves_the_writes_that_waited_with_it_where_they_were() -> None:

@@ -24,7 +24,7 @@ def test_every_commit_of_a_run_has_the_fingerprint_of_its_code() -> None:
         world.look(world.cell(id=id))
     while world.tick():
         pass
-    world.replica.tell()
+    world.replica.make_commits()
     said = {
         layer.commit.provenance.node: layer.commit.provenance.fingerprint for layer in world.replica.pending.queued()
     }

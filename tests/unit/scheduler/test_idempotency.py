@@ -431,7 +431,7 @@ def test_nothing_of_a_second_run_stays() -> None:
     node = world.node("wandering")
     assert [spot.document for spot in node.reads if spot is not None] == [source.document]
     assert extra.document.twig is None
-    assert world.replica.opened.count == 0
+    assert world.replica.open_transactions.count == 0
     assert world.scheduler.current.run is None
     extra.set(8)
     world.settle()

@@ -217,7 +217,7 @@ def _may_misfit(layer: Layer) -> bool:
     if document is not None:
         if type(layer.after) is not dict:
             return False  # Its value is sent as a whole.
-        document.home.tell()
+        document.home.make_commits()
     return any(
         patch.path or patch.kind == "remove" for operation in layer.commit.operations for patch in operation.patches
     )
