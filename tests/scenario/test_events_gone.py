@@ -13,7 +13,7 @@ from headwater.data.value import freeze
 from headwater.engine import Engine
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import FromReplica
-from headwater.protocol.observations import QueryNodes, QueryObservations, QueryWholes
+from headwater.protocol.observations import QueryCleanPieces, QueryNodes, QueryObservations
 from headwater.runtime import Runtime
 from headwater.testing import Simulation
 from tests.scenario.events_kit import durable, outcome, read, receipt_of, stored, told
@@ -223,7 +223,7 @@ async def a_key_whose_child_cannot_be_made(sim: Simulation) -> list[str]:
 
 def without_answers(engine: Engine, message: FromReplica) -> FromReplica | None:
     """Lose every question about what nodes did."""
-    return None if isinstance(message, (QueryNodes, QueryObservations, QueryWholes)) else message
+    return None if isinstance(message, (QueryNodes, QueryObservations, QueryCleanPieces)) else message
 
 
 def test_event_for_a_child_that_cannot_be_made_waits() -> None:

@@ -13,13 +13,13 @@ import pytest
 
 from headwater import Cell, Input, Piece, UpstreamFailedError, cell, computed, effect, given, handler
 from headwater.protocol.messages import Transact
-from headwater.protocol.observations import Observations, QueryNodes, QueryObservations, QueryWholes, decode_about
+from headwater.protocol.observations import Observations, QueryCleanPieces, QueryNodes, QueryObservations, decode_about
 from headwater.runtime import LocalDirectory, Policy, Runtime
 from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import SPACE, Process, Shop, crashing, filled, observed, process, wired
 from tests.scenario.wire_kit import Change, Wire, losing, refusing
 
-ABOUT_NODES = (QueryNodes, QueryObservations, QueryWholes)
+ABOUT_NODES = (QueryNodes, QueryObservations, QueryCleanPieces)
 """The questions about what nodes last did."""
 ALL = 34
 """The nodes of a shop with three items and three lines."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Input, Piece, cell, computed, effect, given, handler
-from headwater.protocol.observations import Met, QueryMet
+from headwater.protocol.observations import AffectedNodes, QueryAffectedNodes
 from headwater.runtime import LocalDirectory
 from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import Process, process
@@ -187,11 +187,11 @@ def test_a_piece_that_is_opened_while_a_write_to_it_is_looked_at_hears_of_that(t
             async with process(wire, identity="one") as one, process(data, identity="two") as two:
                 await _again(one, is_asleep=True)
                 rates = await one.space.open(Rates, "r")
-                wire.hold(lambda message: isinstance(message, Met), alone=True)
+                wire.hold(lambda message: isinstance(message, AffectedNodes), alone=True)
                 await two.space.transact(lambda: write(two))
                 await wire.holding.wait()
                 opening = asyncio.create_task(bill(one, rates))
-                await wire.has_sent(lambda message: isinstance(message, QueryMet) and message.piece == "b")
+                await wire.has_sent(lambda message: isinstance(message, QueryAffectedNodes) and message.piece == "b")
                 wire.let_go()
                 await opening
                 await one.settled()

@@ -10,7 +10,7 @@ from typing import Any
 from headwater import Cell, Piece, cell, computed, effect, materializer
 from headwater.data.address import DocKey
 from headwater.engine import Directory
-from headwater.protocol.observations import Marks, QueryMarks, QueryReaders, Readers
+from headwater.protocol.observations import QueryReaders, QueryWrittenDocuments, Readers, WrittenDocuments
 from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import SPACE, process
 
@@ -190,10 +190,10 @@ def test_what_a_materializer_may_write_is_nothing_that_it_reads(tmp_path: Path) 
             with Directory(tmp_path) as directory:
                 engine = directory.space(SPACE)
                 marks, readers = (
-                    engine.query_observations(QueryMarks(0, seq)),
+                    engine.query_observations(QueryWrittenDocuments(0, seq)),
                     engine.query_observations(QueryReaders(0, _doc(name))),
                 )
-                assert isinstance(marks, Marks)
+                assert isinstance(marks, WrittenDocuments)
                 assert isinstance(readers, Readers)
                 assert ("p" in [each for mark in marks.marks for each in mark.pieces]) is is_marked
                 assert readers.pieces == (("p",) if is_marked else ())

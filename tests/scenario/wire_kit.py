@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headwater.data.address import DocKey
-from headwater.protocol.messages import FromEngine, FromReplica, Looks, Problem, Transact, Unwatch, Watch
+from headwater.protocol.messages import FromEngine, FromReplica, ObservationQuestion, Problem, Transact, Unwatch, Watch
 from headwater.protocol.observations import WHOLE, decode_about
 from headwater.runtime import Backend, Heard, Lost, Transport
 
@@ -135,7 +135,7 @@ def refusing(*kinds: type[Any]) -> Change:
     """Answer questions of these kinds as an engine does whose user may not ask them."""
 
     def change(space: str, message: FromReplica) -> FromReplica | Problem:
-        if isinstance(message, kinds) and isinstance(message, Looks):
+        if isinstance(message, kinds) and isinstance(message, ObservationQuestion):
             return Problem("access", "not for you", fatal=False, id=message.id)
         return message
 

@@ -27,7 +27,7 @@ from headwater.engine.store.port import Store
 from headwater.engine.wiring import Wiring
 from headwater.errors import HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import MAIN, Commit, Frame, Read
-from headwater.protocol.messages import Looks, Seen
+from headwater.protocol.messages import ObservationAnswer, ObservationQuestion
 from headwater.protocol.mirrors import Mirror
 from headwater.protocol.observations import Observation
 from headwater.protocol.reactions import Delivering, Delivers
@@ -266,7 +266,7 @@ class Engine:
         """The seq of the newest stored event of a branch; 0: there is none."""
         return self._read(lambda: self._wiring.outbox.newest(self._wiring.branches.get(branch)))
 
-    def query_observations(self, question: Looks, *, branch: str = MAIN) -> Seen:
+    def query_observations(self, question: ObservationQuestion, *, branch: str = MAIN) -> ObservationAnswer:
         """Answer a question about the nodes of a branch and their reads. A `Mirror` is stored."""
         if isinstance(question, Mirror):
             with self._transaction():

@@ -26,24 +26,24 @@ from headwater.protocol.commit import MAIN, Commit, checked_frame
 from headwater.protocol.message import Message, Number
 from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere
 from headwater.protocol.observations import (
+    AffectedNodes,
     Backlog,
+    CleanPieces,
     Current,
-    Marked,
-    Marks,
-    Met,
+    DocumentsWritten,
     Observation,
     Observations,
+    QueryAffectedNodes,
     QueryBacklog,
+    QueryCleanPieces,
     QueryCurrent,
-    QueryMarks,
-    QueryMet,
     QueryNodes,
     QueryObservations,
     QueryReaders,
-    QueryWholes,
+    QueryWrittenDocuments,
     Readers,
-    WatchMarks,
-    Wholes,
+    WatchWrittenDocuments,
+    WrittenDocuments,
 )
 from headwater.protocol.reactions import (
     Claimed,
@@ -220,9 +220,17 @@ class Renew(Message, frozen=True, tag="renew"):
     token: str
 
 
-Nodes = QueryObservations | QueryNodes | QueryWholes | QueryMet | QueryBacklog | QueryReaders | QueryMarks
-Looks = Nodes | QueryCurrent | QueryElsewhere | Mirror | QueryMirrors
-Asks = Query | QueryEvents | WatchEvents | WatchMarks | WatchTargets | Looks | Delivers
+Nodes = (
+    QueryObservations
+    | QueryNodes
+    | QueryCleanPieces
+    | QueryAffectedNodes
+    | QueryBacklog
+    | QueryReaders
+    | QueryWrittenDocuments
+)
+ObservationQuestion = Nodes | QueryCurrent | QueryElsewhere | Mirror | QueryMirrors
+Asks = Query | QueryEvents | WatchEvents | WatchWrittenDocuments | WatchTargets | ObservationQuestion | Delivers
 FromReplica = Hello | Open | Transact | Watch | Unwatch | Asks | Ack | Bye | Renew
 
 # ---- from the engine -------------------------------------------------------------------------------
@@ -355,8 +363,18 @@ class Renewed(Message, frozen=True, tag="renewed"):
     """The token that `Renew` brought counts from now on."""
 
 
-Seen = Observations | Wholes | Met | Backlog | Readers | Marks | Current | ReadElsewhere | Mirrored
-Told = Answer | Events | EventsStored | Marked | TargetsDue | Seen | Delivering
+ObservationAnswer = (
+    Observations
+    | CleanPieces
+    | AffectedNodes
+    | Backlog
+    | Readers
+    | WrittenDocuments
+    | Current
+    | ReadElsewhere
+    | Mirrored
+)
+Told = Answer | Events | EventsStored | DocumentsWritten | TargetsDue | ObservationAnswer | Delivering
 FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Told | Problem | Renewed
 
 # ---- bytes -----------------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ class QueryNodes(Message, frozen=True, tag="query_nodes"):
     nodes: tuple[NodeKey, ...]
 
 
-class QueryWholes(Message, frozen=True, tag="query_wholes"):
+class QueryCleanPieces(Message, frozen=True, tag="query_wholes"):
     """Read once which pieces of the session's branch were said to be clean as a whole, by piece. For owners."""
 
     id: Number
@@ -185,7 +185,7 @@ class QueryWholes(Message, frozen=True, tag="query_wholes"):
     limit: Number = 1_000
 
 
-class QueryMet(Message, frozen=True, tag="query_met"):
+class QueryAffectedNodes(Message, frozen=True, tag="query_met"):
     """Read observations of nodes of one piece once: of those whose reads were written after a seq, and would not be
     admitted now; or, with `docs`, of all that read one of those. For owners.
 
@@ -219,7 +219,7 @@ class QueryReaders(Message, frozen=True, tag="query_readers"):
     limit: Number = 100
 
 
-class QueryMarks(Message, frozen=True, tag="query_marks"):
+class QueryWrittenDocuments(Message, frozen=True, tag="query_marks"):
     """Ask once which documents that nodes read, and which records of pieces, were written on the session's branch after
     a seq, and by which pieces they are read. The next page is asked for with the `through` of this one. For owners."""
 
@@ -228,7 +228,7 @@ class QueryMarks(Message, frozen=True, tag="query_marks"):
     limit: Number = 1_000  # commits to look through
 
 
-class WatchMarks(Message, frozen=True, tag="watch_marks"):
+class WatchWrittenDocuments(Message, frozen=True, tag="watch_marks"):
     """Tell when anybody writes a document of the session's branch that nodes read, or a piece's record. For owners.
 
     The last one that was said counts; `on` False: no more of it.
@@ -285,7 +285,7 @@ class Observations(Message, frozen=True, tag="observations"):
     next: NodeKey | None = None
 
 
-class WholePiece(Message, frozen=True):
+class CleanPiece(Message, frozen=True):
     """A piece that was clean as a whole as of `as_of`; `met`: a document that its nodes read was written since then.
 
     `generation` is the one that its record named then. 0: its record was written since, or that is unknown. `awake` are
@@ -300,17 +300,20 @@ class WholePiece(Message, frozen=True):
     awake: tuple[str, ...] = ()
 
 
-class Wholes(Message, frozen=True, tag="wholes"):
-    """The answer to `QueryWholes`, as of `seq`."""
+class CleanPieces(Message, frozen=True, tag="wholes"):
+    """The answer to `QueryCleanPieces`, as of `seq`."""
 
     id: Number
     seq: Number
-    pieces: tuple[WholePiece, ...]
+    pieces: tuple[CleanPiece, ...]
     next: str | None = None
 
 
-class Met(Message, frozen=True, tag="met"):
-    """The answer to `QueryMet`, as of `seq`. Not `all`: they are too many, or history since then is not kept."""
+class AffectedNodes(Message, frozen=True, tag="met"):
+    """The answer to `QueryAffectedNodes`, as of `seq`.
+
+    Not `all`: they are too many, or history since then is not kept.
+    """
 
     id: Number
     seq: Number
@@ -351,7 +354,7 @@ class Readers(Message, frozen=True, tag="readers"):
     next: str | None = None
 
 
-class Mark(Message, frozen=True):
+class WrittenDocument(Message, frozen=True):
     """A document that nodes read and that was last written at `seq`; `more`: not all of its pieces are named.
 
     For the record of a piece, that piece is named, too, with or without readers.
@@ -363,22 +366,22 @@ class Mark(Message, frozen=True):
     more: bool = False
 
 
-class Marks(Message, frozen=True, tag="marks"):
-    """The answer to `QueryMarks`: the writes up to `through`, which may be less than `seq`.
+class WrittenDocuments(Message, frozen=True, tag="marks"):
+    """The answer to `QueryWrittenDocuments`: the writes up to `through`, which may be less than `seq`.
 
     None as `through`: history since then is not kept any more, and every piece may be concerned.
     """
 
     id: Number
     seq: Number
-    marks: tuple[Mark, ...]
+    marks: tuple[WrittenDocument, ...]
     through: Number | None
 
 
-class Marked(Message, frozen=True, tag="marked"):
-    """The newest commit that wrote a document which nodes read is the one at `newest`: `QueryMarks` says more.
+class DocumentsWritten(Message, frozen=True, tag="marked"):
+    """The newest commit that wrote a document which nodes read is the one at `newest`.
 
-    Also the answer to `WatchMarks`, with where the log ends.
+    `QueryWrittenDocuments` says more. Also the answer to `WatchWrittenDocuments`, with where the log ends.
     """
 
     id: Number

@@ -20,22 +20,22 @@ from headwater.protocol.messages import (
     Events,
     EventsStored,
     FromReplica,
-    Looks,
+    ObservationAnswer,
+    ObservationQuestion,
     Query,
     QueryEvents,
-    Seen,
     Told,
     WatchEvents,
 )
-from headwater.protocol.observations import Marked, WatchMarks
+from headwater.protocol.observations import DocumentsWritten, WatchWrittenDocuments
 from headwater.protocol.reactions import Delivering, Delivers, TargetsDue, WatchTargets
 
-Question = Query | QueryEvents | Looks | Delivers
+Question = Query | QueryEvents | ObservationQuestion | Delivers
 Reply = Callable[[Answer | LoadError], object]
 EventsReply = Callable[[Events | LoadError], object]
-SeenReply = Callable[[Seen | LoadError], object]
+SeenReply = Callable[[ObservationAnswer | LoadError], object]
 DeliveringReply = Callable[[Delivering | LoadError], object]
-Watches = type[WatchEvents] | type[WatchMarks] | type[WatchTargets]
+Watches = type[WatchEvents] | type[WatchWrittenDocuments] | type[WatchTargets]
 DueHeard = Callable[[TargetsDue | LoadError], object]
 Heard = Callable[[int | LoadError], object]
 """Called with the seq of the newest commit that stored events or marked pieces; with an error if it is refused."""
@@ -58,7 +58,7 @@ class Queries:
         """Ask once for documents. `query.id` is assigned here, as in all methods of this class."""
         self._ask(query, f"{query.scope}:{query.doc or '*'}", reply)
 
-    def look(self, question: Looks, reply: SeenReply) -> None:
+    def look(self, question: ObservationQuestion, reply: SeenReply) -> None:
         """Ask once about nodes, reads across spaces or whether reads are current; or report reads of another space."""
         self._ask(question, "what nodes did", reply)
 
@@ -104,7 +104,7 @@ class Queries:
         `heard` is called on every later connection as well. At the start of a connection, it is called with the end of
         the log.
         """
-        self._watch(WatchMarks, heard)
+        self._watch(WatchWrittenDocuments, heard)
 
     def watch_targets(self, heard: DueHeard | None) -> None:
         """Subscribe to the news that there may be targets for a worker to claim. None ends the subscription.
@@ -132,10 +132,10 @@ class Queries:
 
     def answered(self, number: int, answer: Told | LoadError) -> bool:
         """Pass an answer to its callback. Return False if no query or subscription has this number."""
-        if isinstance(answer, EventsStored | Marked | TargetsDue | LoadError):
+        if isinstance(answer, EventsStored | DocumentsWritten | TargetsDue | LoadError):
             for known, heard in list(self._heard.values()):
                 if known == number:
-                    heard(answer.newest if isinstance(answer, EventsStored | Marked) else answer)
+                    heard(answer.newest if isinstance(answer, EventsStored | DocumentsWritten) else answer)
                     return True
         waiting = self._waiting.pop(number, None)
         if waiting is not None:

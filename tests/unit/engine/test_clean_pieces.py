@@ -16,17 +16,17 @@ from headwater.protocol.observations import (
     MOST_AWAKE,
     WHOLE,
     About,
+    AffectedNodes,
+    CleanPiece,
+    CleanPieces,
     Footprint,
-    Met,
     NodeKey,
     Observation,
     Observations,
-    QueryMet,
+    QueryAffectedNodes,
+    QueryCleanPieces,
     QueryNodes,
-    QueryWholes,
     Touched,
-    WholePiece,
-    Wholes,
     encode_part,
 )
 from tests.unit.engine.kit import doc, open_engine, write
@@ -51,15 +51,15 @@ def _whole(runner: Runner, seq: int, piece: str = "p", fingerprint: str = "all")
 
 
 def _wholes(engine: Engine) -> dict[str, tuple[int, bool]]:
-    answer = engine.query_observations(QueryWholes(1))
-    assert isinstance(answer, Wholes)
+    answer = engine.query_observations(QueryCleanPieces(1))
+    assert isinstance(answer, CleanPieces)
     return {each.piece: (each.as_of, each.met) for each in answer.pieces}
 
 
 def _met(engine: Engine, since: int, *docs: str, made: tuple[str, ...] = (), limit: int = 100) -> list[str] | None:
-    question = QueryMet(1, "p", since, tuple(map(doc, docs)), tuple(map(doc, made)), limit)
+    question = QueryAffectedNodes(1, "p", since, tuple(map(doc, docs)), tuple(map(doc, made)), limit)
     answer = engine.query_observations(question)
-    assert isinstance(answer, Met)
+    assert isinstance(answer, AffectedNodes)
     return sorted([each.node.member for each in answer.observed]) if answer.all else None
 
 
@@ -69,8 +69,8 @@ class TestSaying:
         runner.observe(runner.run("p.n", looked("a", seq=1)))
         runner.send(Commit(2, (write("b", replace((), 1)),)))
         runner.observe(_whole(runner, 1))
-        answer = engine.query_observations(QueryWholes(1))
-        assert answer == Wholes(1, 2, (WholePiece("p", "all", 1, False, 1),))
+        answer = engine.query_observations(QueryCleanPieces(1))
+        assert answer == CleanPieces(1, 2, (CleanPiece("p", "all", 1, False, 1),))
         assert [each.node.member for each in observed(engine)] == ["n"]
         assert backlog(engine) == {}
 
@@ -289,8 +289,8 @@ class TestMeeting:
     def _of_all(
         self, engine: Engine, *also: str, first: str = "p", made: tuple[str, ...] = (), since: int = 1
     ) -> list[str]:
-        answer = engine.query_observations(QueryMet(1, first, since, (), tuple(map(doc, made)), 100, also))
-        assert isinstance(answer, Met)
+        answer = engine.query_observations(QueryAffectedNodes(1, first, since, (), tuple(map(doc, made)), 100, also))
+        assert isinstance(answer, AffectedNodes)
         assert answer.all
         return sorted([f"{each.node.piece}.{each.node.member}" for each in answer.observed])
 
@@ -316,10 +316,12 @@ class TestAwake:
     def test_what_has_to_be_there_nevertheless_is_answered_as_it_was_said(self, engine: Engine) -> None:
         runner = _started(engine, a=1)
         runner.observe(runner.run("p.n", looked("a", seq=1)), self._said(runner, 1, "n", "m"))
-        answer = engine.query_observations(QueryWholes(1))
-        assert answer == Wholes(1, 1, (WholePiece("p", "all", 1, False, 1, ("n", "m")),))
+        answer = engine.query_observations(QueryCleanPieces(1))
+        assert answer == CleanPieces(1, 1, (CleanPiece("p", "all", 1, False, 1, ("n", "m")),))
         runner.observe(self._said(runner, 1))
-        assert engine.query_observations(QueryWholes(1)) == Wholes(1, 1, (WholePiece("p", "all", 1, False, 1),))
+        assert engine.query_observations(QueryCleanPieces(1)) == CleanPieces(
+            1, 1, (CleanPiece("p", "all", 1, False, 1),)
+        )
 
     @pytest.mark.parametrize("names", [("n",) * (MOST_AWAKE + 1), ("n" * 5_000,)], ids=["many", "long"])
     def test_what_cannot_be_kept_leaves_nothing_that_was_said_before(

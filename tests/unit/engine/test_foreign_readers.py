@@ -14,7 +14,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.oracle import verify_file
 from headwater.protocol.commit import Commit, Operation, Read
-from headwater.protocol.messages import Looks, Problem
+from headwater.protocol.messages import ObservationQuestion, Problem
 from headwater.protocol.mirrors import Abroad, Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere
 from headwater.protocol.observations import Current, ForeignRead, NodeKey, QueryCurrent
 from headwater.server.sync.backpressure import fit_message
@@ -195,7 +195,7 @@ class TestRights:
             rob: (Current, Problem, Problem, Problem, Problem),
         }
         for raw, kinds in expected.items():
-            questions: tuple[Looks, ...] = (current, private, mirror, mirrors, abroad)
+            questions: tuple[ObservationQuestion, ...] = (current, private, mirror, mirrors, abroad)
             for question, kind in zip(questions, kinds, strict=True):
                 (answer,) = raw.say(question)
                 assert type(answer) is kind, f"{raw.peer.principal} asks {type(question).__name__}"

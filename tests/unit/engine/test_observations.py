@@ -18,11 +18,11 @@ from headwater.protocol.commit import Commit, EntityAbsent
 from headwater.protocol.mirrors import Mirror
 from headwater.protocol.observations import (
     ForeignRead,
-    Marks,
     Observation,
     QueryCurrent,
-    QueryMarks,
     QueryObservations,
+    QueryWrittenDocuments,
+    WrittenDocuments,
 )
 from headwater.protocol.verdict import Accepted, Rejected
 from tests.unit.engine.kit import doc, open_engine, open_store, write
@@ -438,12 +438,12 @@ class TestMarks:
             found: dict[tuple[str, int], tuple[str, ...]] = {}
             through: int | None = 1
             while through is not None and through < engine.last_seq:
-                page = engine.query_observations(QueryMarks(1, through, limit))
-                assert isinstance(page, Marks)
+                page = engine.query_observations(QueryWrittenDocuments(1, through, limit))
+                assert isinstance(page, WrittenDocuments)
                 found |= {(mark.doc.id, mark.seq): mark.pieces for mark in page.marks}
                 through = page.through
             assert found == expected
-        assert engine.query_observations(QueryMarks(1, engine.last_seq)) == Marks(1, 5, (), 5)
+        assert engine.query_observations(QueryWrittenDocuments(1, engine.last_seq)) == WrittenDocuments(1, 5, (), 5)
 
     def test_a_mark_is_there_whoever_ran_since(self, engine: Engine) -> None:
         """Marks only point: what is clean by now is for comparison to say."""
@@ -451,7 +451,7 @@ class TestMarks:
         runner.observe(runner.run("p.x", looked("a", seq=1)))
         runner.send(Commit(2, (write("a", replace((), 2)),)))
         runner.observe(runner.run("p.x", looked("a", seq=2)))
-        page = engine.query_observations(QueryMarks(1, 1))
+        page = engine.query_observations(QueryWrittenDocuments(1, 1))
         assert [mark.doc.id for mark in page.marks] == ["a"]  # type: ignore[union-attr]
         assert clean(engine) == {"p.x": True}
 
@@ -461,17 +461,17 @@ class TestMarks:
             runner.send(Commit(number, (write("a", replace((), number)),)))
         engine.acknowledge("s", 8)
         assert engine.compact(5) == 5
-        assert engine.query_observations(QueryMarks(1, 3)) == Marks(1, 8, (), None)
-        assert engine.query_observations(QueryMarks(1, 4)) == Marks(1, 8, (), 8)
+        assert engine.query_observations(QueryWrittenDocuments(1, 3)) == WrittenDocuments(1, 8, (), None)
+        assert engine.query_observations(QueryWrittenDocuments(1, 4)) == WrittenDocuments(1, 8, (), 8)
         engine.fork("side")
-        assert engine.query_observations(QueryMarks(1, 4), branch="side") == Marks(1, 8, (), None)
+        assert engine.query_observations(QueryWrittenDocuments(1, 4), branch="side") == WrittenDocuments(1, 8, (), None)
 
     def test_a_document_with_many_readers_says_that_there_are_more(self) -> None:
         engine = open_engine(limits=Limits(query_documents=2))
         runner = started(engine, a=1)
         runner.observe(*[runner.run(f"p{n}.x", looked("a", seq=1)) for n in range(3)])
         runner.send(Commit(2, (write("a", replace((), 2)),)))
-        page = engine.query_observations(QueryMarks(1, 1))
+        page = engine.query_observations(QueryWrittenDocuments(1, 1))
         assert [(mark.pieces, mark.more) for mark in page.marks] == [(("p0", "p1"), True)]  # type: ignore[union-attr]
 
 

@@ -8,18 +8,18 @@ from headwater.data.patch import replace
 from headwater.engine.admission.access import ACCESS
 from headwater.errors import LoadError
 from headwater.protocol.commit import Operation, Read
-from headwater.protocol.messages import Encoding, Seen
+from headwater.protocol.messages import Encoding, ObservationAnswer
 from headwater.protocol.observations import (
     Backlog,
     Current,
-    Marks,
     Observations,
     QueryBacklog,
     QueryCurrent,
-    QueryMarks,
     QueryObservations,
     QueryReaders,
+    QueryWrittenDocuments,
     Readers,
+    WrittenDocuments,
 )
 from tests.unit.engine.hub_kit import Raw, put
 from tests.unit.engine.observing_kit import Runner, looked
@@ -49,7 +49,7 @@ def test_what_is_known_is_answered_in_both_encodings(encoding: Encoding) -> None
     seq = world.engine.last_seq
     ran(world, "p.n", looked("a", seq=seq), looked("never", seq=seq))
     ann.do(lambda t: t.write(doc("a"), replace((), 9)))
-    replies: list[Seen | LoadError] = []
+    replies: list[ObservationAnswer | LoadError] = []
     look = ann.session.queries.look
     look(QueryObservations(0, "p"), replies.append)
     look(QueryBacklog(0), replies.append)
@@ -84,11 +84,11 @@ def test_who_wants_to_is_told_that_something_was_written_which_nodes_read(encodi
     ann.do(lambda t: t.write(doc("a"), replace((), 3)))
     world.settle()
     assert heard == [1, 3, 4], "one's own writes, too: whoever is stopped is not told otherwise"
-    replies: list[Seen | LoadError] = []
-    ann.session.queries.look(QueryMarks(0, 1), replies.append)
+    replies: list[ObservationAnswer | LoadError] = []
+    ann.session.queries.look(QueryWrittenDocuments(0, 1), replies.append)
     world.settle()
     (marks,) = replies
-    assert isinstance(marks, Marks)
+    assert isinstance(marks, WrittenDocuments)
     assert (marks.through, [(m.doc.id, m.seq, m.pieces) for m in marks.marks]) == (4, [("a", 4, ("p",))])
     ann.again()
     world.settle()
@@ -111,9 +111,9 @@ def test_only_owners_see_what_nodes_did() -> None:
     for name in ("ann", "will", "rob"):
         client = world.join(f"{name}-replica", principal=name)
         world.settle()
-        replies: list[Seen | LoadError] = []
+        replies: list[ObservationAnswer | LoadError] = []
         questions = (
-            *(QueryObservations(0), QueryBacklog(0), QueryReaders(0, doc("d")), QueryMarks(0, 0)),
+            *(QueryObservations(0), QueryBacklog(0), QueryReaders(0, doc("d")), QueryWrittenDocuments(0, 0)),
             QueryCurrent(0, (looked("d", seq=1),)),
         )
         heard: list[int | LoadError] = []
@@ -133,7 +133,7 @@ def test_only_owners_see_what_nodes_did() -> None:
 
 def test_a_question_without_a_connection_is_answered_with_an_error() -> None:
     world, (ann,) = started("ann")
-    replies: list[Seen | LoadError] = []
+    replies: list[ObservationAnswer | LoadError] = []
     ann.session.queries.look(QueryBacklog(0), replies.append)
     ann.down()
     ann.session.queries.look(QueryBacklog(0), replies.append)
@@ -147,7 +147,7 @@ def test_a_question_without_a_connection_is_answered_with_an_error() -> None:
 def test_queries_beyond_the_limit_wait_for_answers_and_all_are_answered() -> None:
     world, (ann,) = started("ann")
     most = ann.session.replica.limits.queries
-    replies: list[Seen | LoadError] = []
+    replies: list[ObservationAnswer | LoadError] = []
     before = len(ann.sent)
     for _ in range(3 * most):
         ann.session.queries.look(QueryBacklog(0), replies.append)
@@ -161,7 +161,7 @@ def test_queries_beyond_the_limit_wait_for_answers_and_all_are_answered() -> Non
 def test_queries_that_wait_fail_with_the_connection() -> None:
     world, (ann,) = started("ann")
     most = ann.session.replica.limits.queries
-    replies: list[Seen | LoadError] = []
+    replies: list[ObservationAnswer | LoadError] = []
     for _ in range(most + 5):
         ann.session.queries.look(QueryBacklog(0), replies.append)
     ann.session.lost()

@@ -10,15 +10,15 @@ from headwater.engine.admission.access import ACCESS
 from headwater.errors import LoadError
 from headwater.protocol.observations import (
     Backlog,
-    Marked,
-    Marks,
+    DocumentsWritten,
     Observations,
     QueryBacklog,
-    QueryMarks,
     QueryObservations,
     QueryReaders,
+    QueryWrittenDocuments,
     Readers,
-    WatchMarks,
+    WatchWrittenDocuments,
+    WrittenDocuments,
 )
 from tests.unit.runtime.kit import Client, doc
 from tests.unit.server.test_access_over_the_wire import Town, founded, story
@@ -27,7 +27,7 @@ QUESTIONS: tuple[Any, ...] = (
     QueryObservations(0),
     QueryBacklog(0),
     QueryReaders(0, doc()),
-    QueryMarks(0, 0),
+    QueryWrittenDocuments(0, 0),
 )
 
 
@@ -46,7 +46,7 @@ def test_an_owner_is_answered_and_neither_a_writer_nor_a_reader_is(tmp_path: Pat
         will, rita = there.user("will"), there.user("rita")
         for client in (will, rita):
             await client.driver.loaded(doc())
-        for question, kind in zip(QUESTIONS, (Observations, Backlog, Readers, Marks), strict=True):
+        for question, kind in zip(QUESTIONS, (Observations, Backlog, Readers, WrittenDocuments), strict=True):
             assert isinstance(await _answer(ann, question), kind)
             for client, name in ((will, "will"), (rita, "rita")):
                 refused = await _answer(client, question)
@@ -60,7 +60,7 @@ def test_somebody_who_is_no_owner_any_more_is_not_answered_any_more(tmp_path: Pa
     async def tell(there: Town) -> None:
         ann = await founded(there)
         assert isinstance(await _answer(ann, QUESTIONS[0]), Observations)
-        assert isinstance(await _answer(ann, WatchMarks(0)), Marked)
+        assert isinstance(await _answer(ann, WatchWrittenDocuments(0)), DocumentsWritten)
 
         def leave(transaction: Any) -> None:
             transaction.write(ACCESS, replace(("owners",), ["will"]), replace(("writers",), ["ann"]))

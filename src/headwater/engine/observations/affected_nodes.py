@@ -27,7 +27,7 @@ LONG: Final = 3
 """Bytes of an encoded number from which on it seldom occurs by chance."""
 
 
-class AffectedNodes:
+class AffectedNodeSearch:
     """Looks through the log and the rows of one space."""
 
     __slots__ = ("_by_head", "_heads", "_limits", "_log", "_store")

@@ -22,7 +22,7 @@ from headwater.protocol.observations import WHOLE, Observation, decode_about
 NO_READS: Final = encode_form(Body(()))
 
 
-class CleanPieces:
+class CleanPieceReports:
     """The rows of whole pieces, inside the open store transaction."""
 
     __slots__ = ("_counted", "_known", "_limits", "_remade", "_store", "_until")

@@ -20,7 +20,7 @@ from headwater.engine.log.branches import Branch
 from headwater.engine.log.heads import Heads
 from headwater.engine.log.log import Log
 from headwater.engine.log.sessions import NO_SESSION
-from headwater.engine.observations.affected_nodes import AffectedNodes
+from headwater.engine.observations.affected_nodes import AffectedNodeSearch
 from headwater.engine.observations.codec import (
     Body,
     NameCache,
@@ -36,30 +36,30 @@ from headwater.engine.observations.foreign_readers import owner_text, read_elsew
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import Read
-from headwater.protocol.messages import Looks, Seen
+from headwater.protocol.messages import ObservationAnswer, ObservationQuestion
 from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere
 from headwater.protocol.observations import (
     WHOLE,
+    AffectedNodes,
     Backlog,
+    CleanPiece,
+    CleanPieces,
     Current,
-    Mark,
-    Marks,
-    Met,
     NodeKey,
     Observations,
     Observed,
     PieceBacklog,
+    QueryAffectedNodes,
     QueryBacklog,
+    QueryCleanPieces,
     QueryCurrent,
-    QueryMarks,
-    QueryMet,
     QueryNodes,
     QueryObservations,
     QueryReaders,
-    QueryWholes,
+    QueryWrittenDocuments,
     Readers,
-    WholePiece,
-    Wholes,
+    WrittenDocument,
+    WrittenDocuments,
     whose_record,
 )
 
@@ -70,7 +70,7 @@ Stale = tuple[tuple[int, int], ...]
 class ObservationQueries:
     """Answers questions about nodes of one space. `is_on` False: knows nothing."""
 
-    __slots__ = ("_admission", "_heads", "_limits", "_log", "_meeting", "_store", "is_on")
+    __slots__ = ("_admission", "_affected_nodes", "_heads", "_limits", "_log", "_store", "is_on")
 
     def __init__(
         self, store: Store, log: Log, heads: Heads, admission: Admission, limits: Limits, *, is_on: bool
@@ -80,10 +80,10 @@ class ObservationQueries:
         self._heads = heads
         self._admission = admission
         self._limits = limits
-        self._meeting = AffectedNodes(store, log, heads, limits)
+        self._affected_nodes = AffectedNodeSearch(store, log, heads, limits)
         self.is_on = is_on
 
-    def answer(self, branch: Branch, question: Looks) -> Seen:
+    def answer(self, branch: Branch, question: ObservationQuestion) -> ObservationAnswer:
         seq = self._log.last_seq
         match question:
             case QueryObservations():
@@ -91,20 +91,20 @@ class ObservationQueries:
                 return Observations(question.id, seq, tuple(found), after)
             case QueryNodes(id, nodes):
                 return Observations(id, seq, tuple(self._named(branch, nodes) if self.is_on else ()))
-            case QueryWholes(id, last, limit):
-                wholes, more = self._wholes(branch, last, limit) if self.is_on else ([], None)
-                return Wholes(id, seq, tuple(wholes), more)
-            case QueryMet():
-                return self._met(branch, question) if self.is_on else Met(question.id, seq, (), False)
+            case QueryCleanPieces(id, last, limit):
+                clean_pieces, more = self._clean_pieces(branch, last, limit) if self.is_on else ([], None)
+                return CleanPieces(id, seq, tuple(clean_pieces), more)
+            case QueryAffectedNodes():
+                return self._affected(branch, question) if self.is_on else AffectedNodes(question.id, seq, (), False)
             case QueryBacklog(id, last, limit):
                 pieces, more = self._backlog(branch, last, limit) if self.is_on else ([], None)
                 return Backlog(id, seq, tuple(pieces), more)
             case QueryReaders(id, doc, last, limit):
                 names, more = self._readers(branch, doc, last, limit) if self.is_on else ([], None)
                 return Readers(id, seq, tuple(names), more)
-            case QueryMarks(id, since, limit):
+            case QueryWrittenDocuments(id, since, limit):
                 marks, through = self._marks(branch, since, limit) if self.is_on else ([], seq)
-                return Marks(id, seq, tuple(marks), through)
+                return WrittenDocuments(id, seq, tuple(marks), through)
             case QueryCurrent(id, reads, chains):
                 return Current(id, seq, self._check_log(branch, reads, dict(chains)))
             case QueryElsewhere():
@@ -207,7 +207,9 @@ class ObservationQueries:
         for row, (state, body) in opened:
             try:
                 one = self._to_answer(branch, row, state, body, written, texts)
-                found.append(one if is_any or not one.stale else self._meeting.ignore_generation(branch, one, made))
+                found.append(
+                    one if is_any or not one.stale else self._affected_nodes.ignore_generation(branch, one, made)
+                )
             except CorruptionError:
                 continue  # `verify` reports the damage; a process that resumes runs the node.
         return found
@@ -252,7 +254,7 @@ class ObservationQueries:
 
     # ---- by piece --------------------------------------------------------------------------------
 
-    def _wholes(self, branch: Branch, last: str, limit: int) -> tuple[list[WholePiece], str | None]:
+    def _clean_pieces(self, branch: Branch, last: str, limit: int) -> tuple[list[CleanPiece], str | None]:
         """Return the clean pieces, and whether a document that they read was written since."""
         size = max(1, min(limit, self._limits.query_documents))
         after = self._store.number_of(last) or 0 if last else 0
@@ -261,44 +263,46 @@ class ObservationQueries:
             return [], None
         forms = {row.piece: forms_of(row) for row in self._store.observations_of(branch.id, member, pieces)}
         said = {piece: each[0] for piece, each in forms.items() if each is not None}
-        kept = {p: state for p, state in said.items() if self._meeting.is_kept(branch, state.verified_at)}
-        written = self._meeting.pieces(branch, min([state.verified_at for state in kept.values()])) if kept else {}
-        texts, found = NameCache(self._store), list[WholePiece]()
+        kept = {p: state for p, state in said.items() if self._affected_nodes.is_kept(branch, state.verified_at)}
+        written = (
+            self._affected_nodes.pieces(branch, min([state.verified_at for state in kept.values()])) if kept else {}
+        )
+        texts, found = NameCache(self._store), list[CleanPiece]()
         texts.load_names([*kept, pieces[-1]])
-        records = self._meeting.records(branch, [texts.name(piece) for piece in kept])
+        records = self._affected_nodes.records(branch, [texts.name(piece) for piece in kept])
         for piece, state in kept.items():
             name, as_of = texts.name(piece), state.verified_at
             generation = state.changed_at if records.get(name, 0) <= as_of else 0
             is_met = written.get(piece, 0) > as_of
             awake = each[1].children if (each := forms[piece]) is not None else ()
-            found.append(WholePiece(name, texts.name(state.fingerprint), as_of, is_met, generation, awake))
+            found.append(CleanPiece(name, texts.name(state.fingerprint), as_of, is_met, generation, awake))
         return found, texts.name(pieces[-1]) if len(pieces) == size else None
 
-    def _met(self, branch: Branch, asked: QueryMet) -> Met:
+    def _affected(self, branch: Branch, asked: QueryAffectedNodes) -> AffectedNodes:
         """Return the nodes of pieces that are stale because of writes since, or that read certain documents."""
         seq, most = self._log.last_seq, max(1, min(asked.limit, self._limits.query_documents))
         piece = self._store.number_of(asked.piece)
         if piece is None and asked.also:
-            return self._met(branch, structs.replace(asked, piece=asked.also[0], also=asked.also[1:]))
-        if piece is None or not (asked.docs or self._meeting.is_kept(branch, asked.since)):
-            return Met(asked.id, seq, (), piece is None)
+            return self._affected(branch, structs.replace(asked, piece=asked.also[0], also=asked.also[1:]))
+        if piece is None or not (asked.docs or self._affected_nodes.is_kept(branch, asked.since)):
+            return AffectedNodes(asked.id, seq, (), piece is None)
         rows: list[ObservationRow] | None
         if asked.docs:
-            rows = self._meeting.readers(branch, piece, asked.docs, asked.made, most)
+            rows = self._affected_nodes.readers(branch, piece, asked.docs, asked.made, most)
             named = set(asked.docs)
             found = self._to_answers(branch, rows[: most + 1], NameCache(self._store))
             found = [node for node in found if any(read.doc in named for read in node.reads)]
         else:
             also = self._store.numbers_of(asked.also) if asked.also else {}
             pieces = {piece: asked.piece} | {number: name for name, number in also.items()}
-            rows = self._meeting.rows(branch, pieces, asked.since, asked.made, most)
+            rows = self._affected_nodes.rows(branch, pieces, asked.since, asked.made, most)
             if rows is None:
-                return Met(asked.id, seq, (), False)
+                return AffectedNodes(asked.id, seq, (), False)
             texts, some = NameCache(self._store), rows[: most + 1]
             # An older version of its code, asleep, is to hear of a newer one.
             met = {node.node for node in self._to_answers(branch, some, texts, is_any=True) if node.stale}
             found = [node for node in self._to_answers(branch, some, texts) if node.node in met]
-        return Met(asked.id, seq, tuple(found), len(rows) <= most)
+        return AffectedNodes(asked.id, seq, tuple(found), len(rows) <= most)
 
     def _backlog(self, branch: Branch, last: str, limit: int) -> tuple[list[PieceBacklog], str | None]:
         """The pieces with nodes that are not clean, among some of all. A long one may be alone on its page."""
@@ -336,7 +340,7 @@ class ObservationQueries:
         names = [NameCache(self._store).name(piece) for piece in pieces]
         return names, names[-1] if len(names) == size else None
 
-    def _marks(self, branch: Branch, since: int, limit: int) -> tuple[list[Mark], int | None]:
+    def _marks(self, branch: Branch, since: int, limit: int) -> tuple[list[WrittenDocument], int | None]:
         """The documents that nodes read and that were written since, by looking through the log."""
         if since < max(self._log.kept_from - 1, branch.fork_seq):
             return [], None
@@ -346,7 +350,7 @@ class ObservationQueries:
             if self._log.branch_of(seq) == branch.id:
                 written.update(dict.fromkeys(self._log.written_by(seq), seq))
         size, texts = self._limits.query_documents, NameCache(self._store)
-        marks: list[Mark] = []
+        marks: list[WrittenDocument] = []
         for doc, seq in written.items():
             number = self._store.doc_of(doc)
             pieces = self._store.readers_of(number, branch.id, 0, size + 1) if number is not None else []
@@ -355,7 +359,7 @@ class ObservationQueries:
             if (owner := whose_record(doc)) and owner not in names:
                 names = [owner, *names]  # A caller that goes on from the last of them misses none.
             if names:
-                marks.append(Mark(doc, seq, tuple(names), len(pieces) > size))
+                marks.append(WrittenDocument(doc, seq, tuple(names), len(pieces) > size))
         return marks, through
 
     # ---- other spaces ----------------------------------------------------------------------------

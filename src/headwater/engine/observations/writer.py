@@ -27,7 +27,7 @@ from headwater.engine.log.branches import Branch
 from headwater.engine.log.heads import Heads
 from headwater.engine.log.log import Log
 from headwater.engine.log.sessions import StoredSession
-from headwater.engine.observations.clean_pieces import CleanPieces
+from headwater.engine.observations.clean_pieces import CleanPieceReports
 from headwater.engine.observations.codec import (
     Body,
     ObservedNode,
@@ -101,7 +101,7 @@ class ObservationWriter:
         self._admission = admission
         self._limits = limits
         self._readers = readers
-        self.clean_pieces = CleanPieces(store, limits)
+        self.clean_pieces = CleanPieceReports(store, limits)
         self._names = InternedNames(store, limits)
         self.is_on = is_on
         self.forget()

@@ -60,7 +60,7 @@ from headwater.protocol.messages import (
     Watched,
     WatchEvents,
 )
-from headwater.protocol.observations import WatchMarks
+from headwater.protocol.observations import WatchWrittenDocuments
 from headwater.protocol.reactions import Finish, WatchTargets
 from headwater.protocol.verdict import Accepted, Conflict
 
@@ -96,7 +96,7 @@ def work_size(engine: Engine, watching: WatchTable, peer: Peer, message: FromRep
             return _size_of_documents(engine, peer, [DocKey(message.scope, message.doc)], most)
         case Finish():
             return ITEM * (1 + len(message.outcomes))
-        case Unwatch() | Renew() | WatchEvents() | WatchMarks() | WatchTargets():
+        case Unwatch() | Renew() | WatchEvents() | WatchWrittenDocuments() | WatchTargets():
             return ITEM
         case _:
             return UNKNOWN

@@ -23,7 +23,7 @@ from headwater.protocol.messages import (
     Asks,
     Events,
     EventsStored,
-    Looks,
+    ObservationQuestion,
     Problem,
     Query,
     QueryEvents,
@@ -32,17 +32,17 @@ from headwater.protocol.messages import (
 )
 from headwater.protocol.mirrors import Mirror, QueryElsewhere, QueryMirrors
 from headwater.protocol.observations import (
-    Marked,
+    DocumentsWritten,
+    QueryAffectedNodes,
     QueryBacklog,
+    QueryCleanPieces,
     QueryCurrent,
-    QueryMarks,
-    QueryMet,
     QueryNodes,
     QueryObservations,
     QueryReaders,
-    QueryWholes,
+    QueryWrittenDocuments,
     Readers,
-    WatchMarks,
+    WatchWrittenDocuments,
     whose_record,
 )
 from headwater.protocol.reactions import (
@@ -67,7 +67,7 @@ from headwater.protocol.reactions import (
 
 MORE: Final = 1
 """News of targets: there may be more to claim than was given."""
-Kind = type[WatchEvents] | type[WatchMarks] | type[WatchTargets]
+Kind = type[WatchEvents] | type[WatchWrittenDocuments] | type[WatchTargets]
 
 
 class Queries:
@@ -94,8 +94,8 @@ class Queries:
         self._answers: list[tuple[Peer, Finish, Delivering | HeadwaterError]] = []  # done, not sent yet
         self.on_subscribed: Callable[[], object] = _nobody  # on the engine's thread
         # Watching peers with the number of their question; and the newest commit to tell them of.
-        self._watching: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
-        self._news: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
+        self._watching: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchWrittenDocuments: {}, WatchTargets: {}}
+        self._news: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchWrittenDocuments: {}, WatchTargets: {}}
 
     def answer(self, peer: Peer, question: Asks) -> None:
         """Send the peer its answer, or the reason why it cannot have it."""
@@ -109,7 +109,7 @@ class Queries:
                     peer.send(reply)
                 case QueryEvents():
                     self._events(peer, question)
-                case WatchEvents() | WatchMarks() | WatchTargets():
+                case WatchEvents() | WatchWrittenDocuments() | WatchTargets():
                     self._watch(peer, question)
                 case QueryCurrent(reads=reads):
                     self._check_may_ask([read.doc for read in reads], peer)
@@ -117,10 +117,10 @@ class Queries:
                 case Mirror() | QueryMirrors():
                     self._check_may_write(peer, "mirrors")
                     self._answer_about_nodes(peer, question)
-                case QueryObservations() | QueryNodes() | QueryWholes() | QueryMet():
+                case QueryObservations() | QueryNodes() | QueryCleanPieces() | QueryAffectedNodes():
                     self._check_owns(peer)
                     self._answer_about_nodes(peer, question)
-                case QueryBacklog() | QueryReaders() | QueryMarks() | QueryElsewhere():
+                case QueryBacklog() | QueryReaders() | QueryWrittenDocuments() | QueryElsewhere():
                     self._check_owns(peer)
                     self._answer_about_nodes(peer, question)
                 case Finish():
@@ -145,12 +145,12 @@ class Queries:
 
     # ---- what is known of nodes ------------------------------------------------------------------
 
-    def _answer_about_nodes(self, peer: Peer, question: Looks) -> None:
+    def _answer_about_nodes(self, peer: Peer, question: ObservationQuestion) -> None:
         if isinstance(question, QueryCurrent) and len(question.reads) > self._limits.commit_reads:
             raise LimitError(f"one question is about at most {self._limits.commit_reads} reads. Ask several.")
         if isinstance(question, QueryNodes) and len(question.nodes) > self._limits.query_documents:
             raise LimitError(f"one question is about at most {self._limits.query_documents} nodes. Ask several.")
-        if isinstance(question, QueryMet) and len(question.also) > self._limits.query_documents:
+        if isinstance(question, QueryAffectedNodes) and len(question.also) > self._limits.query_documents:
             raise LimitError(f"one question is about at most {self._limits.query_documents} pieces. Ask several.")
         if isinstance(question, Mirror) and len(question.docs) > self._limits.commit_reads:
             raise LimitError(f"one piece reads at most {self._limits.commit_reads} documents of a space")
@@ -261,7 +261,7 @@ class Queries:
 
     # ---- being told ------------------------------------------------------------------------------
 
-    def _watch(self, peer: Peer, question: WatchEvents | WatchMarks | WatchTargets) -> None:
+    def _watch(self, peer: Peer, question: WatchEvents | WatchWrittenDocuments | WatchTargets) -> None:
         kind = type(question)
         self._watching[kind].pop(peer, None)
         self._news[kind].pop(peer, None)
@@ -278,7 +278,7 @@ class Queries:
             peer.send(_told(kind, question.id, seq))
 
     def _check_may_watch(self, peer: Peer, kind: Kind) -> None:
-        if kind is WatchMarks:
+        if kind is WatchWrittenDocuments:
             self._check_owns(peer)
         else:
             self._check_may_write(peer)
@@ -295,9 +295,9 @@ class Queries:
             self._emitted()
         if commit.branch == MAIN and any(not each.keeps for each in commit.delivered):
             self.targets_due()  # One that was delivered is free, and may have more.
-        watching = [peer for peer in self._watching[WatchMarks] if peer.branch == commit.branch]
+        watching = [peer for peer in self._watching[WatchWrittenDocuments] if peer.branch == commit.branch]
         if watching and self._is_read(commit):
-            self._news[WatchMarks].update(dict.fromkeys(watching, seq))
+            self._news[WatchWrittenDocuments].update(dict.fromkeys(watching, seq))
 
     def _emitted(self) -> None:
         """Send a worker the targets that it was given, so that it need not ask, and the news to all other watchers.
@@ -372,8 +372,8 @@ class Queries:
             peers.pop(peer, None)
 
 
-def _told(kind: Kind, number: int, seq: int) -> EventsStored | Marked:
-    return EventsStored(number, seq) if kind is WatchEvents else Marked(number, seq)
+def _told(kind: Kind, number: int, seq: int) -> EventsStored | DocumentsWritten:
+    return EventsStored(number, seq) if kind is WatchEvents else DocumentsWritten(number, seq)
 
 
 def _nobody() -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError
 from headwater.protocol.commit import Read
-from headwater.protocol.messages import Looks
+from headwater.protocol.messages import ObservationQuestion
 from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, ReadElsewhere
 from headwater.protocol.observations import Current, ForeignRead, Observed, QueryCurrent
 from headwater.replica.document import NOT_HERE
@@ -155,7 +155,7 @@ async def up(pieces: PieceRegistry, name: str) -> SpaceChannel | None:
     return channel if channel.is_up() else None
 
 
-async def answered(pieces: PieceRegistry, channel: SpaceChannel, question: Looks) -> object:
+async def answered(pieces: PieceRegistry, channel: SpaceChannel, question: ObservationQuestion) -> object:
     """What a space says, once what it speaks of is here. None: it does not say it, or not in time."""
     told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 

@@ -47,19 +47,19 @@ from headwater.pieces.declarations import (
 )
 from headwater.pieces.names import SEPARATOR, child_name, document_id
 from headwater.pieces.piece import Piece
-from headwater.protocol.messages import Seen
+from headwater.protocol.messages import ObservationAnswer
 from headwater.protocol.observations import (
     BETWEEN,
-    Marks,
-    Met,
+    AffectedNodes,
+    CleanPiece,
+    CleanPieces,
     Observed,
-    QueryMarks,
-    QueryMet,
+    QueryAffectedNodes,
+    QueryCleanPieces,
     QueryReaders,
-    QueryWholes,
+    QueryWrittenDocuments,
     Readers,
-    WholePiece,
-    Wholes,
+    WrittenDocuments,
     generation_of,
     whose_record,
 )
@@ -128,7 +128,7 @@ class AtOnce:
         record = home.space.replica.documents.get(generation_of(home.id)[0])
         return record is None or (record.value is NOT_HERE and not record.layers)
 
-    def _known(self, followed: Followed, home: PieceInstance, user: str) -> WholePiece | None:
+    def _known(self, followed: Followed, home: PieceInstance, user: str) -> CleanPiece | None:
         known = (followed.wholes or {}).get(home.id)
         if known is None or not known.generation:
             return None  # Its record was written since.
@@ -171,11 +171,11 @@ class AtOnce:
     def _ask(self, followed: Followed, asked: asyncio.Future[int | None]) -> None:
         followed.asked = None
 
-        def answered(answer: Seen | LoadError) -> None:
+        def answered(answer: ObservationAnswer | LoadError) -> None:
             if not asked.done():
                 asked.set_result(None if isinstance(answer, LoadError) else answer.seq)
 
-        followed.channel.driver.session.queries.look(QueryMarks(0, followed.through, 1), answered)
+        followed.channel.driver.session.queries.look(QueryWrittenDocuments(0, followed.through, 1), answered)
         followed.channel.driver.flush()
 
     # ---- cells ---------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class Followed:
     channel: SpaceChannel
     through: int = 0
     newest: int = 0  # a commit that wrote what nodes read
-    wholes: dict[str, WholePiece] | None = None  # those that were not opened here yet
+    wholes: dict[str, CleanPiece] | None = None  # those that were not opened here yet
     homes: dict[str, PieceInstance] = field(default_factory=dict)
     waking: int = 0  # how much of what was written is being looked at
     is_looking: bool = False
@@ -480,7 +480,7 @@ class LazyResume:
             await resuming.pieces.core.observing.until(lambda: not followed.is_looking)
         return followed if channel.is_up() else None
 
-    def falls_asleep(self, followed: Followed, home: PieceInstance, known: WholePiece) -> None:
+    def falls_asleep(self, followed: Followed, home: PieceInstance, known: CleanPiece) -> None:
         """A piece that is about to be opened was clean, and nothing that decides what runs of it differs since."""
         resuming = self._resuming
         if followed.wholes is not None:
@@ -504,13 +504,13 @@ class LazyResume:
             self._resuming.pieces.core.observing.look()
 
     async def _ask(self, followed: Followed) -> None:
-        found: dict[str, WholePiece] = {}
+        found: dict[str, CleanPiece] = {}
         after, seq = "", 0
         for _ in range(self._resuming.limits.clean_pages):
             page = await self._resuming.asking.answered(
-                followed.channel, QueryWholes(0, after, self._resuming.limits.page)
+                followed.channel, QueryCleanPieces(0, after, self._resuming.limits.page)
             )
-            if not isinstance(page, Wholes):
+            if not isinstance(page, CleanPieces):
                 break
             seq = seq or page.seq
             found.update({each.piece: each for each in page.pieces})
@@ -550,8 +550,10 @@ class LazyResume:
         # fault+ resume.catch_up_skipped: followed.through = followed.last
         # fault+ resume.catch_up_skipped: return
         since = followed.through
-        page = await self._resuming.asking.answered(followed.channel, QueryMarks(0, since, self._resuming.limits.page))
-        if not isinstance(page, Marks) or page.through is None:
+        page = await self._resuming.asking.answered(
+            followed.channel, QueryWrittenDocuments(0, since, self._resuming.limits.page)
+        )
+        if not isinstance(page, WrittenDocuments) or page.through is None:
             if followed.channel.is_up() or page is not None:
                 self._all(followed)
                 followed.through = followed.last
@@ -598,19 +600,19 @@ class LazyResume:
                 continue
             one, *also = some
             every = tuple(dict.fromkeys([doc for docs in made.values() for doc in docs]))
-            question = QueryMet(0, one, since, (), every, self._resuming.limits.page, tuple(also))
+            question = QueryAffectedNodes(0, one, since, (), every, self._resuming.limits.page, tuple(also))
             met = await self._resuming.asking.answered(followed.channel, question)
             for id, home in some.items():
                 if followed.homes.get(id) is not home:
                     continue
-                if isinstance(met, Met) and met.all:
+                if isinstance(met, AffectedNodes) and met.all:
                     found = tuple([each for each in met.observed if each.node.piece == id])
                     if found:
-                        await self._wake(followed, home, since, made[id], Met(0, met.seq, found))
+                        await self._wake(followed, home, since, made[id], AffectedNodes(0, met.seq, found))
                 else:  # All of them were too many: each is asked for by itself.
                     await self._wake(followed, home, since, made[id])
 
-    async def _woken(self, followed: Followed, home: PieceInstance, known: WholePiece) -> None:
+    async def _woken(self, followed: Followed, home: PieceInstance, known: CleanPiece) -> None:
         try:
             if known.awake:
                 await self._bring(followed, home, await have_awake(self._resuming, home, known.awake))
@@ -631,20 +633,20 @@ class LazyResume:
         home: PieceInstance,
         since: int,
         made: tuple[DocKey, ...] = (),
-        met: Seen | None = None,
+        met: ObservationAnswer | None = None,
     ) -> None:
         """Bring back the nodes of a piece that were met, and whoever stands on them."""
         # fault+ resume.closed_piece_not_opened: return
         if met is None:
             met = await self._resuming.asking.answered(
-                followed.channel, QueryMet(0, home.id, since, (), made, self._resuming.limits.page)
+                followed.channel, QueryAffectedNodes(0, home.id, since, (), made, self._resuming.limits.page)
             )
         seen: set[Key] = set()
         await self._bring(followed, home, await self._found(home, met, seen), seen)
 
-    async def _found(self, home: PieceInstance, met: Seen | None, seen: set[Key]) -> list[Node] | None:
+    async def _found(self, home: PieceInstance, met: ObservationAnswer | None, seen: set[Key]) -> list[Node] | None:
         """The nodes that an answer speaks of, as far as they were not seen. None: they cannot be had by themselves."""
-        if not isinstance(met, Met) or not met.all:
+        if not isinstance(met, AffectedNodes) or not met.all:
             return None
         found = {_key(each): each for each in met.observed if _key(each) not in seen}
         seen.update(found)
@@ -674,7 +676,9 @@ class LazyResume:
                 docs = [*dict.fromkeys([each.key for node in nodes for each in _written_by(node)])]
                 if not docs:
                     return
-                question = QueryMet(0, home.id, 0, tuple(docs), self._made(home, docs), self._resuming.limits.page)
+                question = QueryAffectedNodes(
+                    0, home.id, 0, tuple(docs), self._made(home, docs), self._resuming.limits.page
+                )
                 met = await self._resuming.asking.answered(followed.channel, question)
                 nodes = await self._found(home, met, seen)
         finally:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headwater.errors import HeadwaterError, LoadError
-from headwater.protocol.messages import Looks, Seen
+from headwater.protocol.messages import ObservationAnswer, ObservationQuestion
 from headwater.protocol.observations import NodeKey, Observations, Observed, QueryNodes
 from headwater.runtime.pieces.identity import Key
 from headwater.runtime.pieces.resume_state import LookupBatch, RegisteredNode, ResumeState
@@ -27,9 +27,9 @@ def key_of(node: NodeKey) -> Key:
     return (node.member, node.child, node.scope, node.principal)
 
 
-async def answered(channel: SpaceChannel, question: Looks) -> Seen | None:
+async def answered(channel: SpaceChannel, question: ObservationQuestion) -> ObservationAnswer | None:
     """One answer. None: it cannot be had."""
-    told: asyncio.Future[Seen | LoadError] = asyncio.get_running_loop().create_future()
+    told: asyncio.Future[ObservationAnswer | LoadError] = asyncio.get_running_loop().create_future()
     channel.driver.session.queries.look(question, lambda answer: None if told.done() else told.set_result(answer))
     channel.driver.flush()
     answer = await told
@@ -110,7 +110,7 @@ class Asking:
         if readers and channel is not None:
             phase.elsewhere.add(await self._resuming.elsewhere.ask(root, channel, readers))
 
-    async def answered(self, channel: SpaceChannel, question: Looks) -> Seen | None:
+    async def answered(self, channel: SpaceChannel, question: ObservationQuestion) -> ObservationAnswer | None:
         """One answer, once the replica has reached what it speaks of. None: it cannot be had, or not in time."""
         try:
             pieces = self._resuming.pieces

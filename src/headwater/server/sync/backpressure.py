@@ -34,7 +34,7 @@ from headwater.protocol.messages import (
     encode,
 )
 from headwater.protocol.mirrors import ReadElsewhere
-from headwater.protocol.observations import Marked, Observations
+from headwater.protocol.observations import DocumentsWritten, Observations
 from headwater.protocol.reactions import TargetsDue
 from headwater.protocol.verdict import Rejected, RuleRefused
 from headwater.server.operation.limits import ServerLimits
@@ -105,7 +105,7 @@ class Backpressure:
         """
         if isinstance(message, Problem):
             return not message.fatal
-        if isinstance(message, EventsStored | Marked | TargetsDue):
+        if isinstance(message, EventsStored | DocumentsWritten | TargetsDue):
             return message.id in self._asked
         return isinstance(message, Watched | Told)
 
