@@ -69,8 +69,8 @@ class ClassSchema:
         self._stored: dict[str, Declaration] | None = None  # by stored name, once one was asked for
         self._named: dict[Declaration, tuple[Declaration, ...]] = {}  # results of `named_by`
         for base in reversed(cls.__mro__[1:]):
-            outline = vars(base).get("__schema__")
-            self._inherit(base, {} if outline is None else outline.members)
+            schema = vars(base).get("__schema__")
+            self._inherit(base, {} if schema is None else schema.members)
         own = {each: made for each, made in vars(cls).items() if isinstance(made, Declaration)}
         self._check_own(own)
         self.members.update(own)
@@ -90,7 +90,7 @@ class ClassSchema:
         return iter(self.members.values())
 
     def __repr__(self) -> str:
-        return f"<outline of {self.name}>"
+        return f"<schema of {self.name}>"
 
     # ---- declarations --------------------------------------------------------------------------------
 

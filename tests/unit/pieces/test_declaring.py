@@ -33,7 +33,7 @@ from tests.unit.pieces.declaring import module
 EITHER = pytest.mark.parametrize("lazy", [True, False], ids=["lazy", "evaluated"])
 
 
-def outline(cls: type[Piece]) -> Any:
+def schema(cls: type[Piece]) -> Any:
     return cls.__schema__
 
 
@@ -56,7 +56,7 @@ def test_an_annotation_may_name_what_is_defined_later(lazy: bool) -> None:
         line: Cell[Late] = given()
     """
     with module(source, lazy=lazy) as made:
-        found = outline(made.Cart)
+        found = schema(made.Cart)
         found.check()
         assert found.codec(found.members["lines"]).element.expected == "Late"
         assert found.elements(found.members["views"]).value is None
@@ -68,9 +68,9 @@ def test_a_name_that_is_nothing_is_named_when_a_piece_is_opened(lazy: bool) -> N
         with pytest.raises(
             AuthoringError, match=r"Cart\.line: 'Nowhere' in its annotation .* is not in module declared_"
         ):
-            outline(made.Cart).check()
+            schema(made.Cart).check()
         vars(made)["Nowhere"] = int
-        outline(made.Cart).check()
+        schema(made.Cart).check()
 
 
 def test_text_inside_an_annotation_is_resolved() -> None:
@@ -109,7 +109,7 @@ def test_a_class_inside_a_function_may_use_what_is_local_there() -> None:
         def add(self, line: Local) -> Local:
             return line
 
-    found = outline(Cart)
+    found = schema(Cart)
     assert found.codec(found.members["lines"]).element.expected == "Local"
     assert found.name.endswith("test_a_class_inside_a_function_may_use_what_is_local_there.Cart")
     assert "<locals>" not in found.name
@@ -123,8 +123,8 @@ def test_an_annotation_may_name_what_the_class_defines_and_is_not_misled_by_a_me
         items: Cell[tuple[Item, ...]] = cell(default=())
         date: Cell[date | None] = cell(default=None)
 
-    outline(Shop).check()
-    assert outline(Shop).codec(outline(Shop).members["items"]).element.expected == "Item"
+    schema(Shop).check()
+    assert schema(Shop).codec(schema(Shop).members["items"]).element.expected == "Item"
 
 
 def test_a_class_does_not_keep_what_was_local_where_it_was_made() -> None:
@@ -142,7 +142,7 @@ def test_a_class_does_not_keep_what_was_local_where_it_was_made() -> None:
     cls, heavy = make()
     gc.collect()
     assert heavy() is None
-    assert outline(cls).members
+    assert schema(cls).members
 
 
 @EITHER
@@ -154,7 +154,7 @@ def test_a_class_may_have_children_of_its_own_class(lazy: bool) -> None:
         def nodes(self, part: Cell[Line]) -> 'Node | None': return None
     """
     with module(source, lazy=lazy) as made:
-        outline(made.Node).check()
+        schema(made.Node).check()
 
 
 # ---- inheritance -------------------------------------------------------------------------------------------
@@ -191,10 +191,10 @@ class Both(Counted, Named):
 
 
 def test_a_class_has_the_members_of_those_it_derives_from() -> None:
-    assert list(outline(Thrice).members) == ["n", "twice", "m"]
-    assert sorted(outline(Both).members) == ["n", "title", "twice"]
-    outline(Both).check()
-    assert outline(Thrice).codec(outline(Thrice).members["n"]).expected == "int"
+    assert list(schema(Thrice).members) == ["n", "twice", "m"]
+    assert sorted(schema(Both).members) == ["n", "title", "twice"]
+    schema(Both).check()
+    assert schema(Thrice).codec(schema(Thrice).members["n"]).expected == "int"
 
 
 def test_a_plain_method_may_be_overridden() -> None:
@@ -208,8 +208,8 @@ def test_an_inherited_member_is_resolved_where_it_was_declared(lazy: bool) -> No
         class Cart(made.Base):  # type: ignore[name-defined,misc]  # It is made of text.
             pass
 
-        outline(Cart).check()
-        assert "Line" in outline(Cart).codec(outline(Cart).members["line"]).expected
+        schema(Cart).check()
+        assert "Line" in schema(Cart).codec(schema(Cart).members["line"]).expected
 
 
 # ---- members -----------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_a_piece_is_made_with_exactly_its_inputs() -> None:
 
 
 def test_a_default_is_never_shared_state() -> None:
-    member = outline(Counted).members["n"]
+    member = schema(Counted).members["n"]
     assert isinstance(member, CellMember)
     assert member.default == 0
 
@@ -280,7 +280,7 @@ class Tally(Piece):
 
 
 def test_the_type_of_a_fold_is_that_of_its_start_or_what_is_said() -> None:
-    found = outline(Tally)
+    found = schema(Tally)
     assert [found.codec(each).expected for each in found.of(FoldMember)] == [
         "int",
         "Mapping[str, int]",
@@ -293,9 +293,9 @@ class Old(Piece, name="shop.Cart", was="shop.Basket"):
 
 
 def test_a_class_may_say_its_name_and_the_one_it_had() -> None:
-    assert (outline(Old).name, outline(Old).was) == ("shop.Cart", "shop.Basket")
-    assert outline(Old).members["fresh"].stored == "stale"
-    assert outline(Counted).name.endswith(".test_declaring.Counted")
+    assert (schema(Old).name, schema(Old).was) == ("shop.Cart", "shop.Basket")
+    assert schema(Old).members["fresh"].stored == "stale"
+    assert schema(Counted).name.endswith(".test_declaring.Counted")
 
 
 @EITHER
@@ -312,4 +312,4 @@ def test_what_is_gone_over_may_be_declared_in_a_base(lazy: bool) -> None:
             def doubled(self, line: Input[Any]) -> int:
                 return 2 * int(line.get().cents)
 
-        outline(Cart).check()
+        schema(Cart).check()

@@ -195,8 +195,8 @@ class _Walk:
         return isinstance(thing, ModuleType)
 
     def _identity(self, thing: Any) -> Form:
-        outline = getattr(thing, "__schema__", None) if isinstance(thing, type) else None
-        return self._forms.form_of("" if outline is None else str(outline.name))
+        schema = getattr(thing, "__schema__", None) if isinstance(thing, type) else None
+        return self._forms.form_of("" if schema is None else str(schema.name))
 
     def _take_from_namespaces(self) -> bool:
         """Take the names that the code found so far uses in them. Answers whether any was new."""

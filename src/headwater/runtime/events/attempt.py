@@ -313,7 +313,7 @@ class Attempting:
     async def _run(self, event: Event) -> Any:
         pieces, home = self._pieces, event.instance
         self._check_age(event)
-        signature = home.outline.signature(event.member)
+        signature = home.schema.signature(event.member)
         event.effort.stage = Stage.LOADING
         await pieces.records.check(home)
         await pieces.node_source.start_effects(home)
@@ -472,7 +472,7 @@ def call_handler(events: Events, event: Event, view: ScopedView, arguments: dict
     try:
         home.pieces.records.keep(home)
         made = event.member.fn(view.piece, **arguments)
-        result = view.instance.outline.signature(event.member).result.encode(made)
+        result = view.instance.schema.signature(event.member).result.encode(made)
         _sign(events, event, result)
         return result
     except Refused:

@@ -35,7 +35,7 @@ def row(event: Event) -> SentEvent:
     home = event.instance
     payload: dict[str, Any] = {
         "args": event.payload,
-        "cls": home.outline.name,
+        "cls": home.schema.name,
         "name": home.name,
         "user": event.user,
         "session": event.session,
@@ -78,7 +78,7 @@ def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: i
         raise Unavailable(f"event {id} for {stream} was not stored by this version of Headwater: handle it by hand")
     said: Mapping[str, Any] = payload
     home = _home(pieces, space, piece, str(said.get("cls", "")), str(said.get("name", "")))
-    member = home.outline.get(name)
+    member = home.schema.get(name)
     if not isinstance(member, HandlerMember):
         raise Unavailable(f"event {id}: {home!r} has no handler {name!r} any more: keep it, or rename it with was=")
     retries, at = said.get("retries"), said.get("at")

@@ -485,11 +485,11 @@ class Events:
             )
         # The ordering key is given by the topic's declaration, or is the id of the piece.
         owner = topic.owner if isinstance(topic.owner, PieceInstance) else event.instance
-        declared = owner.outline.get(topic.document.key.id.rpartition(":")[2]) if owner is topic.owner else None
+        declared = owner.schema.get(topic.document.key.id.rpartition(":")[2]) if owner is topic.owner else None
         name, key = doc_text(topic.document.key), owner.id
         if isinstance(declared, TopicMember):
             name = topic_name(owner.cls, declared)
-            key = owner.id if declared.key is None else declared.key(owner.outline.codec(declared).decode(record))
+            key = owner.id if declared.key is None else declared.key(owner.schema.codec(declared).decode(record))
             if type(key) is not str:
                 raise AuthoringError(f"{declared!r}: its key= answered {key!r}: answer a text")
             if self.on_emitted is not None:

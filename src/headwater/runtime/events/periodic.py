@@ -31,7 +31,7 @@ SKEW_US: Final = 60_000_000
 def begin(events: Events, home: PieceInstance) -> list[asyncio.Task[None]]:
     """Send what is due again and again, as long as the piece is open here."""
     tasks = home.pieces.tasks
-    due = [each for each in home.outline.of(HandlerMember) if each.every_ms is not None]
+    due = [each for each in home.schema.of(HandlerMember) if each.every_ms is not None]
     return [tasks.keep(_send(events, home, each), f"periods of {home.place(each)}") for each in due]
 
 

@@ -192,7 +192,7 @@ async def answered(pieces: PieceRegistry, event: Event, *, is_certain: bool = Tr
     elif receipt.failed is not None:
         failure = HandlerFailed(f"{event.stream} failed before: {receipt.failed}")
     raw: Any = receipt.result
-    answer = None if failure is not None else event.instance.outline.signature(event.member).result.decode(raw)
+    answer = None if failure is not None else event.instance.schema.signature(event.member).result.decode(raw)
     raise HandledBefore(answer, failure)
 
 

@@ -78,9 +78,9 @@ class CodeVersions:
 
     def digest(self, cls: type[Piece], member: Declaration, *, keys: bool = False) -> str:
         """Return the fingerprint of a member, or of its element keys, as commits carry it (I8). Empty: not known."""
-        outline = cls.__schema__
-        found = outline.digests[1] if outline.digests is not None else self.members(cls)
-        return found.get(f"{outline.name}.{KEYS if keys else ''}{member.stored}", "")
+        schema = cls.__schema__
+        found = schema.digests[1] if schema.digests is not None else self.members(cls)
+        return found.get(f"{schema.name}.{KEYS if keys else ''}{member.stored}", "")
 
     def code_of(self, cls: type[Piece], member: Declaration) -> str | None:
         """Return the fingerprint of one member. None: the member has none."""
@@ -131,21 +131,21 @@ def _code(member: Declaration) -> Iterator[object]:
 
 def _derived(cls: type[Piece]) -> Iterator[tuple[str, str]]:
     """Yield the members of a class whose results are stored. Other members do not make a new generation."""
-    outline = cls.__schema__
-    for member in outline:
+    schema = cls.__schema__
+    for member in schema:
         if not isinstance(member, (EffectMember, HandlerMember, ReactionMember)):
-            yield outline.name, member.stored
-            yield outline.name, KEYS + member.stored
+            yield schema.name, member.stored
+            yield schema.name, KEYS + member.stored
 
 
 def with_children(cls: type[Piece]) -> list[type[Piece]]:
     """Return a class and the classes of all its possible descendants."""
     found = [cls]
     for each in found:
-        outline = each.__schema__
-        for member in outline:
+        schema = each.__schema__
+        for member in schema:
             if isinstance(member, (EachMember, ChildMember)):
-                found += [made for made in outline.elements(member).pieces if made not in found]
+                found += [made for made in schema.elements(member).pieces if made not in found]
     return found
 
 
@@ -162,18 +162,18 @@ def described(classes: Iterable[type[Piece]]) -> Mapping[tuple[str, str], Finger
     maker = Fingerprinter()
     found: dict[tuple[str, str], Fingerprint] = {}
     for cls in classes:
-        outline = cls.__schema__
-        for member in outline:
-            at = (outline.name, member.stored)
+        schema = cls.__schema__
+        for member in schema:
+            at = (schema.name, member.stored)
             if isinstance(member, FoldMember):
                 # Elements and results are decoded by their types; an element may come from the default of the source.
                 extra = (member.remove, member.by, member.start, member.source)
-                found[at] = maker.of(member.add, owner=cls, types=outline.typing.types(member), extra=extra)
+                found[at] = maker.of(member.add, owner=cls, types=schema.typing.types(member), extra=extra)
             elif isinstance(member, FunctionMember):
                 found[at] = maker.of(member.fn, owner=cls, extra=_declared(member))
                 if isinstance(member, EachMember):
                     chosen = [each for each in (member.key, member.order) if each is not None]
-                    found[outline.name, KEYS + member.stored] = _together(
+                    found[schema.name, KEYS + member.stored] = _together(
                         [maker.of(each, owner=cls, extra=(member.source,)) for each in (*chosen, _no_key)]
                     )
     return found
@@ -209,8 +209,8 @@ def renew(pieces: PieceRegistry, members: frozenset[tuple[str, str]]) -> None:
     pieces.code_versions.patched()
     pieces.node_source.drop_fingerprints()
     for instance in pieces.instances():
-        for member in instance.outline:
-            at = (instance.outline.name, member.stored)
+        for member in instance.schema:
+            at = (instance.schema.name, member.stored)
             if at in members:
                 _renew(pieces, instance, member)
             if (at[0], KEYS + at[1]) in members:

@@ -54,10 +54,10 @@ def make(view: ScopedView, member: Declaration) -> Any:
             return _computed(view, member)
         case HandlerMember():
             return Handler(
-                view.instance.pieces.events.make_sender(view), member, view.instance.outline.signature(member)
+                view.instance.pieces.events.make_sender(view), member, view.instance.schema.signature(member)
             )
         case TopicMember():
-            codec = view.instance.outline.codec(member)
+            codec = view.instance.schema.codec(member)
             return Topic(view.instance.pieces.core, view.document(member.stored), codec, view.instance)
         case EachMember() | ChildMember():
             return view.instance.pieces.coordinator(view.instance, member).handle(view)
@@ -74,14 +74,14 @@ def make(view: ScopedView, member: Declaration) -> Any:
 
 
 def _cell(view: ScopedView, member: CellMember) -> Cell[Any]:
-    codec = view.instance.outline.codec(member)
+    codec = view.instance.schema.codec(member)
     return Cell(view.instance.pieces.core, view.document(member.stored), codec, (), codec.encode(member.default))
 
 
 def _given(view: ScopedView, member: GivenMember) -> Any:
     """Return the handle that was passed in, restricted to its declaration: an Input is read-only, even of a Cell."""
     instance = view.instance
-    given = instance.outline.given(member)
+    given = instance.schema.given(member)
     value = instance.pieces.resolve_input(instance, member)
     if isinstance(value, OtherScopeHandle):
         value = value.seen_by(view)
@@ -99,7 +99,7 @@ def _given(view: ScopedView, member: GivenMember) -> Any:
 def _computed(view: ScopedView, member: ComputedMember | MaterializerMember) -> Computed[Any]:
     instance = view.instance
     document = view.document(member.stored)
-    handle: Computed[Any] = Computed(instance.pieces.core, document, instance.outline.codec(member))
+    handle: Computed[Any] = Computed(instance.pieces.core, document, instance.schema.codec(member))
     id = view.node_id(member.stored)
     is_materializer = isinstance(member, MaterializerMember)
     writes = () if isinstance(member, MaterializerMember) else member.writes
@@ -158,7 +158,7 @@ def _envelope(view: ScopedView, member: MaterializerMember) -> tuple[tuple[Docum
 
 def _named(view: ScopedView, member: ComputedMember | MaterializerMember) -> tuple[Document, ...]:
     """Return the outputs of computed members of the same scope that the code names: these are to run first."""
-    members = view.instance.outline.members
+    members = view.instance.schema.members
     found = []
     for name in member.fn.__code__.co_names:
         named = members.get(name)
@@ -208,12 +208,12 @@ def _shown_by(view: ScopedView, member: EffectMember) -> NodeIdentity | None:
 
 def cells_of(view: ScopedView) -> list[Document]:
     """Return the documents of a piece's own cells, those of a user or session only if the view has one."""
-    return _documents(view, view.instance.outline.of(CellMember))
+    return _documents(view, view.instance.schema.of(CellMember))
 
 
 def documents_of(view: ScopedView) -> list[Document]:
     """Return the documents of a piece: its cells, its outputs and the notes beside them, but none of its elements."""
-    return _documents(view, view.instance.outline)
+    return _documents(view, view.instance.schema)
 
 
 def _documents(view: ScopedView, members: Iterable[Declaration]) -> list[Document]:

@@ -73,10 +73,10 @@ class PieceInstance:
         "maker",
         "name",
         "nodes",
-        "outline",
         "parent",
         "pieces",
         "resume_state",
+        "schema",
         "space",
     )
 
@@ -95,7 +95,7 @@ class PieceInstance:
         self.pieces = pieces
         self.space = space
         self.cls = cls
-        self.outline = cls.__schema__
+        self.schema = cls.__schema__
         self.id = id
         self.name = name
         self.inputs = inputs  # the inputs it was made with; None: those of its record
@@ -121,7 +121,7 @@ class PieceInstance:
         self._kept: dict[Declaration, Node] = {}  # by member: the node that keeps its children while the piece is open
 
     def __repr__(self) -> str:
-        return f"<{self.outline.name} {self.name!r} of {self.space.name}>"
+        return f"<{self.schema.name} {self.name!r} of {self.space.name}>"
 
     def view(self, scope: Scope, user: str = "", session: str = "") -> ScopedView:
         """Return the piece as a run of that scope, user and session sees it."""
@@ -201,17 +201,17 @@ class PieceInstance:
         """Return the fingerprint of a member, or of its element keys."""
         return self.pieces.code_versions.digest(self.cls, member, keys=keys)
 
-    def register(self, spec: NodeSpec, part: NodeIdentity | None = None, *, rooted: bool | None = None) -> Node:
+    def register(self, spec: NodeSpec, identity: NodeIdentity | None = None, *, rooted: bool | None = None) -> Node:
         """Register a node of this piece. It is not a child of the open run, whichever run asked for it.
 
-        `part` is the identity of the node over restarts; None: the node is never resumed.
+        `identity` names the node over restarts; None: the node is never resumed.
         """
         if self.is_stopped:
             raise AuthoringError(f"{self!r} is over, because what kept it is gone: ask its maker for another one")
         node = self.pieces.outside_run(lambda: self.pieces.core.register(spec, rooted=rooted))
         self.nodes.append(node)
         self.pieces.idle.used(self)
-        self.pieces.node_source.add_node(self, node, spec, part)
+        self.pieces.node_source.add_node(self, node, spec, identity)
         run = self.pieces.core.current.run
         if run is not None and run.node is not None and run.log is None:
             # The new node may write a document that the reader's last run read when a removed node wrote it. From here
@@ -245,7 +245,7 @@ class PieceInstance:
             if self.parent is None:
                 self._hold(user, session, cells_of(view))
             self._keep(is_asleep=True)
-            shown += [show(view, each) for each in self.outline.of(EffectMember) if is_always_shown(view, each)]
+            shown += [show(view, each) for each in self.schema.of(EffectMember) if is_always_shown(view, each)]
             return
         if self.parent is None:
             self.request(user, session)
@@ -286,10 +286,10 @@ class PieceInstance:
     def _keep(self, *, is_asleep: bool = False) -> None:
         """Register the nodes that keep its children, and its materializers, which readers of outputs must find."""
         space = self.view("space")
-        for each in self.outline:
+        for each in self.schema:
             if isinstance(each, (EachMember, ChildMember)):
                 # Programs take children from handles as soon as the piece is open. Values can wait until they are read.
-                if not (is_asleep and self.outline.elements(each).value is not None):
+                if not (is_asleep and self.schema.elements(each).value is not None):
                     self.keep(each)
             elif isinstance(each, MaterializerMember):
                 space.handle(each)
@@ -302,7 +302,7 @@ class PieceInstance:
     def _show(self, view: ScopedView, shown: list[Node]) -> None:
         """Register the effects that have no node yet."""
         there = {node.id for node in self.nodes}
-        shown += [show(view, each) for each in self.outline.of(EffectMember) if shown_as(view, each) not in there]
+        shown += [show(view, each) for each in self.schema.of(EffectMember) if shown_as(view, each) not in there]
 
     def wake(self) -> None:
         """Register everything of a piece that was open and asleep, and of its children."""

@@ -106,7 +106,7 @@ async def open_piece(
             pieces.records.write(instance)
             return
         if instance.inputs is None:
-            instance.outline.check_inputs({})
+            instance.schema.check_inputs({})
         pieces.records.write(instance)
         if setup is not None:
             setup(made)
@@ -153,7 +153,7 @@ async def _until_here(space: SpaceUser, documents: list[Document]) -> None:
 async def _given(instance: PieceInstance) -> None:
     """Load the records that the inputs of a piece are resolved with."""
     pieces = instance.pieces
-    for member in instance.outline.of(GivenMember):
+    for member in instance.schema.of(GivenMember):
         for _ in range(RUNTIME_LIMITS.input_records):
             try:
                 pieces.resolve_input(instance, member)
@@ -267,12 +267,12 @@ async def find(space: SpaceUser, cls: type[PieceT], after: str | None, limit: in
         raise AuthoringError(f"find(limit={limit}): write 1 to {RUNTIME_LIMITS.found_pieces}")
     items: list[PieceT] = []
     last: str | None = None
-    outline = cls.__schema__
+    schema = cls.__schema__
     async for key, value in documents(space, after=after or "", skip=_next_piece):
         id, _, stored = key.id.rpartition(":")
         if stored != RECORD or "/" in id or not isinstance(value, dict):
             continue
-        if value.get("cls") not in (outline.name, outline.was):
+        if value.get("cls") not in (schema.name, schema.was):
             continue
         if len(items) == limit:
             return Page(tuple(items), last)

@@ -74,7 +74,7 @@ def _keeper(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember,
         return None
     stored, _, rest = id[len(instance.id) + 1 :].partition(SEPARATOR)
     text = unquote(rest.partition(SEPARATOR)[0], encoding="latin-1")
-    members: list[EachMember | ChildMember] = [*instance.outline.of(EachMember), *instance.outline.of(ChildMember)]
+    members: list[EachMember | ChildMember] = [*instance.schema.of(EachMember), *instance.schema.of(ChildMember)]
     for member in members:
         name = child_name(instance.id, member.stored, text)
         if unquote(stored, encoding="latin-1") == member.stored and (id == name or id.startswith(name + SEPARATOR)):

@@ -49,10 +49,10 @@ class NodeSource(Protocol):
     def identity(self) -> str | None:
         """The identity of this runtime over restarts, which names the nodes of its effects. None: it has none."""
 
-    def add_node(self, instance: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity | None) -> None:
+    def add_node(self, instance: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity | None) -> None:
         """Install a registered node, hold it until its observation is known, or let it run.
 
-        `part` is the identity of the node over restarts; None: the node is never resumed.
+        `identity` names the node over restarts; None: the node is never resumed.
         """
 
     def batch_nodes(self) -> AbstractContextManager[None]:

@@ -90,19 +90,19 @@ class Records:
     def write(self, instance: PieceInstance) -> None:
         """Inside a transaction: create the piece or update its record. Refuse a record of another class."""
         cell = self.cell(instance.space, instance.id)
-        outline = instance.outline
+        schema = instance.schema
         inputs: Any = written(self._core, instance.inputs or {})
         there = cell.get(None)
         generations = self._pieces.code_versions
         if there is None:
             members = generations.members(instance.cls)
-            cell.set(Record(cls=outline.name, name=instance.name, inputs=inputs, members=members))
+            cell.set(Record(cls=schema.name, name=instance.name, inputs=inputs, members=members))
             instance.generation, instance.is_new = 1, True
             return
-        if there.cls not in (outline.name, outline.was):
+        if there.cls not in (schema.name, schema.was):
             raise self._another(instance, there)
-        if there.cls != outline.name:
-            cell.at(lambda record: record.cls).set(outline.name)
+        if there.cls != schema.name:
+            cell.at(lambda record: record.cls).set(schema.name)
         if instance.inputs and dict(there.inputs) != dict(inputs):
             cell.at(lambda record: record.inputs).set(inputs)
         instance.generation, instance.is_new = there.generation, False
@@ -117,7 +117,7 @@ class Records:
 
     def _another(self, instance: PieceInstance, there: Record) -> AuthoringError:
         return AuthoringError(
-            f"{instance.name!r} of {instance.space.name} is a {there.cls}, not a {instance.outline.name}: choose "
+            f"{instance.name!r} of {instance.space.name} is a {there.cls}, not a {instance.schema.name}: choose "
             f"another name, or, if it was renamed, write class {instance.cls.__name__}(Piece, was={there.cls!r})"
         )
 
@@ -131,7 +131,7 @@ class Records:
         value = cell.document.value
         if value is not ABSENT and value is not NOT_HERE:
             there = cell.memo().decode(value)
-            if there.cls not in (instance.outline.name, instance.outline.was):
+            if there.cls not in (instance.schema.name, instance.schema.was):
                 raise self._another(instance, there)
             instance.is_made = True
 
@@ -173,8 +173,8 @@ def class_named(name: str) -> type[Piece]:
     """Return the class that a record names."""
     found = None
     for cls in classes():
-        outline = cls.__schema__
-        if outline.name == name or (found is None and outline.was == name):
+        schema = cls.__schema__
+        if schema.name == name or (found is None and schema.was == name):
             found = cls
     if found is None:
         module = name.rpartition(".")[0]

@@ -128,7 +128,7 @@ class PieceRegistry:
         if found is not None:
             if found.cls is not cls:
                 raise AuthoringError(
-                    f"{name!r} of {space.name} is a {found.outline.name} here, not a {cls.__schema__.name}"
+                    f"{name!r} of {space.name} is a {found.schema.name} here, not a {cls.__schema__.name}"
                 )
             return found
         cls.__schema__.check()
@@ -254,7 +254,7 @@ class PieceRegistry:
         found = self._owned(space, parts)
         if found is not None:
             return found
-        given = instance.outline.given(member)
+        given = instance.schema.given(member)
         assert given.codec is not None
         kind: type[Input[Any]] = Cell if given.is_cell else Input
         made = kind(self.core, space.document(parts.id, parts.scope), given.codec, parts.path)
@@ -271,7 +271,7 @@ class PieceRegistry:
                 instance = self.find_by_id(space, id)
             except (AbsentError, AuthoringError):
                 return None  # No record, or the class is not imported: the stored value can still be read.
-        member = None if instance is None else instance.outline.get(stored)
+        member = None if instance is None else instance.schema.get(stored)
         if instance is None or member is None:
             return None
         scope, _, owner = parts.scope.partition(":")
@@ -287,7 +287,7 @@ class PieceRegistry:
         space, _, rest = place.partition("/")
         id, _, stored = rest.rpartition(":")
         instance = self.find_by_id(self.core.space(space), id)
-        member = instance.outline.get(stored)
+        member = instance.schema.get(stored)
         if member is None:
             raise AuthoringError(f"{instance!r} has no handler {stored!r} any more: keep it, or rename it with was=")
         return instance.view("space").handle(member)
@@ -367,7 +367,7 @@ class PieceRegistry:
             return seen.piece
         if link.scope not in (SPACE_SCOPE, f"user:{view.user}", f"session:{seen.session}"):
             raise AuthoringError(f"{link!r} points at what is kept for {link.scope}: only that one may follow it")
-        member = instance.outline.get(stored)
+        member = instance.schema.get(stored)
         if member is None:
             raise AuthoringError(f"{link!r}: {instance!r} has no member {stored!r} any more")
         handle = seen.handle(member)

@@ -159,7 +159,7 @@ class Fetch:
         self._view = view
         self._member = member
         instance = view.instance
-        self.values = instance.outline.codec(member)
+        self.values = instance.schema.codec(member)
         self.result: Cell[Result] = Cell(core, view.document(f"{member.stored}/result"), codec_for(Result))
         # Apart from the result, so that a change of the claim runs no reader of the result.
         self._claim: Cell[Claim] = Cell(core, view.document(f"{member.stored}/claim"), codec_for(Claim))

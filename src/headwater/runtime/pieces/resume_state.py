@@ -40,7 +40,7 @@ class RegisteredNode:
 
     instance: PieceInstance
     node: Node
-    part: NodeIdentity
+    identity: NodeIdentity
     tries: int = 0  # further queries for its observation, because its reads were written meanwhile
 
 

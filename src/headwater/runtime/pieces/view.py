@@ -106,7 +106,7 @@ class ScopedView:
         """Return a handle of a stopped child that looks for the successor when read: the keeper may keep it again."""
         instance = self.instance
         made: Computed[Any] = Computed(
-            instance.pieces.core, self.document(member.stored), instance.outline.codec(member)
+            instance.pieces.core, self.document(member.stored), instance.schema.codec(member)
         )
 
         def look() -> None:

@@ -125,7 +125,7 @@ class BoundReaction:
         """Call the author's function, outside any run."""
         member = self._member
         home = await self._home(batch.records[0].source)
-        codec = home.outline.codec(member.on)
+        codec = home.schema.codec(member.on)
         values = tuple([codec.decode(record.payload) for record in batch.records])
         arguments: list[Any] = [values if member.batch > 1 else values[0]]
         if self._wants_delivery:
@@ -216,7 +216,7 @@ class BoundReaction:
             instance=home,
             member=member,
             stream=stream,
-            payload=freeze(home.outline.signature(member).encode((result,), {})),
+            payload=freeze(home.schema.signature(member).encode((result,), {})),
             user="",
             session="",
             minted_us=self._pieces.core.clock.now_us(),

@@ -136,7 +136,7 @@ class ServedReactions:
                 if error.code == ACCESS:
                     return  # A user who may not write the space cannot emit there. The next handling asks again.
                 raise AuthoringError(
-                    f"{home.outline.name}.{member.name} cannot be declared to {home.space.name}, so that no handler of "
+                    f"{home.schema.name}.{member.name} cannot be declared to {home.space.name}, so that no handler of "
                     f"its class is called there, lest a record is missed: {error}"
                 ) from error
             if serving is not None:

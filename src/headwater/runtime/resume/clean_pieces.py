@@ -63,14 +63,14 @@ def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
     """The same of all pieces of a class, and of the children that they may have."""
     said = [f"={identity}" if identity is not None else "-"]
     for each in with_children(cls):
-        outline = each.__schema__
-        for member in outline:
+        schema = each.__schema__
+        for member in schema:
             if isinstance(member, CellMember):
                 # A link may lead to it, from where nobody names it.
                 declared = codes.defaults.of_member(each, member.stored)
                 if declared is None:
                     return ""
-                said.append(f"{outline.name}.{member.stored} {declared}")
+                said.append(f"{schema.name}.{member.stored} {declared}")
             if isinstance(member, (ResourceMember, ReactionMember, HandlerMember)):
                 continue  # What they do is not compared when they come back either.
             if isinstance(member, EffectMember) and (identity is None or member.every_start):
@@ -81,7 +81,7 @@ def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
                     known = codes.of(each, name)
                     if known is None:
                         return ""
-                    said.append(f"{outline.name}.{name} {known}")
+                    said.append(f"{schema.name}.{name} {known}")
                 times = [getattr(member, time, 0) for time in ("debounce_ms", "throttle_ms")]
                 said.append(f"{times[0]:g}/{times[1]:g}")
     return derive("code", *said)

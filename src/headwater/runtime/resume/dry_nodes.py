@@ -102,7 +102,7 @@ class Stood:
 
     home: PieceInstance
     node: Node
-    part: NodeIdentity
+    identity: NodeIdentity
     said: About  # which one it is, and what its code does
     observed: Observed
     is_kept: bool  # whether what it keeps, such as its rows or its child, comes back without a run
@@ -130,26 +130,26 @@ class Standing(Resume):
     def is_quiet(self) -> bool:
         return True
 
-    def add_node(self, home: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity | None) -> None:
+    def add_node(self, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity | None) -> None:
         """A node was registered: it is held for good. If something is known of it, so is what it keeps."""
         self._pieces.core.scheduler.hold(node, self._never)
-        if part is None:
+        if identity is None:
             return
-        if part.started is not None:
+        if identity.started is not None:
             self.keepers.update(node.outputs)
-        key = part.key(home)
+        key = identity.key(home)
         space, root = home.space.name, home.root
         observed = self._tables.get((space, root.id), {}).get(key)
         at = (space, root.id, key)
         if observed is None or at in self.stood:
             return
         self.codes.look(home.cls)
-        said = about(self.codes, home, node, spec, part, observed.node.generation)
+        said = about(self.codes, home, node, spec, identity, observed.node.generation)
         self._have_records(space, observed)
         implied = self.implied(space, observed)
         said = msgspec.structs.replace(said, fingerprint=standing_on(said.fingerprint, implied))
-        self.stood[at] = Stood(home, node, part, said, observed, part.restore is None)
-        if part.restore is not None:
+        self.stood[at] = Stood(home, node, identity, said, observed, identity.restore is None)
+        if identity.restore is not None:
             self._to_restore.append(self.stood[at])
             if not self._is_making:
                 self._restore()
@@ -181,7 +181,7 @@ class Standing(Resume):
         try:
             while self._to_restore:
                 stood = self._to_restore.popleft()
-                restore, children = stood.part.restore, stood.observed.children
+                restore, children = stood.identity.restore, stood.observed.children
                 assert restore is not None
                 # Once more if that failed: the first time what it needs may only have been asked for.
                 stood.is_kept = restore(children) or restore(children)
@@ -246,7 +246,7 @@ class Standing(Resume):
 
     def _member(self, home: PieceInstance, stored: str) -> Declaration | None:
         """The member that a node is of: itself, its rows or its elements."""
-        return home.outline.get(stored) or home.outline.get(stored.removesuffix(" row").removesuffix("/elements"))
+        return home.schema.get(stored) or home.schema.get(stored.removesuffix(" row").removesuffix("/elements"))
 
     def _show(self, home: PieceInstance, member: EffectMember, identity: str, user: str) -> None:
         """The node of an effect, for whom it ran. It is put up here because one that is shown would be wanted."""

@@ -99,8 +99,8 @@ class Defaults:
         return self._members[at]
 
     def _declared(self, cls: type[Piece], stored: str) -> str | None:
-        outline = cls.__schema__
-        member = outline.get(stored)
+        schema = cls.__schema__
+        member = schema.get(stored)
         if not isinstance(member, READ):
             return ""
         # By its fields: a type of the same name may have others, and would read the same bytes as something else.
@@ -110,7 +110,7 @@ class Defaults:
             return None
         if not isinstance(member, CellMember):
             return f"{member.kind} {types}"
-        codec: Any = outline.codec(member)
+        codec: Any = schema.codec(member)
         return f"{member.kind} {types} {_default(codec.encode(member.default), codec.expected)}"
 
     def _class(self, pieces: PieceRegistry, space: LocalSpace, id: str) -> tuple[bool, type[Piece] | None]:
@@ -180,7 +180,7 @@ def _default(value: MaybeValue, expected: str) -> str:
 
 def given_to(home: PieceInstance) -> str | None:
     """What a piece was given, as text. None: that is not known here."""
-    if not home.outline.of(GivenMember):
+    if not home.schema.of(GivenMember):
         return ""
     pieces = home.pieces
     if home.inputs is not None:
@@ -206,7 +206,7 @@ def given_to(home: PieceInstance) -> str | None:
 
 async def have_given(home: PieceInstance, late_us: int) -> None:
     """Have the record of a piece here if nothing else says what the piece was given: it was not opened, only named."""
-    if home.inputs is None and home.outline.of(GivenMember):
+    if home.inputs is None and home.schema.of(GivenMember):
         record = _record(home.pieces, home.space, home.id)
         await _have_here(home, [record], late_us)
         home.space.let_be(record)
@@ -268,12 +268,12 @@ class Codes:
     def _all(self, cls: type[Piece]) -> dict[str, Fingerprint]:
         known = self._known.get(cls)
         if known is None:
-            outline = cls.__schema__
+            schema = cls.__schema__
             found = {at[1]: said for at, said in described((cls,)).items()}
-            for member in outline.of(EachMember):
+            for member in schema.of(EachMember):
                 # Which elements there are depends on how they are stored, too: their types are part of it.
                 keys = found.get(KEYS + member.stored, UNKNOWN)
-                gone_over = outline.typing.types(member)[0]
+                gone_over = schema.typing.types(member)[0]
                 types = Fingerprinter().of(member.fn, owner=cls, types=(gone_over,))
                 is_known = keys.digest is not None and types.digest is not None
                 found[KEYS + member.stored] = Fingerprint(
@@ -302,37 +302,39 @@ class Codes:
         self.defaults.forget()
 
 
-def about(codes: Codes, home: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity, generation: int) -> About:
+def about(
+    codes: Codes, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity, generation: int
+) -> About:
     """What is the same in every run of a node."""
-    member, child, scope, principal = part.key(home)
+    member, child, scope, principal = identity.key(home)
     root = home.root
-    code = codes.of(home.cls, part.code)
+    code = codes.of(home.cls, identity.code)
     given = given_to(home)
     fingerprint = ""
     if code is not None and given is not None:
-        places = [_place(home, part, each.key) for each in node.outputs]
-        places += [_place(home, part, inside.key, path) for inside, path in node.envelope]
+        places = [_place(home, identity, each.key) for each in node.outputs]
+        places += [_place(home, identity, inside.key, path) for inside, path in node.envelope]
         # fault fingerprint.always_the_same: fingerprint = "always the same"
         fingerprint = derive("node", code, given, *places)
     key = NodeKey(root.id, generation, member, child, scope, principal)
     # fault fingerprint.always_the_same: kind = spec.kind.value
-    kind = with_kinds(spec.kind.value, codes.kinds(home.cls, part.code))
+    kind = with_kinds(spec.kind.value, codes.kinds(home.cls, identity.code))
     return About(key, kind, fingerprint, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}")
 
 
-def _place(home: PieceInstance, part: NodeIdentity, key: DocKey, path: Path = ()) -> str:
+def _place(home: PieceInstance, identity: NodeIdentity, key: DocKey, path: Path = ()) -> str:
     """Where a result goes, seen from its node: the same for all rows of an `each`, and in all pieces of a class.
 
     What the node is called says the rest, so that nothing is lost. What is said of ten thousand rows is stored once.
     """
     scope, id = key
-    row = child_name(home.id, part.member.removesuffix(row_of("")), part.element) if part.element else ""
+    row = child_name(home.id, identity.member.removesuffix(row_of("")), identity.element) if identity.element else ""
     for sign, own in (("//", row), ("/", home.id)):
         if own and id.startswith(own):
             id = sign + id[len(own) :]
             break
     else:
         id = f" {id}"
-    if part.principal and scope == f"user:{part.principal}":
+    if identity.principal and scope == f"user:{identity.principal}":
         scope = "user"
     return doc_text(DocKey(scope, id), path)

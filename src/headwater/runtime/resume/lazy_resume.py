@@ -123,7 +123,7 @@ class AtOnce:
         """Whether nothing of it is here, and its class says all that decides what it is."""
         if home.resume_state is not None or home.is_new or home.is_open or home.generation or home.inputs is not None:
             return False
-        if home.parent is not None or home.outline.of(GivenMember):
+        if home.parent is not None or home.schema.of(GivenMember):
             return False
         record = home.space.replica.documents.get(generation_of(home.id)[0])
         return record is None or (record.value is NOT_HERE and not record.layers)
@@ -379,13 +379,13 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
         home = None if row is None else row[0]
     if home is None:
         return None
-    outline = home.outline
-    keepers: list[EachMember | ChildMember] = [*outline.of(EachMember), *outline.of(ChildMember)]
+    schema = home.schema
+    keepers: list[EachMember | ChildMember] = [*schema.of(EachMember), *schema.of(ChildMember)]
     for each in keepers:
         if stored == row_of(each.stored):
             found = _row(home, each.stored, text)
             return None if found is None else found[1]
-    member = outline.get(stored)
+    member = schema.get(stored)
     if isinstance(member, EffectMember):
         return _effect(home, member, principal)
     if isinstance(member, (EachMember, ChildMember)):
@@ -402,7 +402,7 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
 
 def _row(home: PieceInstance, stored: str, text: str) -> tuple[PieceInstance | None, Node | None] | None:
     """The child of a row, and its node."""
-    member = home.outline.get(stored)
+    member = home.schema.get(stored)
     if not isinstance(member, (EachMember, ChildMember)):
         return None
     row = home.pieces.partial_children(home, member).row(text)
@@ -801,7 +801,7 @@ def explained(pieces: PieceRegistry, node: str) -> Explanation | None:
     root = pieces.find(space, id.partition(SEPARATOR)[0])
     if root is None or root.resume_state is None or not root.resume_state.as_of or root.id != id:
         return None
-    member = root.outline.get(stored)
+    member = root.schema.get(stored)
     kind = KINDS.get(type(member)) if member is not None else None
     if kind is None:
         return None

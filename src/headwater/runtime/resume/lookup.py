@@ -70,7 +70,7 @@ class Asking:
         core = self._resuming.pieces.core
         try:
             phase.batch = None
-            await self.known(root, phase, [each.part.key(each.instance) for each in batch.held])
+            await self.known(root, phase, [each.identity.key(each.instance) for each in batch.held])
         finally:
             del self._resuming.under_way[batch]
             phase.asked -= 1

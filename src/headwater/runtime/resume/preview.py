@@ -174,10 +174,10 @@ def _fresh(pieces: PieceRegistry, known: Known) -> list[tuple[str, str, str]]:
         home = pieces.find(known.space, piece)
         if home is None or record is None or not record.members:
             continue
-        head = f"{home.outline.name}."
+        head = f"{home.schema.name}."
         was = {name.removeprefix(head) for name in record.members if name.startswith(head)}
         for name in pieces.code_versions.members(home.cls):
-            member = home.outline.get(name.removeprefix(head)) if name.startswith(head) else None
+            member = home.schema.get(name.removeprefix(head)) if name.startswith(head) else None
             if (
                 member is not None
                 and member.stored not in was
@@ -248,7 +248,7 @@ def judged(standing: Standing, stood: Stood, *, is_held: bool, limits: ResumeLim
     """What becomes of one node, by the rules of resuming, in their order."""
     observed, said = stood.observed, stood.said
     if not said.fingerprint:
-        why = standing.codes.why(stood.home.cls, stood.part.code) or "what its piece was given is not known here"
+        why = standing.codes.why(stood.home.cls, stood.identity.code) or "what its piece was given is not known here"
         return RERUN, UNKNOWN, (why,)
     if not observed.fingerprint:
         why = "it read the time, or what one session has, was shown a failure, or set something up"

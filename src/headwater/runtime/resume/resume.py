@@ -151,7 +151,7 @@ class Resume:
 
     # ---- nodes -------------------------------------------------------------------------------------
 
-    def add_node(self, home: PieceInstance, node: Node, spec: NodeSpec, part: NodeIdentity | None) -> None:
+    def add_node(self, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity | None) -> None:
         """A node of a piece was registered. It comes back, waits until that is known, or is to run."""
         channel = self._pieces.channel(home.space.name)
         if channel is None or not channel.driver.session.runs.is_on:
@@ -160,21 +160,21 @@ class Resume:
         phase = root.resume_state
         if phase is None:
             phase = root.resume_state = self.begin(root, channel)
-        if part is not None:
+        if identity is not None:
             core = self._pieces.core
             self._codes.look(home.cls)
-            node.opaque = self._codes.why(home.cls, part.code)
+            node.opaque = self._codes.why(home.cls, identity.code)
 
             def described() -> About:
                 generation = root.generation or (0 if root.resume_state is None else root.resume_state.generation)
-                return about(self._codes, home, node, spec, part, generation)
+                return about(self._codes, home, node, spec, identity, generation)
 
             elsewhere = self.elsewhere
             node.reporter = RunReporter(
                 channel.driver.session.runs,
                 described,
                 core.name_of,
-                started=part.started,
+                started=identity.started,
                 chain_of=elsewhere.chain_of,
                 on_elsewhere=lambda: elsewhere.mirroring.changed(root),
                 on_unsure=elsewhere.unsure,
@@ -182,11 +182,11 @@ class Resume:
             )
         if not phase.is_over:
             self._pieces.core.scheduler.hold(node, phase.document)
-        if part is not None:
-            entered = RegisteredNode(home, node, part)
-            if phase.as_of and (part.is_new or (home.is_new and home is not root)):
+        if identity is not None:
+            entered = RegisteredNode(home, node, identity)
+            if phase.as_of and (identity.is_new or (home.is_new and home is not root)):
                 self.counts["nothing is known"] += 1
-            elif phase.as_of and part.key(home) not in phase.table:
+            elif phase.as_of and identity.key(home) not in phase.table:
                 self.asking.ask_for(root, phase, channel, entered)
             elif phase.is_over and not phase.table:
                 self.counts["nothing is known"] += 1
@@ -411,11 +411,11 @@ class Resume:
 
     def _known(self, entered: RegisteredNode) -> tuple[Observed, int] | None:
         """What is known of a node, if that is worth a run. What is unknown is fresh."""
-        home, node, part = entered.instance, entered.node, entered.part
+        home, node, identity = entered.instance, entered.node, entered.identity
         phase = home.root.resume_state
         if phase is None or node.removed or node.reporter is None:
             return None
-        known = phase.table.pop(part.key(home), None)
+        known = phase.table.pop(identity.key(home), None)
         why = "nothing is known" if known is None else self._why_not(entered, known[0])
         if known is None or why is not None:
             self.counts[why or ""] += 1
@@ -442,7 +442,7 @@ class Resume:
             return "its code is another"
         if observed.gate != said.gate:
             return "its times are others"
-        keeps_rows = entered.part.is_keeper
+        keeps_rows = entered.identity.is_keeper
         if observed.failed:
             if not keeps_rows:
                 self._restored(entered, observed)  # A run that fails lets go of nothing.
@@ -463,7 +463,7 @@ class Resume:
         return None if self._restored(entered, observed) else "what it keeps does not come back"
 
     def _restored(self, entered: RegisteredNode, observed: Observed) -> bool:
-        restore = entered.part.restore
+        restore = entered.identity.restore
         return restore is None or restore(observed.children)
 
     def _implied(self, documents: list[Document]) -> str | None:

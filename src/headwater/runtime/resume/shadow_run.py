@@ -85,7 +85,7 @@ async def shadowed(
             put_up(standing, each)
         clean = [stood for each in everything for stood in _clean(standing, each, report)]
         # Those who keep rows and children come last: their runs may let go of some.
-        clean.sort(key=lambda stood: stood.part.started is not None)
+        clean.sort(key=lambda stood: stood.identity.started is not None)
         shadow = _Shadow(standing, frozenset(_made_by(clean)))
         for done, stood in enumerate(clean):
             if progress is not None:

@@ -37,7 +37,7 @@ def have_made(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> None:
     if is_made(space, doc):
         return
     owner, stored = owner_of(pieces, space, doc)
-    member = None if owner is None else owner.outline.get(stored.partition("/")[0])
+    member = None if owner is None else owner.schema.get(stored.partition("/")[0])
     if owner is None or not isinstance(member, DERIVED):
         return
     scope, _, whose = doc.scope.partition(":")
@@ -59,9 +59,9 @@ def is_told(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> bool:
         return True  # Nobody's member, or the record of a piece: nobody makes that.
     if owner is None:
         return False
-    member = owner.outline.get(stored)
+    member = owner.schema.get(stored)
     if member is None:
-        return isinstance(owner.outline.get(stored.partition("/")[0]), ResourceMember)
+        return isinstance(owner.schema.get(stored.partition("/")[0]), ResourceMember)
     return not isinstance(member, DERIVED)
 
 

@@ -272,7 +272,7 @@ class CommandApi:
         await check(handler_space(handle), RIGHT_FOR[member.allow])
         payload = await asyncio.to_thread(from_json_form, {} if asked.value is None else asked.value)
         result = await handle.sends.send(member, payload, Options())
-        return {"place": asked.place, "result": json_form(home.outline.signature(member).result.encode(result))}
+        return {"place": asked.place, "result": json_form(home.schema.signature(member).result.encode(result))}
 
     async def _intents(self, spaces: list[str]) -> JsonForm:
         """Return the events of all runtimes of this process, and stored events."""
@@ -299,10 +299,10 @@ class CommandApi:
     async def _find_member(self, asked: CommandQuestion, user: str, place: str = "") -> tuple[PieceInstance, Any]:
         cls, piece, name, pointer = split_place(place or asked.place)
         home = await self._find_piece(asked.space, cls, piece)
-        member = home.outline.members.get(name)
+        member = home.schema.members.get(name)
         if member is None:
-            there = ", ".join(home.outline.members)
-            raise AuthoringError(f"{home.outline.name} has no member {name!r}. It has: {there}.")
+            there = ", ".join(home.schema.members)
+            raise AuthoringError(f"{home.schema.name} has no member {name!r}. It has: {there}.")
         session = self._runtime.sessions.asked(asked.space, user)
         handle = getattr(home.view("session", user, session).piece, name)
         return home, select_part(handle, parse_path(pointer), name)

@@ -26,9 +26,9 @@ def log_of(engine: Engine) -> Iterator[Logged]:
 
 def records(engines: Mapping[str, Engine], member: Member[Any]) -> list[Any]:
     """The records of a topic, in the order of each log."""
-    outline = member.owner.__schema__
+    schema = member.owner.__schema__
     declared = member.declaration
-    codec = outline.codec(declared)
+    codec = schema.codec(declared)
     topics = {f"{cls.__schema__.name}.{declared.stored}" for cls in _with_subclasses(member.owner)}
     found = []
     for engine in engines.values():

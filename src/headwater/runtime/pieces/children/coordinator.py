@@ -81,7 +81,7 @@ class ChildSet:
         self._instance = instance
         self.member = member
         self._unmade: dict[str, None] | None = {} if is_sparse else None  # listed rows of a sparse coordinator
-        self._elements = instance.outline.elements(member)
+        self._elements = instance.schema.elements(member)
         self.rows: dict[str, ChildRow] = {}
         self.listing = Listing()
         view = instance.view("space")

@@ -113,15 +113,15 @@ class Prefetch:
         space = self._core.space_of(document)
         id, _, stored = document.key.id.rpartition(":")
         instance = self._find(space.name, id)
-        member = None if instance is None else instance.outline.get(stored)
+        member = None if instance is None else instance.schema.get(stored)
         if instance is None or member is None:
             return
         head = f"{id}:"
-        members: Iterable[Declaration] = instance.outline
+        members: Iterable[Declaration] = instance.schema
         is_first = not any(each.key.id.startswith(head) for each in brought)
-        if is_first and len(instance.outline.members) > RUNTIME_LIMITS.prefetched_first:
+        if is_first and len(instance.schema.members) > RUNTIME_LIMITS.prefetched_first:
             # fault prefetch.names_ignored: members = ()
-            members = instance.outline.named_by(member)
+            members = instance.schema.named_by(member)
         documents = (
             space.document(document_id(id, name), "space" if each.scope == "space" else document.key.scope)
             for each in members

@@ -31,7 +31,7 @@ def kept_by(
     child = row.child
     if child is None:
         return ()
-    said = [child.outline.name]
+    said = [child.schema.name]
     element = element_of(row)
     for name, value in sorted((child.inputs or {}).items()):
         origin = _origin(instance, element, value)
@@ -61,7 +61,7 @@ def remade(
 def _origin(instance: PieceInstance, element: Input[Any] | None, value: Any) -> str | None:
     if element is not None and _same(value, element):
         return ELEMENT
-    for member in (_member(instance, value), *instance.outline.of(GivenMember)):
+    for member in (_member(instance, value), *instance.schema.of(GivenMember)):
         if member is not None and _same(value, instance.view("space").handle(member)):
             return f"{MEMBER}{member.stored}"
     return None
@@ -71,15 +71,15 @@ def _member(instance: PieceInstance, value: Any) -> Declaration | None:
     """Return the member of the piece that a handle may belong to."""
     if isinstance(value, (Handler, OtherScopeHandle)):
         declared = value.declaration() if isinstance(value, OtherScopeHandle) else value.member
-        return declared if instance.outline.get(declared.stored) is declared else None
+        return declared if instance.schema.get(declared.stored) is declared else None
     id, _, stored = value.document.key.id.rpartition(":") if isinstance(value, Input) else ("", "", "")
-    return instance.outline.get(stored) if id == instance.id else None
+    return instance.schema.get(stored) if id == instance.id else None
 
 
 def _from(instance: PieceInstance, element: Input[Any] | None, origin: str) -> Any:
     if origin == ELEMENT:
         return element
-    member = instance.outline.get(origin.removeprefix(MEMBER))
+    member = instance.schema.get(origin.removeprefix(MEMBER))
     if member is None:
         return None
     handle = instance.view("space").handle(member)

@@ -132,7 +132,7 @@ class Folding:
 
     def _check_group(self, group: Any) -> None:
         """Check the key of a new group here, where the answer of by= is known: an encoding error would not name it."""
-        codec = self._view.instance.outline.codec(self._member)
+        codec = self._view.instance.schema.codec(self._member)
         assert isinstance(codec, MappingCodec)
         try:
             codec.keys.step(group)
@@ -183,10 +183,10 @@ def _elements(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[list[Any],
 def fold(view: ScopedView, member: FoldMember) -> Computed[Any]:
     """Create the handle of a fold and register its node."""
     instance = view.instance
-    outline = instance.outline
-    elements = outline.elements(member)
+    schema = instance.schema
+    elements = schema.elements(member)
     document = view.document(member.stored)
-    handle: Computed[Any] = Computed(instance.pieces.core, document, outline.codec(member))
+    handle: Computed[Any] = Computed(instance.pieces.core, document, schema.codec(member))
     assert elements.source is not None
     folded = FoldCheckpoint(member, handle, view)
     folding = Folding(member, view, folded, elements.source)
