@@ -96,7 +96,7 @@ class HandleRuntime(Protocol):
 T = TypeVar("T")
 
 
-class _Sending(NotAValue, Generic[T]):
+class TypedAddress(NotAValue, Generic[T]):
     """A typed address."""
 
     __slots__ = ("_codec", "_document", "_runtime")
@@ -114,7 +114,7 @@ class _Sending(NotAValue, Generic[T]):
         return f"<{type(self).__name__} {doc_text(self._document.key)}>"
 
 
-class Stream(_Sending[T]):
+class Stream(TypedAddress[T]):
     """Where events for one handler go."""
 
     __slots__ = ()
@@ -127,7 +127,7 @@ class Stream(_Sending[T]):
         self._runtime.post(self, self._codec.encode(event))
 
 
-class Topic(_Sending[T]):
+class Topic(TypedAddress[T]):
     """The destination of records for reactions. `owner` is its piece; without one, no reaction receives them."""
 
     __slots__ = ("owner",)

@@ -1,7 +1,7 @@
 """Handles that only pieces have: on computed values, resources, children and handlers.
 
-A handle on a handler checks the arguments and passes them to the port `Sends`. `Pending`, `Ready` and `Failed` are the
-values of a resource: under way, present, failed; with the last value where there is one.
+A handle on a handler checks the arguments and passes them to the port `PieceSender`. `Pending`, `Ready` and `Failed`
+are the values of a resource: under way, present, failed; with the last value where there is one.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ __all__ = [
     "Intent",
     "Options",
     "Pending",
+    "PieceSender",
     "Reaction",
     "Ready",
     "Resource",
-    "Sends",
     "Takes",
 ]
 
@@ -176,7 +176,7 @@ class Options:
     durable: bool = False
 
 
-class Sends(Protocol):
+class PieceSender(Protocol):
     """The receiver of the events of one piece."""
 
     def send(self, member: HandlerMember, payload: Value, options: Options) -> Coroutine[Any, Any, Any]: ...
@@ -194,7 +194,7 @@ class Sends(Protocol):
     def place(self, member: HandlerMember) -> str:
         """Whose handler it is, as text."""
 
-    def seen_by(self, view: Any) -> Sends:
+    def seen_by(self, view: Any) -> PieceSender:
         """The same piece, for the user and the session of another view."""
 
     def same(self, other: object) -> bool:
@@ -210,12 +210,12 @@ class Takes(Protocol[A_contra]):
 class Handler(NotAValue, Generic[P, R]):
     """A handle on a handler: `send` from outside, `post` from inside."""
 
-    __slots__ = ("_options", "_signature", "member", "sends")
+    __slots__ = ("_options", "_signature", "member", "sender")
 
     def __init__(
-        self, sends: Sends, member: HandlerMember, signature: Signature, options: Options | None = None
+        self, sender: PieceSender, member: HandlerMember, signature: Signature, options: Options | None = None
     ) -> None:
-        self.sends = sends
+        self.sender = sender
         self._signature = signature
         self._options = options or Options()
         self.member = member
@@ -238,11 +238,11 @@ class Handler(NotAValue, Generic[P, R]):
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Have the event handled, and wait until that is durable. Returns the handler's result."""
-        return self.sends.send(self.member, self._signature.encode(args, kwargs), self._options)
+        return self.sender.send(self.member, self._signature.encode(args, kwargs), self._options)
 
     def post(self, *args: P.args, **kwargs: P.kwargs) -> Intent:
         """Queue it. Inside a handler it lives and dies with the handler's commit."""
-        return self.sends.post(self.member, self._signature.encode(args, kwargs), self._options)
+        return self.sender.post(self.member, self._signature.encode(args, kwargs), self._options)
 
     def post_at(self, when: datetime | timedelta, /, *args: P.args, **kwargs: P.kwargs) -> Intent:
         """Have it handled at a moment, or after a while."""
@@ -250,7 +250,7 @@ class Handler(NotAValue, Generic[P, R]):
             raise AuthoringError(
                 f"post_at({when.isoformat()}) has no time zone: write datetime(..., tzinfo=timezone.utc)"
             )
-        return self.sends.post_at(self.member, when, self._signature.encode(args, kwargs), self._options)
+        return self.sender.post_at(self.member, when, self._signature.encode(args, kwargs), self._options)
 
     def options(
         self, *, id: str | None = None, retries: int | None = None, durable: bool | None = None
@@ -266,15 +266,15 @@ class Handler(NotAValue, Generic[P, R]):
             raise AuthoringError(f"options(retries={shown(retries)}): write how many, 0 for none")
         said = {"id": id, "retries": retries, "durable": durable}
         changed = replace(self._options, **{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
-        return Handler(self.sends, self.member, self._signature, changed)
+        return Handler(self.sender, self.member, self._signature, changed)
 
     def same(self, other: Handler[Any, Any]) -> bool:
         """Whether it leads to the same handler of the same piece."""
-        return self.sends.same(other.sends) and self.member is other.member and self._options == other._options
+        return self.sender.same(other.sender) and self.member is other.member and self._options == other._options
 
     def seen_by(self, view: Any) -> Handler[P, R]:
         """The same handler, sent to for the user and the session of a view."""
-        return Handler(self.sends.seen_by(view), self.member, self._signature, self._options)
+        return Handler(self.sender.seen_by(view), self.member, self._signature, self._options)
 
     def __repr__(self) -> str:
         return f"<{self.member!r}>"

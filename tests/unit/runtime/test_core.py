@@ -171,7 +171,7 @@ def test_streams_and_topics_check_what_is_sent_and_hand_it_on() -> None:
     stream, topic = hand.core.stream("shop", "orders", Line), hand.core.topic("shop", "placed", int)
     with pytest.raises(AuthoringError, match="this runtime has no handlers"):
         stream.post(Line(sku="a", cents=1))
-    hand.core.sending = taken = Taken()
+    hand.core.record_port = taken = Taken()
     stream.post(Line(sku="a", cents=1))
     topic.emit(3)
     assert taken.sent == [
@@ -184,7 +184,7 @@ def test_streams_and_topics_check_what_is_sent_and_hand_it_on() -> None:
 
 def test_a_computation_or_an_effect_cannot_post_or_emit() -> None:
     hand = Hand()
-    hand.core.sending = taken = Taken()
+    hand.core.record_port = taken = Taken()
     stream, topic = hand.core.stream("shop", "orders", int), hand.core.topic("shop", "placed", int)
     hand.effect(lambda: stream.post(1))
     total = hand.computed(lambda: topic.emit(1))

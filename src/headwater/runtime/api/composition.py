@@ -85,7 +85,7 @@ class RuntimeParts:
         self.events.before_handling = self.served.declare
         self.events.on_emitted = self.served.emits
         self.events.on_declared = self.served.declared
-        core.sending = self.events
+        core.record_port = self.events
         core.check_link = self.pieces.link_access.check
         core.on_missed = self.pieces.prefetch.missed
 

@@ -102,7 +102,7 @@ class Loop(Protocol):
         """Call `Core.wake` at `at_us` of the monotonic clock; replaces the timer set before. None: no timer."""
 
 
-class Sending(Protocol):
+class RecordPort(Protocol):
     """Port to the part of a runtime that takes posted events and emitted records."""
 
     def post(self, stream: Stream[Any], payload: Value) -> None: ...
@@ -136,7 +136,7 @@ class Core:
         self.scheduler.attach(self.time.replica, is_shared=False)
         self.observing = Observers(self)
         self.plain_writes = PlainWrites(self)
-        self.sending: Sending | None = None
+        self.record_port: RecordPort | None = None
         self.on_missed: Callable[[Document], object] = ignore  # called with a document that is needed and not here
         self.check_link: Callable[[Document, Document], None] | None = None  # raises if a run may not follow the link
         self.on_ended: list[Callable[[LocalSpace], object]] = []  # called with each space that ended
@@ -449,21 +449,21 @@ class Core:
         return self.observing.watch(handle)
 
     def post(self, stream: Stream[Any], payload: Value) -> None:
-        self._sending("posts to", stream).post(stream, payload)
+        self._find_record_port("posts to", stream).post(stream, payload)
 
     def emit(self, topic: Topic[Any], record: Value) -> None:
-        self._sending("emits to", topic).emit(topic, record)
+        self._find_record_port("emits to", topic).emit(topic, record)
 
-    def _sending(self, does: str, where: Stream[Any] | Topic[Any]) -> Sending:
+    def _find_record_port(self, does: str, where: Stream[Any] | Topic[Any]) -> RecordPort:
         """Return the port for events and records. Raises inside the run of a node, because that run may be repeated."""
         self.check_thread()
         node = None if self.current.run is None else self.current.run.node
         if isinstance(node, Node):
             what = "an effect" if node.kind is NodeKind.EFFECT else f"a {node.kind.value}"
             raise AuthoringError(f"{node.id} {does} {where!r}: {what} is repeated. Do it in a handler.")
-        if self.sending is None:
+        if self.record_port is None:
             raise AuthoringError(f"nothing here takes what is sent to {where!r}: this runtime has no handlers")
-        return self.sending
+        return self.record_port
 
     # ---- the port of the scheduler -----------------------------------------------------------------
 

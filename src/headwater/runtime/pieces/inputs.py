@@ -135,7 +135,7 @@ def _written(core: Core, value: Any) -> Value:
     if isinstance(value, Input):
         return place_of(core, value)
     if isinstance(value, Handler):
-        return f"{HANDLER}{value.sends.place(value.member)}"
+        return f"{HANDLER}{value.sender.place(value.member)}"
     return repr(value)
 
 
@@ -144,7 +144,7 @@ def _core_of(value: Any) -> object:
     if isinstance(value, Input):
         return value._runtime
     if isinstance(value, Handler):
-        return value.sends.core
+        return value.sender.core
     return value.core if isinstance(value, OtherScopeHandle) else None
 
 

@@ -152,7 +152,7 @@ class LinkAccess:
             return
         what = f"the record of {instance.name!r}"
         if isinstance(handle, Handler):
-            there = self._core.space(handle.sends.place(handle.member).partition("/")[0])
+            there = self._core.space(handle.sender.place(handle.member).partition("/")[0])
             self.cross(instance.space, there, what)
             if not self._includes(run, instance.space, there, RIGHT_FOR[handle.member.allow]):
                 raise AccessError(

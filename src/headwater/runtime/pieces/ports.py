@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from headwater.pieces.handles import Sends
+    from headwater.pieces.handles import PieceSender
     from headwater.runtime.pieces.context import EventContext, EventHeader
     from headwater.runtime.pieces.identity import NodeIdentity
     from headwater.runtime.pieces.instance import PieceInstance
@@ -29,7 +29,7 @@ class EventSender(Protocol):
     def current(self) -> tuple[EventHeader, EventContext] | None:
         """The event whose handler is being called, and its context."""
 
-    def make_sender(self, view: ScopedView) -> Sends:
+    def make_sender(self, view: ScopedView) -> PieceSender:
         """Return the object that sends events to the handlers of one piece, for the user and session of a view."""
 
     def start_periods(self, instance: PieceInstance) -> list[asyncio.Task[None]]:

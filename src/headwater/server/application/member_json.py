@@ -62,7 +62,7 @@ def handler_space(handle: Handler[..., Any]) -> str:
     """Return the space whose access document says who may send to a handler: the handler's own, whichever piece was
     given it.
     """
-    return handle.sends.place(handle.member).partition("/")[0]
+    return handle.sender.place(handle.member).partition("/")[0]
 
 
 def check_link_target(handle: Input[Any], user: str, session: str) -> None:

@@ -322,7 +322,7 @@ class Page:
         member: HandlerMember = handle.member
         await self._check_right(handler_space(handle), RIGHT_FOR[member.allow])
         options = Options(id=message.key or None)
-        result = await handle.sends.send(member, args, options)
+        result = await handle.sender.send(member, args, options)
         codec = type(self._find_piece(place)).__schema__.signature(member).result
         self._queue_answer(Done(message.id, _value_json(codec.encode(result))))
 

@@ -271,7 +271,7 @@ class CommandApi:
         member: HandlerMember = handle.member
         await check(handler_space(handle), RIGHT_FOR[member.allow])
         payload = await asyncio.to_thread(from_json_form, {} if asked.value is None else asked.value)
-        result = await handle.sends.send(member, payload, Options())
+        result = await handle.sender.send(member, payload, Options())
         return {"place": asked.place, "result": json_form(home.schema.signature(member).result.encode(result))}
 
     async def _intents(self, spaces: list[str]) -> JsonForm:
