@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import cast
 
-from headwater.runtime.writing.attempt import Outcome, WriteAttempt, WriteHooks
+from headwater.runtime.writing.attempt import Outcome, RetriedWrite, WriteHooks
 from headwater.runtime.writing.retry import Pace
 
 
-def event() -> WriteAttempt:
-    return WriteAttempt(course=cast(WriteHooks, object()))
+def event() -> RetriedWrite:
+    return RetriedWrite(hooks=cast(WriteHooks, object()))
 
 
-def sent(pace: Pace, effort: WriteAttempt) -> WriteAttempt:
-    effort.attempts += 1
-    pace.sent(effort)
-    return effort
+def sent(pace: Pace, write: RetriedWrite) -> RetriedWrite:
+    write.attempts += 1
+    pace.sent(write)
+    return write
 
 
 def test_without_a_conflict_as_many_go_as_there_is_room_for() -> None:
     pace = Pace(3)
-    flying: list[WriteAttempt] = []
+    flying: list[RetriedWrite] = []
     while pace.admits(event()) and len(flying) < 10:
         flying.append(sent(pace, event()))
     assert len(flying) == 3
@@ -66,7 +66,7 @@ def test_writes_that_are_no_events_and_retries_are_never_held_back() -> None:
     sent(pace, event())
     assert not pace.admits(event())
     assert pace.admits(again)
-    assert pace.admits(WriteAttempt())
+    assert pace.admits(RetriedWrite())
 
 
 def test_what_never_left_and_what_is_refused_says_nothing_of_others() -> None:

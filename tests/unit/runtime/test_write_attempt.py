@@ -1,4 +1,4 @@
-"""What a verdict means for whoever wrote, and how an effort goes from one attempt to the next."""
+"""What a verdict means for whoever wrote, and how a retried write goes from one attempt to the next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Collision, Conflict, PreconditionFailed, Rejection, RuleRefused
 from headwater.replica.pending import Layer
 from headwater.runtime.channel.driver import ReconnectBackoff
-from headwater.runtime.writing.attempt import Outcome, Stage, WriteAttempt, classify
+from headwater.runtime.writing.attempt import Outcome, RetriedWrite, Stage, classify
 from tests.unit.runtime.kit import doc
 
 COLLISION = Collision(doc(), ("n",), Depth.DEEP, 3, 5, "somebody", "a node")
@@ -36,15 +36,15 @@ def test_one_function_says_what_a_verdict_means(rejection: Rejection | None, out
     assert classify(rejection, 7) is outcome
 
 
-def test_an_effort_counts_conflicts_and_remembers_the_last() -> None:
-    effort, layer = WriteAttempt(), Layer(7, Commit(7), {}, None, None)
-    effort.stage = Stage.RUNNING
-    effort.settled(layer, Conflict(dead_layers=(7,)))
-    assert (effort.conflicts, effort.collision()) == (0, None)  # It never left: nobody was in the way.
-    effort.settled(layer, Conflict((COLLISION,)))
-    assert (effort.conflicts, effort.collision(), effort.stage) == (1, COLLISION, Stage.BACKING_OFF)
-    effort.settled(layer, Conflict(dead_layers=(6,)))
-    assert (effort.conflicts, effort.collision()) == (2, None)
+def test_a_retried_write_counts_conflicts_and_remembers_the_last() -> None:
+    write, layer = RetriedWrite(), Layer(7, Commit(7), {}, None, None)
+    write.stage = Stage.RUNNING
+    write.settled(layer, Conflict(dead_layers=(7,)))
+    assert (write.conflicts, write.collision()) == (0, None)  # It never left: nobody was in the way.
+    write.settled(layer, Conflict((COLLISION,)))
+    assert (write.conflicts, write.collision(), write.stage) == (1, COLLISION, Stage.BACKING_OFF)
+    write.settled(layer, Conflict(dead_layers=(6,)))
+    assert (write.conflicts, write.collision()) == (2, None)
 
 
 def test_the_time_of_a_window_stands_still_without_a_connection() -> None:

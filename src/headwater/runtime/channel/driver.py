@@ -156,9 +156,9 @@ class Driver:
         "_waiters",
         "_yielding",
         "attempts",
+        "place_in_queue",
         "reconnects",
         "session",
-        "turn",
     )
 
     def __init__(
@@ -172,7 +172,8 @@ class Driver:
     ) -> None:
         self.session = session
         self.reconnects = 0
-        self.turn: int | None = None  # after a conflict: number of writers before this session, if the engine sent it
+        # after a conflict: number of writers before this session, if the engine sent it
+        self.place_in_queue: int | None = None
         self._transport = transport
         self.attempts = ReconnectBackoff(backoff, clock or RealClock(), f"driver of {session.key}")
         self._on_error = on_error
@@ -297,7 +298,7 @@ class Driver:
                 await self._gone.wait()
                 self._connection = None
                 self._acks.forget()
-                self.turn = None  # A turn is valid on its connection only.
+                self.place_in_queue = None  # A turn is valid on its connection only.
                 self.attempts.ended()
                 self.session.lost()
                 self.reconnects += 1
@@ -359,7 +360,7 @@ class Driver:
             self._end()
             return
         if isinstance(message, Sync) and message.turn is not None:
-            self.turn = message.turn
+            self.place_in_queue = message.turn
         elif isinstance(message, Opened) and message.seq < self.session.replica.confirmed.seq:
             message = taken_back(message.seq, self.session.replica.confirmed.seq)
         try:

@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
 
 
-Turn = tuple[int, Callable[[], object]]
+QueuedWrite = tuple[int, Callable[[], object]]
 """The serial of a write, in the order in which writes were first made, and the function that makes it."""
 
 
 class Hold:
     """Some documents, and the writes that wait for their turn on them."""
 
-    __slots__ = ("documents", "turns")
+    __slots__ = ("documents", "writes")
 
     def __init__(self) -> None:
         self.documents: dict[Document, None] = {}
-        self.turns: list[Turn] = []  # by serial: the order in which they were first made
+        self.writes: list[QueuedWrite] = []  # by serial: the order in which they were first made
 
 
 class WriteOrder:
@@ -80,24 +80,24 @@ class WriteOrder:
         return hold
 
     def check_room(self, hold: Hold) -> None:
-        if len(hold.turns) >= RUNTIME_LIMITS.writes_behind:
+        if len(hold.writes) >= RUNTIME_LIMITS.writes_behind:
             document = next(iter(hold.documents))
             raise LimitError(
-                f"{len(hold.turns)} writes wait for {document!r} to be written: await them, or write less often"
+                f"{len(hold.writes)} writes wait for {document!r} to be written: await them, or write less often"
             )
 
-    def stand(self, hold: Hold, documents: Iterable[Document], turn: Turn) -> None:
+    def stand(self, hold: Hold, documents: Iterable[Document], queued: QueuedWrite) -> None:
         """Add a write to a hold, by its serial: a write that was taken back may be older than the waiting ones."""
-        insort(hold.turns, turn, key=serial_of)
+        insort(hold.writes, queued, key=serial_of)
         self._widen(hold, documents)
 
-    def end(self, hold: Hold) -> list[Turn]:
+    def end(self, hold: Hold) -> list[QueuedWrite]:
         """End a hold and return the writes that waited, in order."""
         for document in hold.documents:
             if self._holds.get(document) is hold:
                 del self._holds[document]
-        turns, hold.turns = hold.turns, []
-        return turns
+        writes, hold.writes = hold.writes, []
+        return writes
 
     def _widen(self, hold: Hold, documents: Iterable[Document]) -> None:
         for document in documents:
@@ -106,8 +106,8 @@ class WriteOrder:
                 hold.documents[document] = None
 
 
-def serial_of(turn: Turn) -> int:
-    return turn[0]
+def serial_of(queued: QueuedWrite) -> int:
+    return queued[0]
 
 
 WHO: Final = "a write outside any run"
@@ -140,7 +140,7 @@ class PlainWrites:
         self._is_catching_up = False  # a write that is made again must not wait for itself
         self._serial = 0  # of the newest write
         self._standing = WriteOrder()  # writes that wait for an earlier write to the same document
-        self._unsent: list[Turn] = []  # taken back before they were sent, or had to wait: made again, in order
+        self._unsent: list[QueuedWrite] = []  # taken back before they were sent, or had to wait: made again, in order
 
     def __bool__(self) -> bool:
         """True if a write is to be made again now."""
@@ -243,21 +243,21 @@ class PlainWrites:
         """Make writes again that were never sent, before newer writes are made."""
         if self._unsent and not self._is_catching_up:
             self._is_catching_up = True
-            turns, self._unsent = self._unsent, []  # A write refused again has its turn in the next slice.
+            writes, self._unsent = self._unsent, []  # A write refused again has its turn in the next slice.
             try:
-                self._make_all(turns)
+                self._make_all(writes)
             finally:
                 self._is_catching_up = False
 
-    def _make_all(self, turns: list[Turn]) -> None:
+    def _make_all(self, writes: list[QueuedWrite]) -> None:
         made = 0
         try:
-            for turn in turns:
+            for queued in writes:
                 made += 1
-                self._make(*turn)
+                self._make(*queued)
         finally:
-            for turn in turns[made:]:  # An interrupt: these writes are still to be made.
-                insort(self._unsent, turn, key=serial_of)
+            for queued in writes[made:]:  # An interrupt: these writes are still to be made.
+                insort(self._unsent, queued, key=serial_of)
 
     def _make(self, serial: int, act: Callable[[], object]) -> None:
         """Make a write that was accepted before. Its caller does not wait any more, so errors are reported."""
@@ -393,8 +393,8 @@ class PlainWrites:
 
     def _over(self, hold: Hold) -> None:
         """End a hold: the writes that waited behind it have their turn now, in order."""
-        for turn in self._standing.end(hold):
-            insort(self._unsent, turn, key=serial_of)
+        for queued in self._standing.end(hold):
+            insort(self._unsent, queued, key=serial_of)
         self._core.request_tick()
 
     def _end(self, layer: Layer, rejection: Rejection | None) -> None:

@@ -1,4 +1,4 @@
-"""Handling of one event: attempts, the course through the writer, and the rights of a stored event's sender.
+"""Handling of one event: attempts, the hooks of its write, and the rights of a stored event's sender.
 
 `Attempting` runs the handler in one transaction per attempt, on fresh values, until a commit is accepted or the event
 fails for good. An attempt that reads a stale value is dropped; the missing nodes run or the missing documents arrive,
@@ -6,10 +6,10 @@ and the handler is called again (I4). A refusal by a handler that read undecided
 decided. Besides the handler's writes, the transaction carries the receipt of the event, the events it posts, and the
 condition under which the commit may be accepted. The writer decides when a rejected commit is tried again.
 
-`Course` connects an event with the writer: its turns, and the actions that follow a verdict at once. A rejected event
-returns to its position in the lane before any other event is dispatched. Pieces and events that an attempt launched are
-started when its commit is made and stopped when the commit is rejected. An event that was handled before is not a
-failure: its sender gets the outcome of the first handling. `Course` decides no delay.
+`EventHooks` connects an event with the writer: its turns, and the actions that follow a verdict at once. A rejected
+event returns to its position in the lane before any other event is dispatched. Pieces and events that an attempt
+launched are started when its commit is made and stopped when the commit is rejected. An event that was handled before
+is not a failure: its sender gets the outcome of the first handling. `EventHooks` decides no delay.
 
 `check_right` limits an event that was taken up from the store to the rights of its sender. The writers of a space can
 store any event in it, for any handler of any space, and the runtime that takes the event up has other rights than these
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
-__all__ = ["Course", "HandledBefore", "land", "parked", "prefetch"]
+__all__ = ["EventHooks", "HandledBefore", "land", "parked", "prefetch"]
 
 
 async def check_right(pieces: PieceRegistry, event: Event) -> None:
@@ -88,8 +88,8 @@ SHOWN: Final = 3
 """Nodes that are named of those that an event waits for."""
 
 
-class Course:
-    """One event on its way."""
+class EventHooks:
+    """The `WriteHooks` of one event."""
 
     __slots__ = ("_event", "_events", "_lane", "_precondition")
 
@@ -99,9 +99,9 @@ class Course:
         self._event = event
         self._precondition = ""  # of the last attempt, which is false for good
 
-    async def turn(self) -> None:
+    async def wait_for_lane(self) -> None:
         event, keeping = self._event, self._event.keeping
-        await self._lane.turn(event)
+        await self._lane.wait_for_turn(event)
         while True:
             if keeping is not None and not keeping.is_made:
                 await self._events.storing.made(event)
@@ -111,7 +111,7 @@ class Course:
                 await self._events.pieces.core.observing.until(lambda: not self._follows_writes())
             else:
                 return
-            await self._lane.turn(event)
+            await self._lane.wait_for_turn(event)
 
     def _is_behind(self) -> bool:
         """Whether an earlier event of another space, on which its last attempt stood, is to be made again before it.
@@ -129,7 +129,7 @@ class Course:
         """Whether a rejected event wrote a document that this runtime had written before, and is to write again."""
         # fault writing.overtaken_by_events: return False
         event = self._event
-        if event.seen is None or event.effort.last is None or event.instance.space.ended is not None:
+        if event.seen is None or event.write.last is None or event.instance.space.ended is not None:
             return False
         plain_writes = self._events.pieces.core.plain_writes
         plain_writes.catch_up()
@@ -139,9 +139,9 @@ class Course:
         event, events = self._event, self._events
         trace = events.trace
         if trace is not None:
-            trace.emit(EventAttempted(event.stream, event.id, event.attempts, event.effort.backoff_us / 1_000))
+            trace.emit(EventAttempted(event.stream, event.id, event.attempts, event.write.backoff_us / 1_000))
         assert event.attempt is not None
-        if event.effort.stage is Stage.SENT and event.seen is not None:
+        if event.write.stage is Stage.SENT and event.seen is not None:
             self._lane.written[transaction.local_seq] = event.seen.written
             self._lane.made[transaction.local_seq] = event
         events.lineage.made(event.attempt, transaction)
@@ -190,7 +190,7 @@ async def land(pieces: PieceRegistry, event: Event, attempt: Callable[[Transacti
     """Have an attempt made until it is durable, wherever its space is kept."""
     channel = pieces.channel(event.instance.space.name)
     if channel is not None:
-        made = await channel.land(attempt, node=event.stream, effort=event.effort)
+        made = await channel.land(attempt, node=event.stream, write=event.write)
     else:
         made = await _land_here(pieces, event, attempt)
     pieces.core.request_tick()
@@ -199,10 +199,10 @@ async def land(pieces: PieceRegistry, event: Event, attempt: Callable[[Transacti
 
 async def _land_here(pieces: PieceRegistry, event: Event, attempt: Callable[[Transaction], Value]) -> Value:
     """In a space that is nowhere but here nobody is faster, and what is committed stays."""
-    core, effort, replica = pieces.core, event.effort, event.instance.space.replica
+    core, write, replica = pieces.core, event.write, event.instance.space.replica
     while True:
-        await effort.turn()
-        effort.stage = Stage.RUNNING
+        await write.wait_for_lane()
+        write.stage = Stage.RUNNING
         transaction = replica.begin(node=event.stream)
         try:
             made = attempt(transaction)
@@ -213,9 +213,9 @@ async def _land_here(pieces: PieceRegistry, event: Event, attempt: Callable[[Tra
         except BaseException:
             replica.drop(transaction)
             raise
-        effort.attempts += 1
-        core.plain_writes.commit(replica, transaction, effort.settled)
-        effort.made(transaction)
+        write.attempts += 1
+        core.plain_writes.commit(replica, transaction, write.settled)
+        write.made(transaction)
         core.request_tick()
         await pieces.transactions.await_verdicts()
         return made
@@ -239,20 +239,20 @@ async def prefetch(events: Events, event: Event, view: ScopedView, held: list[No
 
 async def parked(events: Events, event: Event, stale: Sequence[Document], held: list[Node]) -> None:
     """Hold the event until what it reads is fresh. The table says what has to run before, and when that may."""
-    core, effort = events.pieces.core, event.effort
+    core, write = events.pieces.core, event.write
     gates, graph = core.scheduler.gates, core.scheduler.graph
     writers = {each: None for document in stale for each in document.writers if isinstance(each, Node)}
     behind = {each: None for writer in writers for each in (writer, *graph.above(writer)) if each.status != CLEAN}
     times = {node: gates.eligible_at(node) for node in behind}
     now_us = core.clock.monotonic_us()
     gated = [node for node in behind if times[node] > now_us]
-    effort.stage = Stage.PARKED
-    effort.next_us = min((times[node] for node in gated), default=0)
+    write.stage = Stage.PARKED
+    write.next_us = min((times[node] for node in gated), default=0)
     event.waits = ", ".join(node.id for node in (gated or list(behind))[:SHOWN])
     try:
         await freshen(events.pieces, event.stream, stale, held, events.window_us)
     finally:
-        effort.next_us, event.waits = 0, ""
+        write.next_us, event.waits = 0, ""
 
 
 class Defect(Exception):
@@ -289,7 +289,7 @@ class Attempting:
         assert here is not None
 
         def is_stuck() -> bool:
-            return event.effort.stage is Stage.LOADING and not any(
+            return event.write.stage is Stage.LOADING and not any(
                 each is not None and each.is_up() for each in channels
             )
 
@@ -314,7 +314,7 @@ class Attempting:
         pieces, home = self._pieces, event.instance
         self._check_age(event)
         signature = home.schema.signature(event.member)
-        event.effort.stage = Stage.LOADING
+        event.write.stage = Stage.LOADING
         await pieces.records.check(home)
         await pieces.node_source.start_effects(home)
         try:
@@ -357,7 +357,7 @@ class Attempting:
 
     async def _land(self, event: Event, view: ScopedView, arguments: dict[str, Any], held: list[Node]) -> Value:
         pieces = self._pieces
-        course = event.effort.course = Course(self._events, self._lane, event)
+        hooks = event.write.hooks = EventHooks(self._events, self._lane, event)
 
         def attempt(transaction: Transaction) -> Value:
             return self._called(event, view, arguments, transaction)
@@ -383,7 +383,7 @@ class Attempting:
                 if isinstance(error, RuleRefusedError) and self._goes_without_answer(event):
                     continue
                 event.advice = advice(event)
-                await course.judge(error)
+                await hooks.judge(error)
                 raise
 
     def _goes_without_answer(self, event: Event) -> bool:
@@ -410,7 +410,7 @@ class Attempting:
 
         if is_decided():  # In the very moment of the no: what is decided later may be decided otherwise.
             return False
-        event.effort.stage = Stage.BACKING_OFF  # It waits for others' verdicts: they come, however late.
+        event.write.stage = Stage.BACKING_OFF  # It waits for others' verdicts: they come, however late.
         await self._pieces.core.observing.until(is_decided)
         return True
 
@@ -441,7 +441,7 @@ class Attempting:
         """What the last attempt left behind was never there."""
         if event.attempt is not None:
             self._events.lineage.failed(event.attempt)
-        if event.effort.last is not None:
+        if event.write.last is not None:
             event.advice = advice(event)
         event.attempt = Origin(event.id, event.instance.space.name, event.user, event.session)
         event.kept, event.is_of_elsewhere = None, False

@@ -48,7 +48,7 @@ def noted(transaction: Transaction) -> Seen:
 
 def advice(event: Event) -> str:
     """What to write so that the last conflict of an event would not have been one. Empty: nothing is known."""
-    seen, last = event.seen, event.effort.last
+    seen, last = event.seen, event.write.last
     if seen is None or last is None:
         return event.advice
     documents = event.instance.space.replica.documents

@@ -40,7 +40,7 @@ from headwater.runtime.events import event_rows, receipts
 from headwater.runtime.events.event_rows import Unavailable
 from headwater.runtime.events.lineage import Origin, Status
 from headwater.runtime.events.table import STATES, End, IntentRow
-from headwater.runtime.writing.attempt import Outcome, Stage, WriteAttempt, classify
+from headwater.runtime.writing.attempt import Outcome, RetriedWrite, Stage, classify
 
 if TYPE_CHECKING:
     from headwater.protocol.commit import SentEvent
@@ -141,12 +141,12 @@ EVENT_ID_RULE: Final = "event_id"
 class Keeping:
     """The storing of one event, on its way."""
 
-    __slots__ = ("_core", "_event", "effort", "is_there", "origin")
+    __slots__ = ("_core", "_event", "is_there", "origin", "write")
 
     def __init__(self, core: Core, event: Event) -> None:
         self._core = core
         self._event = event
-        self.effort = WriteAttempt(course=self, is_sure=True)
+        self.write = RetriedWrite(hooks=self, is_sure=True)
         self.origin = Origin(event.id, event.instance.space.name, event.user, event.session)
         self.is_there = False  # it was refused because the row is there already
 
@@ -166,9 +166,9 @@ class Keeping:
         self._event.is_stored = False
         self._core.observing.look()
 
-    # ---- the course ----------------------------------------------------------------------------------
+    # ---- hooks of its write --------------------------------------------------------------------------
 
-    async def turn(self) -> None:
+    async def wait_for_lane(self) -> None:
         """It was sent, and waits for nobody."""
 
     def made(self, transaction: Transaction) -> None:
@@ -242,7 +242,7 @@ class Storing:
                 event.is_left = True
                 transaction.events.append(event_rows.row(event))
 
-            await self.commit(space, store, keeping.effort)
+            await self.commit(space, store, keeping.write)
         except _Withdrawn:
             return  # Before there was room for one more commit: nothing of it is anywhere.
         except HeadwaterError as error:
@@ -255,7 +255,7 @@ class Storing:
         """Wait until it is stored, if it is to be. Raises why it could not be."""
         task = self._under_way.get(event)
         if task is not None:
-            event.effort.stage = Stage.LOADING
+            event.write.stage = Stage.LOADING
             await asyncio.shield(task)
         if event.keeping is not None and event.failure is not None:
             raise event.failure
@@ -270,15 +270,15 @@ class Storing:
             await self.accepted(event)
             raise asyncio.CancelledError  # It was withdrawn before, or nothing is stored here any more.
 
-    async def commit(self, space: str, write: Any, effort: WriteAttempt | None = None) -> None:
+    async def commit(self, space: str, body: Any, write: RetriedWrite | None = None) -> None:
         """A commit of its own, which reads nothing."""
         channel = self._pieces.channel(space)
         assert channel is not None
 
         def attempt(transaction: Transaction) -> None:
-            write(transaction)
+            body(transaction)
 
-        await channel.land(attempt, node="events", effort=effort)
+        await channel.land(attempt, node="events", write=write)
 
     async def ended(self, event: Event, end: End) -> None:
         """Have what is stored of it go with its end."""

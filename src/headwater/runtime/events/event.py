@@ -17,7 +17,7 @@ from headwater.errors import AuthoringError
 from headwater.pieces.handles import Intent, Options
 from headwater.runtime.core.time_documents import EPOCH
 from headwater.runtime.pieces.context import EventHeader
-from headwater.runtime.writing.attempt import Stage, WriteAttempt
+from headwater.runtime.writing.attempt import RetriedWrite, Stage
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
@@ -43,7 +43,7 @@ class Event(EventHeader):
     stream: str  # what messages and traces call its handler
     payload: Value
     is_own: bool = False  # the session is the sending runtime's own, not one that a program named
-    effort: WriteAttempt
+    write: RetriedWrite
     stamp: int = 0  # its place among all that was sent here; 0: it was not yet
     due_us: int = 0  # when it is to be handled, if not at once
     period: int | None = None  # of a handler that is due again and again: which time it is
@@ -85,7 +85,7 @@ class Event(EventHeader):
 
     @property
     def attempts(self) -> int:
-        return self.effort.attempts
+        return self.write.attempts
 
     @property
     def row_id(self) -> str:
@@ -111,7 +111,7 @@ class Event(EventHeader):
     @property
     def is_away(self) -> bool:
         """Whether it waits for others, and nothing here has to run for it."""
-        return self.effort.stage in (Stage.SENT, Stage.BACKING_OFF, Stage.HELD)
+        return self.write.stage in (Stage.SENT, Stage.BACKING_OFF, Stage.HELD)
 
     @property
     def launched(self) -> list[tuple[PieceInstance, bool]]:

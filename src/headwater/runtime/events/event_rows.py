@@ -17,7 +17,7 @@ from headwater.pieces.declarations import HandlerMember
 from headwater.protocol.commit import SentEvent
 from headwater.runtime.events.event import Event
 from headwater.runtime.pieces.records import class_named
-from headwater.runtime.writing.attempt import WriteAttempt
+from headwater.runtime.writing.attempt import RetriedWrite
 
 if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
@@ -41,8 +41,8 @@ def row(event: Event) -> SentEvent:
         "session": event.session,
         "at": event.minted_us,
     }
-    if event.effort.retries is not None:
-        payload["retries"] = event.effort.retries
+    if event.write.retries is not None:
+        payload["retries"] = event.write.retries
     if event.is_own:
         payload["own"] = True
     if event.is_durable and not event.due_us:
@@ -95,7 +95,7 @@ def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: i
         is_own=said.get("own") is True,
         is_durable=said.get("durable") is True,
         minted_us=max(at if isinstance(at, int) else minted(id), due_us),
-        effort=WriteAttempt(retries if isinstance(retries, int) else None),
+        write=RetriedWrite(retries if isinstance(retries, int) else None),
         due_us=due_us,
         is_known=True,
         is_taken=True,

@@ -357,7 +357,7 @@ class Events:
         core = self.pieces.core
         event.end = end
         event.follows = ()
-        event.effort.stage = Stage.ENDED
+        event.write.stage = Stage.ENDED
         self._live.pop(event.id, None)
         lane = self._lanes.get(event.instance.space.name)
         if lane is not None:
@@ -367,7 +367,7 @@ class Events:
         self._table.ended(event, core.clock.monotonic_us(), core.clock.now_us())
         trace = self.trace
         if trace is not None:
-            backoff_ms = event.effort.backoff_us / 1_000
+            backoff_ms = event.write.backoff_us / 1_000
             trace.emit(EventEnded(event.stream, event.id, event.attempts, end.value, backoff_ms, terminal_of(event)))
         if told:
             tell(core, event, end)
@@ -403,7 +403,7 @@ class Events:
             return
         if event.task is None:
             self._end(event, End.DROPPED)
-        elif event.effort.stage is not Stage.SENT:
+        elif event.write.stage is not Stage.SENT:
             event.task.cancel()
 
     # ---- looking -----------------------------------------------------------------------------------
@@ -455,7 +455,7 @@ class Events:
         if front is None or front.is_away:
             return False
         channel = self.pieces.channel(lane.space)
-        return front.effort.stage is not Stage.LOADING or channel is None or channel.is_up()
+        return front.write.stage is not Stage.LOADING or channel is None or channel.is_up()
 
     def intents(self) -> tuple[IntentRow, ...]:
         """Every event that was sent here, as it is now, how the last ones ended, and what cannot be handled here."""

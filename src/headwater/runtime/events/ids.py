@@ -15,7 +15,7 @@ from headwater.data.value import Value, freeze
 from headwater.errors import AuthoringError
 from headwater.runtime.channel.sessions import called
 from headwater.runtime.events.event import Event
-from headwater.runtime.writing.attempt import WriteAttempt
+from headwater.runtime.writing.attempt import RetriedWrite
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
@@ -62,7 +62,7 @@ def event(
         session=session,
         is_own=is_own,
         minted_us=minted_us,
-        effort=WriteAttempt(member.retries if options.retries is None else options.retries),
+        write=RetriedWrite(member.retries if options.retries is None else options.retries),
         due_us=due_us,
         is_known=options.id is not None,
         is_durable=current is None and is_kept and (options.durable or due_us > minted_us),
@@ -98,6 +98,6 @@ def periodic(home: PieceInstance, member: HandlerMember, period: int) -> Event:
         user="",
         session="",
         minted_us=home.pieces.core.clock.now_us(),
-        effort=WriteAttempt(member.retries),
+        write=RetriedWrite(member.retries),
         period=period,
     )

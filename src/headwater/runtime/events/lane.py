@@ -1,7 +1,7 @@
 """The queue of events of one space.
 
 Events of a space are handled in send order. Lanes are independent, with one exception: the event in front waits for an
-earlier event of another lane if it had read that event's rejected commit (`attempt.Course`).
+earlier event of another lane if it had read that event's rejected commit (`attempt.EventHooks`).
 
 An event gets its position when it is sent, whatever it waits for, and the event in front has the turn. It leaves the
 lane when its commit is made, without waiting for the verdict, and returns to the same position if the commit is
@@ -126,7 +126,7 @@ class Lane:
         elif front.task is None:
             self._on_front(front)
 
-    async def turn(self, event: Event) -> None:
+    async def wait_for_turn(self, event: Event) -> None:
         """Wait until an event is in front."""
         while self.front is not event:
             waiter = self._next[event] = asyncio.get_running_loop().create_future()

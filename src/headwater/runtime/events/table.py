@@ -103,18 +103,18 @@ class Table:
 
 
 def row_of(event: Event, now_us: int, wall_us: int) -> IntentRow:
-    effort = event.effort
-    collision = effort.collision()
+    write = event.write
+    collision = write.collision()
     failure = event.failure
     return IntentRow(
         id=event.id,
         stream=event.stream,
         user=event.user,
-        state=STATES[effort.stage] if event.end is None else event.end.value,
+        state=STATES[write.stage] if event.end is None else event.end.value,
         sent_us=event.minted_us,
-        attempts=effort.attempts,
-        conflicts=effort.conflicts,
-        next_try_us=wall_us + effort.next_us - now_us if effort.next_us and event.end is None else None,
+        attempts=write.attempts,
+        conflicts=write.conflicts,
+        next_try_us=wall_us + write.next_us - now_us if write.next_us and event.end is None else None,
         due_us=event.due_us or None,
         conflict="" if collision is None else f"{doc_text(collision.doc)}#{path_text(collision.path)}",
         winner="" if collision is None else _who(collision.session, collision.node),

@@ -36,7 +36,7 @@ from headwater.runtime.core.time_documents import EPOCH
 from headwater.runtime.events.event import Event
 from headwater.runtime.pieces.links import pulled
 from headwater.runtime.pieces.records import stored_name, topic_name
-from headwater.runtime.writing.attempt import WriteAttempt
+from headwater.runtime.writing.attempt import RetriedWrite
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Piece
@@ -220,7 +220,7 @@ class BoundReaction:
             user="",
             session="",
             minted_us=self._pieces.core.clock.now_us(),
-            effort=WriteAttempt(member.retries),
+            write=RetriedWrite(member.retries),
             delivers=(
                 batch.hold,
                 Delivered(batch.hold.reaction, batch.hold.key, last.seq, last.ordinal, not batch.is_last),

@@ -1,8 +1,8 @@
 """One write over all its attempts: their number, the first conflict, the last conflict, and the current stage.
 
-`classify` is the one place that maps a verdict to its meaning for the writer. A `WriteAttempt` is told of every attempt
+`classify` is the one place that maps a verdict to its meaning for the writer. A `RetriedWrite` is told of every attempt
 and of every verdict at the moment it is received, before anything else happens; a caller that has to act at these
-moments passes `WriteHooks`. A `WriteAttempt` never waits and never retries by itself.
+moments passes `WriteHooks`. A `RetriedWrite` never waits and never retries by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
 
-__all__ = ["Outcome", "Stage", "WriteAttempt", "WriteHooks", "classify"]
+__all__ = ["Outcome", "RetriedWrite", "Stage", "WriteHooks", "classify"]
 
 SESSION_GONE: Final = "session_gone"
 
@@ -63,7 +63,7 @@ class Stage(Enum):
 class WriteHooks(Protocol):
     """Callbacks for every attempt of a write."""
 
-    async def turn(self) -> None:
+    async def wait_for_lane(self) -> None:
         """Wait until the write may be tried. Nothing is awaited between this call and the attempt."""
 
     def made(self, transaction: Transaction) -> None:
@@ -73,7 +73,7 @@ class WriteHooks(Protocol):
         """Called with the verdict at the moment it is received."""
 
 
-class WriteAttempt:
+class RetriedWrite:
     """One write, over all its attempts."""
 
     __slots__ = (
@@ -81,7 +81,7 @@ class WriteAttempt:
         "backoff_us",
         "began_us",
         "conflicts",
-        "course",
+        "hooks",
         "is_sure",
         "last",
         "next_us",
@@ -89,9 +89,9 @@ class WriteAttempt:
         "stage",
     )
 
-    def __init__(self, retries: int | None = None, course: WriteHooks | None = None, *, is_sure: bool = False) -> None:
+    def __init__(self, retries: int | None = None, hooks: WriteHooks | None = None, *, is_sure: bool = False) -> None:
         self.retries = retries  # maximum number of retries; None: limited by time only
-        self.course = course
+        self.hooks = hooks
         self.is_sure = is_sure  # it reads nothing, so no other writer can be faster
         self.attempts = 0  # commits made for this write
         self.conflicts = 0  # commits of these that lost against another writer
@@ -101,15 +101,15 @@ class WriteAttempt:
         self.last: Conflict | None = None
         self.stage = Stage.QUEUED
 
-    async def turn(self) -> None:
-        if self.course is not None:
-            await self.course.turn()
+    async def wait_for_lane(self) -> None:
+        if self.hooks is not None:
+            await self.hooks.wait_for_lane()
 
     def made(self, transaction: Transaction) -> None:
         if self.stage is Stage.RUNNING:
             self.stage = Stage.SENT
-        if self.course is not None:
-            self.course.made(transaction)
+        if self.hooks is not None:
+            self.hooks.made(transaction)
 
     def settled(self, layer: Layer, rejection: Rejection | None) -> None:
         if classify(rejection, layer.local_seq) is Outcome.STALE:
@@ -118,8 +118,8 @@ class WriteAttempt:
             self.last = rejection
         if rejection is not None:
             self.stage = Stage.BACKING_OFF
-        if self.course is not None:
-            self.course.settled(layer, rejection)
+        if self.hooks is not None:
+            self.hooks.settled(layer, rejection)
 
     def delayed(self, now_us: int, delay_us: int) -> None:
         """Record that the next attempt is made after a delay at the earliest."""

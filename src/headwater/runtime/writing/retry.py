@@ -28,7 +28,7 @@ from headwater.replica.pending import Layer
 from headwater.replica.transaction import Transaction
 from headwater.runtime.channel.driver import Driver
 from headwater.runtime.core.policy import RetryPolicy
-from headwater.runtime.writing.attempt import Outcome, Stage, WriteAttempt, classify
+from headwater.runtime.writing.attempt import Outcome, RetriedWrite, Stage, classify
 
 __all__ = ["Pace"]
 
@@ -43,31 +43,31 @@ class Pace:
         self._window = float(most)
         self._flying = 0  # attempts without a verdict
         self._has_turn = False  # a rejected attempt was sent again, and no verdict came since
-        self._taken_along: set[WriteAttempt] = set()  # sent with a turn: their success says nothing of those without
+        self._taken_along: set[RetriedWrite] = set()  # sent with a turn: their success says nothing of those without
 
-    def admits(self, effort: WriteAttempt) -> bool:
+    def admits(self, write: RetriedWrite) -> bool:
         """True if a write may be tried now.
 
         Plain writes and retries always may; first attempts of events may while a turn is used, or below the bound.
         """
-        is_plain = effort.course is None or effort.is_sure
-        return is_plain or effort.attempts > 0 or self._has_turn or self._flying < max(1, int(self._window))
+        is_plain = write.hooks is None or write.is_sure
+        return is_plain or write.attempts > 0 or self._has_turn or self._flying < max(1, int(self._window))
 
-    def sent(self, effort: WriteAttempt) -> None:
-        """Record an attempt that is sent. `effort.attempts` includes it already."""
+    def sent(self, write: RetriedWrite) -> None:
+        """Record an attempt that is sent. `write.attempts` includes it already."""
         self._flying += 1
-        self._has_turn = self._has_turn or effort.attempts > 1
+        self._has_turn = self._has_turn or write.attempts > 1
         if self._has_turn:
-            self._taken_along.add(effort)
+            self._taken_along.add(write)
 
-    def heard(self, effort: WriteAttempt, outcome: Outcome) -> None:
+    def heard(self, write: RetriedWrite, outcome: Outcome) -> None:
         """Record the verdict of an attempt."""
         self._has_turn = False
         if outcome is Outcome.STALE:
             self._window = max(1.0, min(self._window, self._flying) / 2)
-        elif outcome is Outcome.SUCCESS and effort not in self._taken_along:
+        elif outcome is Outcome.SUCCESS and write not in self._taken_along:
             self._window = min(self._window + 1, self._most)
-        self._taken_along.discard(effort)
+        self._taken_along.discard(write)
         self._flying -= 1
 
 
@@ -114,83 +114,83 @@ class Writer:
         *,
         node: str = "",
         retries: int | None = None,
-        effort: WriteAttempt | None = None,
+        write: RetriedWrite | None = None,
     ) -> T:
         """Run a function in a transaction, again if its view was stale. Returns its result once the commit is durable.
 
-        With `retries` it is tried again at most that often, however much time is left. A caller that passes an `effort`
-        is told of each attempt, and continues the same write if `run` raises and the caller passes the `effort` again.
+        With `retries` it is tried again at most that often, however much time is left. A caller that passes a `write`
+        is told of each attempt, and continues the same write if `run` raises and the caller passes the `write` again.
         """
         driver, replica = self._driver, self._driver.session.replica
-        effort = effort or WriteAttempt(retries)
+        write = write or RetriedWrite(retries)
         while True:
-            await self._admitted(effort)
+            await self._admitted(write)
             transaction = replica.begin(node=node)
-            effort.stage = Stage.RUNNING
+            write.stage = Stage.RUNNING
             try:
                 result = run(transaction)
             except NotHere as missing:
                 replica.drop(transaction)
-                effort.stage = Stage.LOADING
+                write.stage = Stage.LOADING
                 await driver.loaded(*missing.docs)
                 continue
             except BaseException:
                 replica.drop(transaction)  # The attempt is over: the replica need not keep values for it.
                 raise
-            rejection, own = await self._fate(transaction, effort)
+            rejection, own = await self._fate(transaction, write)
             outcome = classify(rejection, own)
             if rejection is None:
                 self.landed += 1
                 self._in_a_row = 0
-                effort.stage = Stage.ENDED
+                write.stage = Stage.ENDED
                 return result
             if outcome is Outcome.UNSENT:
                 await driver.opened()
                 continue
-            # fault+ retry.refusal_retried: if not isinstance(rejection, Conflict) and effort.attempts < 5: continue
+            # fault+ retry.refusal_retried: if not isinstance(rejection, Conflict) and write.attempts < 5: continue
             if not isinstance(rejection, Conflict):
                 raise as_error(Rejected(own, rejection))
             self.conflicts += 1
-            await self._again(effort, rejection, own)
+            await self._again(write, rejection, own)
 
-    async def _admitted(self, effort: WriteAttempt) -> None:
+    async def _admitted(self, write: RetriedWrite) -> None:
         """Wait until the write has its turn and there is room for one more commit, both at the same moment."""
         replica = self._driver.session.replica
 
         def has_room() -> bool:
-            return len(replica.pending) < self._policy.pending and self._pace.admits(effort)
+            return len(replica.pending) < self._policy.pending and self._pace.admits(write)
 
-        await effort.turn()
+        await write.wait_for_lane()
         while not has_room():
-            effort.stage = Stage.HELD
+            write.stage = Stage.HELD
             await self._driver.until(has_room)
-            await effort.turn()
+            await write.wait_for_lane()
 
-    async def _again(self, effort: WriteAttempt, rejection: Conflict, own: int) -> None:
+    async def _again(self, write: RetriedWrite, rejection: Conflict, own: int) -> None:
         """Wait until a retry is useful. Raises the error of the write if it is not to be retried."""
         policy = self._policy
-        # fault retry.fixed_budget: if effort.conflicts > 5:
-        if effort.retries is not None and effort.conflicts > effort.retries:
+        # fault retry.fixed_budget: if write.conflicts > 5:
+        if write.retries is not None and write.conflicts > write.retries:
             raise as_error(Rejected(own, rejection))
         # Without a connection no other writer is faster: that time does not count.
         now_us = self._driver.attempts.connected_us
-        effort.began_us = now_us() if effort.began_us is None else effort.began_us
+        write.began_us = now_us() if write.began_us is None else write.began_us
         # With a window of zero the first conflict is the end.
         # fault retry.no_window: while left_us := 10**12:
-        while (left_us := round(effort.began_us + policy.window_ms * 1_000 - now_us())) > 0:
-            if await self._held(rejection, left_us, effort):
-                effort.next_us = 0
+        while (left_us := round(write.began_us + policy.window_ms * 1_000 - now_us())) > 0:
+            if await self._held(rejection, left_us, write):
+                write.next_us = 0
                 return
             await self._driver.opened()
-        elapsed_ms = (now_us() - effort.began_us) / 1_000
+        elapsed_ms = (now_us() - write.began_us) / 1_000
         raise CommitConvergenceError(
-            f"a write did not land in {policy.window_ms / 1_000:g} s and {effort.attempts} attempts, because others "
+            f"a write did not land in {policy.window_ms / 1_000:g} s and {write.attempts} attempts, because others "
             "kept writing what it reads. Write less often, read less, or use an intent.",
-            attempts=effort.attempts,
+            attempts=write.attempts,
             elapsed_ms=elapsed_ms,
         ) from as_error(Rejected(own, rejection))
 
-    async def _fate(self, transaction: Transaction, effort: WriteAttempt) -> tuple[Rejection | None, int]:
+    async def _fate(self, transaction: Transaction, write: RetriedWrite) -> tuple[Rejection | None, int]:
         """Commit a transaction, send it, and wait for its verdict."""
         settled: asyncio.Future[Rejection | None] = self._driver.expected()
         layers: list[int] = []
@@ -199,16 +199,16 @@ class Writer:
             layers.append(layer.local_seq)
             if not settled.done():
                 settled.set_result(rejection)
-            self._pace.heard(effort, classify(rejection, layer.local_seq))
-            effort.settled(layer, rejection)
+            self._pace.heard(write, classify(rejection, layer.local_seq))
+            write.settled(layer, rejection)
 
         self.attempts += 1
-        effort.attempts += 1
-        self._pace.sent(effort)
-        self._driver.turn = None  # A turn received before was about earlier attempts.
+        write.attempts += 1
+        self._pace.sent(write)
+        self._driver.place_in_queue = None  # A turn received before was about earlier attempts.
         self._driver.session.replica.commit(transaction, on_verdict)
-        effort.made(transaction)
-        if effort.attempts > 1 and not self._goes_alone:
+        write.made(transaction)
+        if write.attempts > 1 and not self._goes_alone:
             self._driver.flush_soon()  # With all writes held back together: they land together or not at all.
         else:
             self._driver.flush()
@@ -217,7 +217,7 @@ class Writer:
         self._round_trip_us += (self._clock.monotonic_us() - began_us - self._round_trip_us) / 8
         return rejection, layers[0]
 
-    async def _held(self, conflict: Conflict, left_us: int, effort: WriteAttempt) -> bool:
+    async def _held(self, conflict: Conflict, left_us: int, write: RetriedWrite) -> bool:
         """Hold a rejected write back until a retry is useful, with all writes rejected together with it.
 
         False: the time that the write has was over before.
@@ -228,7 +228,7 @@ class Writer:
         hold: list[asyncio.Future[bool]] = []
         self._hold = hold
         try:
-            is_useful = await self._until_useful(left_us, effort)
+            is_useful = await self._until_useful(left_us, write)
         finally:
             self._hold = None
             self._against.clear()
@@ -251,18 +251,18 @@ class Writer:
         finally:
             timer.cancel()
 
-    async def _until_useful(self, left_us: int, effort: WriteAttempt) -> bool:
+    async def _until_useful(self, left_us: int, write: RetriedWrite) -> bool:
         driver, policy = self._driver, self._policy
         if not await driver.until(self._is_ready, within_us=left_us):
             return False
-        late = effort.conflicts - policy.at_once
-        if driver.turn is not None and late <= 0:
+        late = write.conflicts - policy.at_once
+        if driver.place_in_queue is not None and late <= 0:
             # The engine says when. If sessions before this one do not come, being late is better than waiting.
-            await driver.until(lambda: not driver.turn, within_us=min(left_us, policy.turn_ms * 1_000))
+            await driver.until(lambda: not driver.place_in_queue, within_us=min(left_us, policy.turn_ms * 1_000))
             return True
         try:
             async with asyncio.timeout(max(0, left_us) / 1e6):
-                await self._on_our_own(effort, max(self._in_a_row, late))
+                await self._on_our_own(write, max(self._in_a_row, late))
         except TimeoutError:
             return False
         return True
@@ -271,13 +271,13 @@ class Writer:
         """True if every commit that won against the held writes is here."""
         return all(self._driver.session.ready(conflict) for conflict in self._against)
 
-    async def _on_our_own(self, effort: WriteAttempt, failures: int) -> None:
+    async def _on_our_own(self, write: RetriedWrite, failures: int) -> None:
         """Wait without a turn from the engine: sessions that lost together retry spread over some time."""
         driver, policy = self._driver, self._policy
         delay_us = policy.backoff.delay_us(failures, self._random)
         delay_us += round(self._random.random() * min(policy.spread * self._round_trip_us, policy.spread_us))
         self._in_a_row += 1
-        effort.delayed(self._clock.monotonic_us(), delay_us)
+        write.delayed(self._clock.monotonic_us(), delay_us)
         await asyncio.sleep(delay_us / 1e6)
         await driver.until(self._is_ready)
         # While others still write, retry when their commits arrive: at any other time they are ahead again.

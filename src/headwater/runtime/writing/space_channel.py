@@ -18,7 +18,7 @@ from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.policy import RetryPolicy
 from headwater.runtime.core.tracker import Missing, call_in
-from headwater.runtime.writing.attempt import WriteAttempt
+from headwater.runtime.writing.attempt import RetriedWrite
 from headwater.runtime.writing.retry import Writer
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class SpaceChannel(EngineChannel):
         *,
         node: str = "",
         retries: int | None = None,
-        effort: WriteAttempt | None = None,
+        write: RetriedWrite | None = None,
     ) -> T:
         """Call `attempt` with a transaction until its commit lands. Missing documents of any space are fetched."""
         core, replica, local = self._core, self.replica, self._local
@@ -97,7 +97,7 @@ class SpaceChannel(EngineChannel):
         try:
             while True:
                 try:
-                    return await self.writer.transact(attempted, node=node, retries=retries, effort=effort)
+                    return await self.writer.transact(attempted, node=node, retries=retries, write=write)
                 except _Elsewhere as elsewhere:
                     await core.loaded(*elsewhere.missing.documents)
         finally:
