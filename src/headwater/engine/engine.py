@@ -40,6 +40,11 @@ First = Callable[[], bool]
 _NONE: Final[Runs] = (MAIN, ())
 
 
+def write_nothing() -> bool:
+    """Write nothing in front of the frames of a group, and return that: False."""
+    return False
+
+
 class Engine:
     """One space. Accepts exactly the commits it should, durably, at a cost that does not grow with history."""
 
@@ -116,7 +121,12 @@ class Engine:
         return outcome
 
     def submit_group(
-        self, batch: Batch, *, founds: bool = False, observed: Mapping[int, Runs] | None = None, first: First = bool
+        self,
+        batch: Batch,
+        *,
+        founds: bool = False,
+        observed: Mapping[int, Runs] | None = None,
+        first: First = write_nothing,
     ) -> list[Outcome]:
         """Commit many frames with one fsync. Verdicts leave only when all accepted commits are on the disk.
 

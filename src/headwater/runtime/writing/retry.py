@@ -30,7 +30,7 @@ from headwater.runtime.channel.driver import Driver
 from headwater.runtime.core.policy import RetryPolicy
 from headwater.runtime.writing.attempt import Outcome, RetriedWrite, Stage, classify
 
-__all__ = ["Pace"]
+__all__ = ["Pace", "Writer"]
 
 
 class Pace:
