@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -39,6 +40,8 @@ INNER = frozenset({"core", "pieces"})
 _NOT_PRIVATE = frozenset({"_replace", "_asdict", "_fields", "_make", "_field_defaults"})
 _REPLACING = frozenset({"setattr", "delattr", "object", "multiple", "dict"})
 _BY_NAME = frozenset({"getattr", "setattr", "delattr", "hasattr", "object"})
+# An import in the text of a program that a test runs.
+_IMPORT_IN_TEXT = re.compile(r"^\s*(?:from|import)\s+(headwater\.[\w.]+)", re.MULTILINE)
 
 
 class Breach(NamedTuple):
@@ -131,7 +134,7 @@ class Source:
                     yield from (kit for kit in (place.with_suffix(".py"), place / "__init__.py") if kit.is_file())
 
     def product_imports(self) -> Iterator[tuple[ast.AST, str]]:
-        """Imports of product modules, those inside functions and for type checkers included, and where they are."""
+        """Imports of product modules and where they are: in functions, for type checkers, in texts of programs too."""
         for node in self._nodes:
             yield from ((node, module) for module in _product_modules(node))
 
@@ -234,6 +237,8 @@ def _product_modules(node: ast.AST) -> Iterator[str]:
         name = node.args[0]
         if isinstance(name, ast.Constant) and isinstance(name.value, str) and _is_product(name.value):
             yield name.value
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield from _IMPORT_IN_TEXT.findall(node.value)
 
 
 def _is_module(name: str) -> bool:

@@ -23,7 +23,7 @@ KILLED = textwrap.dedent(
     """
     import sys
     from headwater.data.patch import append
-    from headwater.engine.directory import Directory
+    from headwater.engine import Directory
     from headwater.protocol.commit import Commit
     from tests.unit.engine.kit import write
 

@@ -302,8 +302,7 @@ PROGRAM = """
 import asyncio, os, sys, time
 import headwater
 from headwater import Backoff, Cell, Delivery, Piece, Topic, cell, handler, reaction, topic
-from headwater.reactions.drain import Pace
-from headwater.runtime.api.runtime import Runtime
+from headwater.runtime import Pace, Runtime
 
 class Cart(Piece):
     receipts: Cell[tuple[str, ...]] = cell(default=())

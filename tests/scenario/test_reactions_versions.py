@@ -15,7 +15,7 @@ HEAD = """
 import asyncio
 import headwater
 from headwater import Backoff, Piece, Topic, handler, reaction, topic
-from headwater.runtime.api.runtime import Runtime
+from headwater.runtime import Runtime
 """
 MAIN = """
 async def main() -> None:

@@ -30,6 +30,7 @@ def breaches(folder: Path, text: str) -> list[str]:
         "import headwater",
         "from headwater.engine import Engine",
         "from headwater.data.patch import add",
+        "PROGRAM = 'from headwater.engine import Engine'",
         "class A:\n    def f(self):\n        return self._own",
         "def _mine(): ...\n\nother._mine()",
         "from unittest.mock import patch\nimport time\npatch.object(time, 'sleep')",
@@ -51,6 +52,10 @@ def test_uses_of_seams_are_no_breach(tmp_path: Path, text: str) -> None:
         ("from headwater.engine.commit_group import Group", "imports the inner module headwater.engine.commit_group"),
         (
             "def f():\n    import headwater.engine.commit_group",
+            "imports the inner module headwater.engine.commit_group",
+        ),
+        (
+            'PROGRAM = "import asyncio\\nfrom headwater.engine.commit_group import Group"',
             "imports the inner module headwater.engine.commit_group",
         ),
         ("engine._group", "uses the private attribute engine._group"),
