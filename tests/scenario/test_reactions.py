@@ -299,7 +299,7 @@ def test_options_that_make_no_sense_say_what_to_write(wrong: dict[str, Any], say
 # --- over the death of a process -------------------------------------------------------------------------
 
 PROGRAM = """
-import asyncio, os, sys, time
+import asyncio, os, signal, sys, time
 import headwater
 from headwater import Backoff, Cell, Delivery, Piece, Topic, cell, handler, reaction, topic
 from headwater.runtime import Pace, Runtime
@@ -319,7 +319,7 @@ class Cart(Piece):
     @reaction(on=placed, then=paid, max_retries=9, backoff=Backoff.fixed(base_ms=400))
     async def charge(self, cents: int, delivery: Delivery) -> str:
         print("attempt", delivery.attempt, delivery.id, time.time(), flush=True)
-        if delivery.attempt < 3:
+        if sys.argv[2] == "emits" or delivery.attempt < 3:
             raise ConnectionError("down")
         return f"paid {cents}"
 
@@ -328,6 +328,9 @@ async def main() -> None:
         cart = await rt.space("shop").open(Cart, "ann")
         if sys.argv[2] == "emits":
             await cart.checkout.send(450)
+            while sum(each.failed for each in await rt.reactions.list()) < 2:
+                await asyncio.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
         await rt.reactions.drained()
         print("receipts", cart.receipts.get(), flush=True)
 
@@ -340,18 +343,17 @@ def test_killed_in_between_it_goes_on_at_the_stored_due_time(tmp_path: Path) -> 
     file.write_text(dedent(PROGRAM))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(file), str(tmp_path / "data")]
-    with subprocess.Popen([*command, "emits"], stdout=subprocess.PIPE, text=True, env=environment) as first:
-        assert first.stdout is not None
-        lines = [first.stdout.readline().split() for _ in range(2)]
-        first.send_signal(signal.SIGKILL)
-    again = subprocess.run(
-        [*command, "goes on"], capture_output=True, text=True, env=environment, timeout=60, check=False
-    )
-    assert again.returncode == 0, again.stderr
-    lines += [line.split() for line in again.stdout.splitlines()]
-    attempts = [line for line in lines if line[0] == "attempt"]
-    assert [int(line[1]) for line in attempts] == [0, 1, 2, 3]
+    runs = []
+    for word, ends in (("emits", -signal.SIGKILL), ("goes on", 0)):
+        run = subprocess.run([*command, word], capture_output=True, text=True, env=environment, timeout=60, check=False)
+        assert run.returncode == ends, run.stderr
+        runs.append([line.split() for line in run.stdout.splitlines()])
+    before, after = ([line for line in lines if line[0] == "attempt"] for lines in runs)
+    attempts = [*before, *after]
+    assert len(before) >= 2, "the program is killed after its second failure, or later on a busy machine"
+    assert after, "the other program makes the last attempt"
+    assert [int(line[1]) for line in attempts] == list(range(max(4, len(before) + 1)))
     assert len({line[2] for line in attempts}) == 1, "one idempotency key"
-    waits = [float(after[3]) - float(before[3]) for before, after in pairwise(attempts)]
+    waits = [float(later[3]) - float(sooner[3]) for sooner, later in pairwise(attempts)]
     assert all(wait >= 0.39 for wait in waits), waits
-    assert lines[-1][:2] == ["receipts", "('paid"]
+    assert runs[-1][-1][:2] == ["receipts", "('paid"]
