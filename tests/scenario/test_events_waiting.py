@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -513,30 +513,49 @@ def test_list_of_stored_events_says_that_there_are_more(tmp_path: Path, capsys: 
     assert errors == [*[""] * 1_000, "more are stored: these are the first 1,000"]
 
 
+FOLLOWS = """
+import sys
+from headwater.cli.app import run
+
+def tell(event, _):
+    if event == "fcntl.flock":
+        print("looks", flush=True)
+
+sys.addaudithook(tell)  # A command that reads a directory locks it.
+sys.exit(run(["intents", sys.argv[1], "--follow"]))
+"""
+
+
 def test_following_goes_on_when_a_program_opens_the_directory(tmp_path: Path) -> None:
     """It says once that the directory is in use, and lists what was stored after that program ended."""
     with Directory(tmp_path) as directory:
         store_event(directory, 1)
-    words = (sys.executable, "-m", "headwater.cli", "intents", str(tmp_path), "--follow")
+    words = (sys.executable, "-c", FOLLOWS, str(tmp_path))
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as follower:
         try:
             assert follower.stdout is not None
-            lines = [follower.stdout.readline()]
+            lines = read_until(follower.stdout, "s/1:put: stored")
             with owned(tmp_path) as directory:
-                lines.append(follower.stdout.readline())
-                time.sleep(1.5)  # It looks every half second: a message for each look would be among the lines.
+                lines += read_until(follower.stdout, "is owned by")
+                for _ in range(3):  # A message for each of these looks would be among the lines.
+                    lines += read_until(follower.stdout, "looks")
                 store_event(directory, 2)
-            while lines[-1] and "s/2:put" not in lines[-1]:
-                lines.append(follower.stdout.readline())
+            lines += read_until(follower.stdout, "s/2:put: stored")
             follower.send_signal(signal.SIGINT)
             assert follower.wait(60) == 130
         finally:
             follower.kill()  # If it did not end by itself, the test fails instead of waiting for it.
-    first, in_use, *rest, last = lines
-    assert "s/1:put: stored" in first
-    assert "is owned by" in in_use
-    assert in_use not in rest
-    assert "s/2:put: stored" in last
+    said = [line for line in lines if "is owned by" in line]
+    assert len(said) == len(set(said)), said
+
+
+def read_until(lines: IO[str], words: str) -> list[str]:
+    """Read lines up to the first one with these words, which has to come."""
+    found = [lines.readline()]
+    while words not in found[-1]:
+        assert found[-1], f"no line has {words!r}: {found}"
+        found.append(lines.readline())
+    return found
 
 
 @contextlib.contextmanager
