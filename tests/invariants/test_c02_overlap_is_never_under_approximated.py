@@ -93,6 +93,7 @@ def test_documents_do_not_collide_and_scopes_keep_same_ids_apart() -> None:
     assert ann.lands(reads=[read("d", seq=0)])
 
 
+@pytest.mark.random
 def test_merging_the_write_index_rejects_more_and_never_less() -> None:
     """A tiny index answers for keys it has forgotten with every write up to its floor."""
     random = Random(2)

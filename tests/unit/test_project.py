@@ -231,3 +231,48 @@ def test_tiers_agree_on_versions() -> None:
 def test_everything_that_pyproject_asks_for_is_locked(tier: str) -> None:
     missing = {normal(wanted) for wanted in dev.requirements(tier)} - set(locked(tier))
     assert not missing, f"run ./dev lock: {sorted(missing)}"
+
+
+# --- random suites ---------------------------------------------------------------------------------------
+
+MARKED = "pytest.mark.random"
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def unmarked_random_tests(code: str) -> list[str]:
+    """The tests of a module that call `scaled` or `seldom` without the mark `random`; the module, if none has it."""
+    tree = ast.parse(code)
+    if not any(is_count(node) for node in ast.walk(tree)) or MARKED in "".join(
+        ast.unparse(node) for node in tree.body if isinstance(node, ast.Assign)
+    ):
+        return []
+    tests = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS) and node.name.startswith("test_")]
+    marked = [test for test in tests if any(MARKED in ast.unparse(each) for each in test.decorator_list)]
+    found = [test.name for test in tests if test not in marked and any(is_count(node) for node in ast.walk(test))]
+    return found if marked or found else ["the module"]
+
+
+def is_count(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("scaled", "seldom")
+
+
+def test_random_suites_have_their_mark() -> None:
+    """`./dev sim` runs the tests with this mark at their full counts."""
+    paths = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if path.name != "test_counts.py"]
+    found = {in_source(path): unmarked_random_tests(path.read_text()) for path in paths}
+    assert {path: tests for path, tests in found.items() if tests} == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("def test_a():\n    scaled(5)", ["test_a"]),
+        ("@pytest.mark.random\ndef test_a():\n    scaled(5)\ndef test_b():\n    seldom(5)", ["test_b"]),
+        ("N = scaled(5)\ndef test_a(): ...", ["the module"]),
+        ("N = scaled(5)\n@pytest.mark.random\ndef test_a(): ...", []),
+        ("pytestmark = pytest.mark.random\ndef test_a():\n    scaled(5)", []),
+        ("def test_a(): ...", []),
+    ],
+)
+def test_random_suites_without_their_mark_are_found(code: str, found: list[str]) -> None:
+    assert unmarked_random_tests(code) == found
