@@ -171,6 +171,8 @@ def live_objects() -> Counter[str]:
     gc.collect()
     classes = [type(each) for each in gc.get_objects()]
     ours = [each for each in classes if isinstance(each.__module__, str) and each.__module__.startswith(_NOT_DATA)]
+    for package in _NOT_DATA:
+        assert any(each.__module__.startswith(package) for each in ours), f"no object of {package} was found"
     return Counter(f"{each.__module__}.{each.__qualname__}" for each in ours)
 
 
