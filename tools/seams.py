@@ -36,6 +36,9 @@ UNIT_LINES_MOST = 1_700
 INNER = frozenset({"core", "pieces"})
 """Attributes of a runtime that lead to its inner components."""
 
+COMPONENTS = frozenset({"channel", "driver", "engine", "hub", "peer", "replica", "rt", "scheduler", "session"})
+"""Names that variables and attributes for objects of the product have in all tests."""
+
 # Public methods of the standard library that begin with an underscore.
 _NOT_PRIVATE = frozenset({"_replace", "_asdict", "_fields", "_make", "_field_defaults"})
 _REPLACING = frozenset({"setattr", "delattr", "object", "multiple", "dict"})
@@ -203,10 +206,14 @@ class Source:
         return root is not None and _is_product(self._imported.get(root))
 
     def _is_of_product(self, target: ast.Attribute) -> bool:
-        """Whether classes of the product define that attribute, and none of this file and its kits does."""
+        """Whether classes of the product define that attribute, and none of this file and its kits does.
+
+        A kit that defines an attribute of the same name does not make it its own on an object that has the name of a
+        component, such as `client.session`.
+        """
         if _is_self(target.value) or target.attr.startswith("on_") or target.attr not in _product_attributes():
             return False
-        return target.attr not in self._attributes_of_kits
+        return _last_name(target.value) in COMPONENTS or target.attr not in self._attributes_of_kits
 
     @functools.cached_property
     def _attributes_of_kits(self) -> set[str]:
@@ -278,9 +285,23 @@ def _attributes(nodes: Sequence[ast.AST]) -> Iterator[str]:
 
 
 def _assigned(node: ast.AST) -> list[ast.expr]:
-    if isinstance(node, ast.Assign):
-        return node.targets
-    return [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign) else []
+    """The targets that a statement binds or deletes, those inside tuples and lists included."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign | ast.Delete):
+        targets = node.targets
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For | ast.AsyncFor | ast.comprehension):
+        targets = [node.target]
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        targets = [node.optional_vars]
+    return [each for target in targets for each in _unpacked(target)]
+
+
+def _unpacked(target: ast.expr) -> list[ast.expr]:
+    if isinstance(target, ast.Starred):
+        return _unpacked(target.value)
+    if isinstance(target, ast.Tuple | ast.List):
+        return [each for element in target.elts for each in _unpacked(element)]
+    return [target]
 
 
 def _called_name(call: ast.Call) -> str:
@@ -288,6 +309,12 @@ def _called_name(call: ast.Call) -> str:
     if isinstance(function, ast.Name):
         return function.id
     return function.attr if isinstance(function, ast.Attribute) else ""
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _root_name(node: ast.expr) -> str | None:

@@ -19,10 +19,7 @@ OWN = DocKey(f"user:{READER}", "own")
 
 
 def with_a_reader() -> Simulation:
-    sim = Simulation(seed=1, users=("ann", READER), faults=NO_FAULTS)
-    reader = sim.replicas[1]
-    reader.keeps_derived = reader.session.keeps_derived = reader.books.keeps_derived = True
-    return sim
+    return Simulation(seed=1, users=("ann", READER), faults=NO_FAULTS, keeps_derived=True)
 
 
 @pytest.fixture

@@ -64,6 +64,11 @@ def test_uses_of_seams_are_no_breach(tmp_path: Path, text: str) -> None:
         ("runtime.core.scheduler", "reaches an inner component by runtime.core.scheduler"),
         ("object.__setattr__(transaction, 'basis', 1)", "replaces an attribute of transaction"),
         ("channel.replica.branch = 'draft'", "assigns channel.replica.branch"),
+        ("first, [*channel.replica.branch] = values", "assigns channel.replica.branch"),
+        ("del channel.replica.branch", "assigns channel.replica.branch"),
+        ("for channel.replica.branch in ('a', 'b'): ...", "assigns channel.replica.branch"),
+        ("with branch() as channel.replica.branch: ...", "assigns channel.replica.branch"),
+        ("class Client:\n    branch: str\n\nclient.replica.branch = 'draft'", "assigns client.replica.branch"),
         (
             "from unittest.mock import patch\nfrom headwater.engine import Engine\npatch.object(Engine, 'submit')",
             "replaces an attribute of Engine",

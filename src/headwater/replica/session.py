@@ -234,13 +234,13 @@ class Session:
         "_following",
         "_heard",
         "_held",
+        "_keeps_derived",
         "_new_token",
         "_resume",
         "_retried",
         "_token",
         "_watches",
         "_wave",
-        "keeps_derived",
         "key",
         "link",
         "on_error",
@@ -255,13 +255,21 @@ class Session:
     )
 
     def __init__(
-        self, replica: Replica, *, space: str, key: str, new_token: Callable[[], str], token: str = ""
+        self,
+        replica: Replica,
+        *,
+        space: str,
+        key: str,
+        new_token: Callable[[], str],
+        token: str = "",
+        keeps_derived: bool = False,
     ) -> None:
+        """`keeps_derived`: a derived commit that is refused for access becomes a local layer."""
         self.replica = replica
         self.space = space
         self.key = key
         self.link = LinkState.DOWN
-        self.keeps_derived = False  # True: a derived commit that is refused for access becomes a local layer
+        self._keeps_derived = keeps_derived
         self.outgoing: deque[FromReplica] = deque()
         self.on_error: Callable[[HeadwaterError], object] = _unheard
         self.on_load_failed: Callable[[tuple[DocKey, ...], LoadError], object] = _unheard_load
@@ -518,7 +526,7 @@ class Session:
         layer, rejection = self.replica.pending.get(verdict.local_seq), verdict.rejection
         refused = isinstance(rejection, RuleRefused) and rejection.rule == "access"
         # fault+ session.any_refusal_keeps_derived: if refused: self.replica.may_write = False
-        if refused and self.keeps_derived and layer is not None and layer.is_derived():
+        if refused and self._keeps_derived and layer is not None and layer.is_derived():
             # Without the right to write, derived layers are local: the node runs again, and its commit is not sent.
             # fault session.refusal_not_learned: pass
             self.replica.may_write = False

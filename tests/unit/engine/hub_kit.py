@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.data.address import DocKey
 from headwater.data.patch import replace
-from headwater.engine.sync.peer import Peer, PeerState
+from headwater.engine.sync.peer import Peer
 from headwater.protocol.commit import MAIN, Commit, Operation
 from headwater.protocol.messages import (
     FromEngine,
@@ -25,7 +25,7 @@ class Raw:
         self.world = world
         self.heard: list[FromEngine] = []
         self.peer = Peer(self.heard.append, world.limits)
-        self.peer.state, self.peer.principal = PeerState.GREETED, principal
+        self.peer.greet(principal)
         self.token = ""
         if session:
             self.open(session, branch=branch)

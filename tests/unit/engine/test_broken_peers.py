@@ -50,7 +50,7 @@ class Ear:
         self.deaf_to = deaf_to
         self.tries = 0
         self.peer = Peer(self._hear, DEFAULT_LIMITS)
-        self.peer.state = PeerState.GREETED
+        self.peer.greet("")
 
     def _hear(self, message: FromEngine) -> None:
         if self.deaf_to is not None and isinstance(message, self.deaf_to):

@@ -19,7 +19,7 @@ from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.patch import Patch, replace
 from headwater.data.path import Path
 from headwater.data.value import MaybeValue, freeze, same
-from headwater.engine import DEFAULT_LIMITS, Engine, Hub, Limits, Peer, PeerState
+from headwater.engine import DEFAULT_LIMITS, Engine, Hub, Limits, Peer
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import HeadwaterError, LoadError
 from headwater.protocol.messages import (
@@ -61,8 +61,16 @@ class World:
             self.join(name)
         self.settle()
 
-    def join(self, key: str, *, principal: str = "", encoding: Encoding = "msgpack", branch: str = "main") -> Client:
-        client = Client(self, key, principal=principal, encoding=encoding, branch=branch)
+    def join(
+        self,
+        key: str,
+        *,
+        principal: str = "",
+        encoding: Encoding = "msgpack",
+        branch: str = "main",
+        keeps_derived: bool = False,
+    ) -> Client:
+        client = Client(self, key, principal=principal, encoding=encoding, branch=branch, keeps_derived=keeps_derived)
         self.clients.append(client)
         return client
 
@@ -105,12 +113,16 @@ class Told:
 class Client:
     """A replica, its session, and the connection it has now."""
 
-    def __init__(self, world: World, key: str, *, principal: str, encoding: Encoding, branch: str) -> None:
+    def __init__(
+        self, world: World, key: str, *, principal: str, encoding: Encoding, branch: str, keeps_derived: bool
+    ) -> None:
         self.world = world
         self.principal = principal
         self.encoding: Encoding = encoding
         self.replica = Replica(branch=branch)
-        self.session = Session(self.replica, space="x", key=key, new_token=world.clock.new_token)
+        self.session = Session(
+            self.replica, space="x", key=key, new_token=world.clock.new_token, keeps_derived=keeps_derived
+        )
         self.errors: list[HeadwaterError] = []
         self.failed_loads: list[tuple[tuple[DocKey, ...], LoadError]] = []
         self.session.on_error = self.errors.append
@@ -194,7 +206,7 @@ class Client:
         """Give the hub a message, whatever the session thinks of it. The greeting is the server's own."""
         assert self.peer is not None
         if isinstance(message, Hello):
-            self.peer.state, self.peer.principal = PeerState.GREETED, self.principal
+            self.peer.greet(self.principal)
             self.peer.send(Welcome(1))
         else:
             self.world.hub.process([(self.peer, message)])

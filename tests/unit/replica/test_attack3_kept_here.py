@@ -23,8 +23,7 @@ def test_what_a_transaction_derives_without_the_right_to_write_does_not_pile_up(
     world.settle()
     owner.do(lambda t: t.write(ACCESS, replace((), {"owners": ["ann"], "readers": ["bob"]})))
     world.settle()
-    reader = world.join("reader", principal="bob")
-    reader.session.keeps_derived = True
+    reader = world.join("reader", principal="bob", keeps_derived=True)
     world.settle()
     reader.watch(D, OUT)
     world.settle()
@@ -56,8 +55,7 @@ def reader_and_owner() -> tuple[World, Client, Client]:
     world.settle()
     owner.do(lambda t: t.write(ACCESS, replace((), {"owners": ["ann"], "readers": ["bob"]})))
     world.settle()
-    reader = world.join("reader", principal="bob")
-    reader.session.keeps_derived = True
+    reader = world.join("reader", principal="bob", keeps_derived=True)
     world.settle()
     reader.watch(D, OUT, OWN)
     world.settle()

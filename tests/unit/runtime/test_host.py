@@ -18,7 +18,7 @@ from headwater.engine.limits import DEFAULT_LIMITS
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.sync.host import Host, InlineHost, ThreadHost
 from headwater.engine.sync.hub import Hub
-from headwater.engine.sync.peer import Peer, PeerState
+from headwater.engine.sync.peer import Peer
 from headwater.errors import LimitError, StorageError
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.messages import (
@@ -45,7 +45,7 @@ class Ear:
     def __init__(self, key: str) -> None:
         self.told: list[FromEngine] = []
         self.peer = Peer(self.told.append, LIMITS)
-        self.peer.state = PeerState.GREETED
+        self.peer.greet("")
         self.open = Open("shop", key, "", "t")
 
     def verdicts(self) -> list[int]:

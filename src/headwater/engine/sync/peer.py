@@ -148,6 +148,11 @@ class Peer:
             self.state = PeerState.CLOSED
             self.on_broken(self, error)
 
+    def greet(self, principal: str) -> None:
+        """Let a connection whose Hello was accepted open a session of this principal."""
+        self.principal = principal
+        self.state = PeerState.GREETED
+
     def is_closed(self) -> bool:
         return self.state is PeerState.CLOSED
 

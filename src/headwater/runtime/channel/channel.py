@@ -39,9 +39,13 @@ class EngineChannel:
         self._core = core
         self.replica = Replica()
         session = Session(
-            self.replica, space=name, key=core.clock.new_token(), new_token=core.clock.new_token, token=token
+            self.replica,
+            space=name,
+            key=core.clock.new_token(),
+            new_token=core.clock.new_token,
+            token=token,
+            keeps_derived=True,
         )
-        session.keeps_derived = True
         self.driver = Driver(session, transport, clock=core.clock, on_error=self._complain)
         session.on_released = core.request_tick
         core.on_ended.append(self._other_ended)

@@ -117,8 +117,7 @@ class ConnectionEnd:
         if VERSION not in message.versions:
             spoken = ", ".join(map(str, message.versions)) or "none"
             raise ProtocolError(f"this end speaks version {VERSION} of the protocol, the other: {spoken}")
-        self.peer.principal = self._authenticate(message.token)
-        self.peer.state = PeerState.GREETED
+        self.peer.greet(self._authenticate(message.token))
         self._answer(Welcome(VERSION, tuple(sorted(CAPABILITIES.intersection(message.capabilities)))))
 
     def _renew(self, message: Renew) -> None:

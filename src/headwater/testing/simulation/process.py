@@ -173,6 +173,8 @@ class ReplicaProcess:
         network: Network,
         server: ServerProcess,
         trace: Trace,
+        *,
+        keeps_derived: bool | None = None,
     ) -> None:
         self.name = name
         self.user = user
@@ -188,7 +190,8 @@ class ReplicaProcess:
         self.next_branch = MAIN  # of the next life
         self.before_send: Callable[[FromReplica, Connection], object] | None = None  # where faults lie in wait
         self.past_attempts: list[Attempt] = []
-        self.keeps_derived = draws.random() < 0.8  # as a runtime does
+        is_like_a_runtime = draws.random() < 0.8
+        self.keeps_derived = is_like_a_runtime if keeps_derived is None else keeps_derived
         self.tokens = TokenHolder(name, user, clock, draws, trace)
         self.wants = Wants(name, trace)
         self.conversation = Conversation(name, self.tokens, self.wants, trace)
@@ -207,13 +210,24 @@ class ReplicaProcess:
         self.replica = Replica(branch=self.next_branch)
         self._server.oracle.access.users[key] = self.user
         self.session = Session(
-            self.replica, space="sim", key=key, new_token=lambda: self._clock.new_token(4), token=self.tokens.token
+            self.replica,
+            space="sim",
+            key=key,
+            new_token=lambda: self._clock.new_token(4),
+            token=self.tokens.token,
+            keeps_derived=self.keeps_derived,
         )
-        self.session.keeps_derived = self.keeps_derived
         self.session.on_error = self._on_error
         self.session.on_load_failed = self._on_load_failed
-        self.books = Books(self.name, self.user, key, self.replica, self._server.oracle, self._trace)
-        self.books.keeps_derived = self.keeps_derived
+        self.books = Books(
+            self.name,
+            self.user,
+            key,
+            self.replica,
+            self._server.oracle,
+            self._trace,
+            keeps_derived=self.keeps_derived,
+        )
         self.wants.begin(("space", f"user:{self.user}", f"session:{key}"))
         self.tokens.later(self.renew)
         self._connector.begin()

@@ -32,6 +32,7 @@ class Books:
         "_fresh",
         "_gone",
         "_judged",
+        "_keeps_derived",
         "_kept_reads",
         "_made",
         "_may_write",
@@ -43,7 +44,6 @@ class Books:
         "_untold",
         "arriving",
         "attempts",
-        "keeps_derived",
         "released",
         "replacing",
         "replica",
@@ -52,8 +52,19 @@ class Books:
         "who",
     )
 
-    def __init__(self, who: str, user: str, session: str, replica: Replica, oracle: Oracle, trace: Trace) -> None:
-        self.keeps_derived = False  # results that may not be sent are derived again, and stay local
+    def __init__(
+        self,
+        who: str,
+        user: str,
+        session: str,
+        replica: Replica,
+        oracle: Oracle,
+        trace: Trace,
+        *,
+        keeps_derived: bool,
+    ) -> None:
+        """`keeps_derived`: results that may not be sent are derived again, and stay local."""
+        self._keeps_derived = keeps_derived
         self._may_write = True  # as far as this session was told
         self._judged: set[int] = set()
         self._kept_reads: set[Read] = set()  # of layers that stay here, or did
@@ -200,7 +211,7 @@ class Books:
             heard = attempt.rejection
             fell = isinstance(heard, Conflict) and heard.dead_layers and attempt.local_seq not in heard.dead_layers
             stays = (
-                self.keeps_derived
+                self._keeps_derived
                 and isinstance(refused, RuleRefused)
                 and refused.rule == "access"
                 and commit is not None

@@ -101,6 +101,7 @@ class Simulation:
         load: Load | None = None,
         limits: Limits | None = None,
         weather: Weather | None = None,
+        keeps_derived: bool | None = None,
     ) -> None:
         """Arguments that are left out are drawn from the seed. `users` are those of the replicas, one for each."""
         self._stack = ExitStack()
@@ -127,6 +128,7 @@ class Simulation:
                 self.network,
                 self.server,
                 self.trace,
+                keeps_derived=keeps_derived,
             )
             for number, user in enumerate(users)
         ]
