@@ -1,4 +1,4 @@
-"""Reads the file in which a client keeps what it sent: the file is SQLite's, and its rows are stored events."""
+"""Reads the outbox of a client: the events that it sent and that have no outcome."""
 
 from __future__ import annotations
 
@@ -9,24 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import apsw
-import msgspec
-
-from headwater.data.codec import ext_hook
 from headwater.protocol.commit import SentEvent
-
-_DECODER = msgspec.msgpack.Decoder(SentEvent, ext_hook=ext_hook)
+from headwater.runtime import Outbox
 
 
 def rows_in(path: Path) -> list[SentEvent]:
     """The events in an outbox, in send order. A program may have it open: a copy is read."""
+    assert path.exists(), f"there is no outbox {path}"
     with tempfile.TemporaryDirectory() as folder:
-        copy = copied(path, Path(folder) / "outbox")
-        connection = apsw.Connection(str(copy))
+        outbox = Outbox(str(copied(path, Path(folder) / "outbox")))
         try:
-            return [_DECODER.decode(event) for (event,) in connection.execute("SELECT event FROM sent ORDER BY place")]
+            return [event for _, event in outbox.rows()]
         finally:
-            connection.close()
+            outbox.close()
 
 
 def copied(path: Path, to: Path) -> Path:
