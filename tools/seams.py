@@ -33,10 +33,26 @@ PRODUCT = "headwater"
 UNIT_LINES_MOST = 1_700
 """How many lines the unit-test files that use something private may have together."""
 
-INNER = frozenset({"core", "pieces"})
-"""Attributes of a runtime that lead to its inner components."""
+INNER = frozenset(
+    {
+        "core",
+        "gates",
+        "graph",
+        "loads",
+        "pending",
+        "pieces",
+        "queries",
+        "reaction_spaces",
+        "registry",
+        "service",
+        "spaces",
+    }
+)
+"""Attributes of a runtime, scheduler, replica, session or server that lead to its inner components."""
 
-COMPONENTS = frozenset({"channel", "driver", "engine", "hub", "peer", "replica", "rt", "scheduler", "session"})
+COMPONENTS = frozenset(
+    {"channel", "driver", "engine", "hub", "peer", "replica", "rt", "scheduler", "service", "session"}
+)
 """Names that variables and attributes for objects of the product have in all tests."""
 
 # Public methods of the standard library that begin with an underscore.
@@ -148,10 +164,20 @@ class Source:
                 yield self._breach(node, f"imports the inner module {module}")
 
     def inner_attributes(self) -> Iterator[Breach]:
-        """Attributes that lead from a seam to inner components, except names that this file defines itself."""
+        """Attributes that lead from a seam to inner components, except names that this file defines itself.
+
+        A method of the same name that is called, such as `runtime.graph()`, is no such attribute.
+        """
         inner = INNER - self._own
+        called = {id(node.func) for node in self._nodes if isinstance(node, ast.Call)}
         for node in self._nodes:
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr in inner:
+            if not isinstance(node, ast.Attribute):
+                continue
+            owner = node.value
+            is_bare = node.attr in INNER and id(node) not in called and _is_component(owner)
+            # Of a component, the attribute itself is the breach.
+            is_passed = isinstance(owner, ast.Attribute) and owner.attr in inner and not _is_component(owner.value)
+            if is_bare or is_passed:
                 yield self._breach(node, f"reaches an inner component by {ast.unparse(node)}")
 
     def private_uses(self) -> Iterator[Breach]:
@@ -213,7 +239,7 @@ class Source:
         """
         if _is_self(target.value) or target.attr.startswith("on_") or target.attr not in _product_attributes():
             return False
-        return _last_name(target.value) in COMPONENTS or target.attr not in self._attributes_of_kits
+        return _is_component(target.value) or target.attr not in self._attributes_of_kits
 
     @functools.cached_property
     def _attributes_of_kits(self) -> set[str]:
@@ -311,10 +337,9 @@ def _called_name(call: ast.Call) -> str:
     return function.attr if isinstance(function, ast.Attribute) else ""
 
 
-def _last_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+def _is_component(node: ast.expr) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name in COMPONENTS
 
 
 def _root_name(node: ast.expr) -> str | None:

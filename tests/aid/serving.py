@@ -16,6 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 import headwater
 from headwater import Cell, Piece, Refused, cell, computed, handler
+from headwater.clock import Clock
 from headwater.server import DEFAULT_SERVER_LIMITS, Server, ServerLimits, new_key
 
 SPACE = "pads"
@@ -50,13 +51,19 @@ class Pad(Piece, name="aid.Pad"):
 
 @asynccontextmanager
 async def serving(
-    directory: Path, *, limits: ServerLimits = DEFAULT_SERVER_LIMITS, with_keys: bool = False
+    directory: Path,
+    *,
+    limits: ServerLimits = DEFAULT_SERVER_LIMITS,
+    with_keys: bool = False,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Server]:
     """A server of an application with one open piece, `Pad` "main". With keys, "ann" owns its space."""
     if with_keys:
         new_key(directory)
     owner = "ann" if with_keys else ""
-    server = Server(directory, port=0, insecure_local=not with_keys, owner=owner, classes=(Pad,), limits=limits)
+    server = Server(
+        directory, port=0, insecure_local=not with_keys, owner=owner, classes=(Pad,), limits=limits, clock=clock
+    )
     running = asyncio.create_task(server.run_until_stopped())
     try:
         await server.application().runtime.space(SPACE).open(Pad, "main")

@@ -77,7 +77,7 @@ def test_live_nodes_show_what_a_recomputation_makes(kinds: tuple[str, ...]) -> N
             elif choice < 0.75 and later:
                 built.register(later.pop())
             elif choice < 0.85:
-                present = [name for name in built.plan.effects if world.scheduler.registry.get(name)]
+                present = [name for name in built.plan.effects if world.scheduler.find(name)]
                 if present:
                     name = rng.choice(present)
                     world.scheduler.remove(world.node(name))
@@ -128,7 +128,7 @@ def test_gated_nodes_catch_up_when_their_time_has_come() -> None:
             world.advance(rng.choice((0, 1, 4, 10, 30)))
             if rng.random() < 0.2:
                 node = rng.choice(world.nodes())
-                world.scheduler.gates.configure(node, debounce_us=rng.choice((0, 3_000, 50_000)))
+                world.scheduler.set_delays(node, debounce_us=rng.choice((0, 3_000, 50_000)))
         world.advance(1_000)
         check_world(world)
         assert_consistent(built, f"seed {seed}")
@@ -249,7 +249,7 @@ def test_nobody_waits_for_a_document_that_it_does_not_need(kinds: tuple[str, ...
             if choice < 0.25 and later:
                 built.register(later.pop())
             elif choice < 0.33:
-                present = [name for name in built.plan.effects if world.scheduler.registry.get(name)]
+                present = [name for name in built.plan.effects if world.scheduler.find(name)]
                 if present:
                     later.append(rng.choice(present))
                     world.scheduler.remove(world.node(later[-1]))
@@ -275,7 +275,7 @@ def test_a_result_that_was_found_in_place_is_made_again_when_it_is_taken_back() 
         pass
     world.replica.make_commits()
     first = world.node("node")
-    (layer,) = [layer for layer in world.replica.pending.queued() if layer.source is first]
+    (layer,) = world.layers_of(first)
     world.scheduler.remove(first)
     world.computed(source.get, id="node", output=result.document)
     while world.tick():

@@ -48,7 +48,7 @@ def test_what_lost_its_demand_does_not_run_until_it_is_demanded_again() -> None:
         world.advance(10_000)
         for _ in range(8):
             name = rng.choice(list(built.plan.effects))
-            if world.scheduler.registry.get(name) is None:
+            if world.scheduler.find(name) is None:
                 built.register(name)
                 world.settle()
                 world.advance(10_000)
@@ -73,7 +73,7 @@ def test_registering_reads_and_fetches_nothing() -> None:
     for index in range(50):
         world.computed(source.get, id=f"n{index}")
     world.settle()
-    assert world.driver.loads == 0
+    assert world.driver.load_count == 0
     assert world.driver.ticks == 0
     assert not Replica().documents.held()
     world.look(world.absent_cell("n7"))

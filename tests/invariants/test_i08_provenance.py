@@ -68,7 +68,7 @@ def test_causes_come_back_when_the_commit_is_rejected(writes_by_itself: bool) ->
     source.set(2)
     settle_without_confirming(world)
     node = world.node("node")
-    (layer,) = [layer for layer in world.replica.pending.queued() if layer.source is node]
+    (layer,) = world.layers_of(node)
     causes = [(source.document.key, ())]
     assert list(layer.commit.provenance.causes) == causes
     runs = node.runs
@@ -77,7 +77,7 @@ def test_causes_come_back_when_the_commit_is_rejected(writes_by_itself: bool) ->
     assert [(spot.document.key, spot.path) for spot in node.causes or ()] == causes  # type: ignore[attr-defined]
     settle_without_confirming(world)
     assert node.runs == runs + 1
-    again = [layer for layer in world.replica.pending.queued() if layer.source is node]
+    again = world.layers_of(node)
     assert [list(layer.commit.provenance.causes) for layer in again] == [causes]
 
 
@@ -89,7 +89,7 @@ def test_causes_that_came_meanwhile_are_kept_beside_those_that_come_back() -> No
     first.set(2)
     settle_without_confirming(world)
     node = world.node("node")
-    (layer,) = [layer for layer in world.replica.pending.queued() if layer.source is node]
+    (layer,) = world.layers_of(node)
     second.set(2)
     world.replica.rejected(layer.local_seq, Conflict())
     assert {spot.document for spot in node.causes or ()} == {first.document, second.document}
@@ -101,7 +101,7 @@ def test_a_rejected_first_run_is_run_again_without_causes() -> None:
     seen = world.look(world.computed(source.get, id="node"))
     settle_without_confirming(world)
     node = world.node("node")
-    (layer,) = [layer for layer in world.replica.pending.queued() if layer.source is node]
+    (layer,) = world.layers_of(node)
     world.replica.rejected(layer.local_seq, Conflict())
     settle_without_confirming(world)
     assert node.status == CLEAN
@@ -115,7 +115,7 @@ def test_a_refusal_that_is_no_conflict_is_told_once_and_not_repeated() -> None:
     world.look(world.computed(source.get, id="node"))
     settle_without_confirming(world)
     node = world.node("node")
-    (layer,) = [layer for layer in world.replica.pending.queued() if layer.source is node]
+    (layer,) = world.layers_of(node)
     world.replica.rejected(layer.local_seq, RuleRefused("size", "too large"))
     settle_without_confirming(world)
     assert node.runs == 1
@@ -132,7 +132,7 @@ def test_what_stood_on_a_rejected_run_is_run_again_too() -> None:
     world.settle()
     source.set(5)
     settle_without_confirming(world)
-    (layer,) = [layer for layer in world.replica.pending.queued() if layer.source is world.node("first")]
+    (layer,) = world.layers_of(world.node("first"))
     world.replica.rejected(layer.local_seq, Conflict())
     settle_without_confirming(world)
     assert (first.peek(), second.peek()) == (6, 7)
@@ -148,7 +148,7 @@ def test_a_rejected_commit_waits_for_what_won_against_it() -> None:
     world.look(world.computed(source.get, id="node"))
     settle_without_confirming(world)
     node = world.node("node")
-    (layer,) = [layer for layer in world.replica.pending.queued() if layer.source is node]
+    (layer,) = world.layers_of(node)
     collision = Collision(source.document.key, (), Depth.DEEP, 0, 1, "other", "")
     world.replica.rejected(layer.local_seq, Conflict((collision,)))
     settle_without_confirming(world)

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.data.trace import Exhausted, Ran, RunStarted
 from headwater.scheduler import CLEAN, Node, SchedulerLimits
-from headwater.testing.scheduler.checks import check_world, reachable, writers_above
+from headwater.testing.scheduler.checks import check_world, is_delayed, reachable, writers_above
 from headwater.testing.scheduler.graphs import KINDS, Built, random_plan
 from headwater.testing.scheduler.kit import World
 from tests.counts import scaled
@@ -24,7 +24,7 @@ def watch_order(world: World) -> list[str]:
         for writer in set(writers_above(node)):
             if writer.status == CLEAN or writer.suspended or node in above[writer]:
                 continue  # What is suspended waits for this very node: a cycle that is not known yet.
-            if world.scheduler.gates.is_open(writer):
+            if not is_delayed(world, writer):
                 problems.append(f"{node.id} ran although {writer.id} above it is {writer!r}")
 
     world.scheduler.introspection.on_ran(on_ran)

@@ -246,14 +246,9 @@ async def observed(folder: Path, piece: str = "") -> list[Observed]:
         found: list[Observed] = []
         after = None
         while True:
-            answers: list[object] = []
             channel = rt.channel(SPACE)
             assert channel is not None
-            question = QueryObservations(0, piece, None, "", None, after, 1_000)
-            channel.driver.session.queries.look(question, answers.append)
-            channel.driver.flush()
-            await rt.until(lambda answers=answers: bool(answers))  # type: ignore[misc]
-            (page,) = answers
+            page = await channel.driver.look(QueryObservations(0, piece, None, "", None, after, 1_000))
             assert isinstance(page, Observations)
             found += page.observed
             after = page.next

@@ -12,7 +12,7 @@ import headwater
 from headwater import Cell, EventExpiredError, Piece, Policy, Refused, cell, given, handler
 from headwater.clock import VirtualClock
 from headwater.data.patch import append
-from headwater.data.value import MAX_INT, freeze
+from headwater.data.value import freeze
 from headwater.engine import ACCESS
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import Query
@@ -214,10 +214,7 @@ async def stored_in(rt: Runtime) -> list[str]:
     """The streams of what is still stored in the space."""
     channel = rt.channel("s")
     assert channel is not None
-    reply = channel.driver.expected()
-    channel.driver.session.queries.ask_events(reply.set_result, due_by_us=MAX_INT, after=(0, ""), limit=100)
-    channel.driver.flush()
-    return [each.stream for each in (await reply).events]
+    return [each.stream for each in (await channel.driver.stored_events(limit=100)).events]
 
 
 def test_whoever_says_that_they_are_somebody_else_is_handled_and_has_no_answer_kept(tmp_path: Path) -> None:

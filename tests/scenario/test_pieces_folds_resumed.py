@@ -272,8 +272,7 @@ def test_a_fold_that_is_stopped_and_opened_again_goes_on(tmp_path: Path) -> None
         # What is durable is confirmed as soon as this runtime has heard of it.
         channel = rt.channel("s")
         assert channel is not None
-        pending = channel.replica.pending
-        await rt.until(lambda: not len(pending))
+        await rt.until(channel.replica.is_confirmed)
         await space.stop(book)
         book.entries.key("k05").set(15)
         book = await space.open(Book, "b")

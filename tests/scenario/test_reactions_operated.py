@@ -127,7 +127,7 @@ def test_what_waited_when_a_server_ended_is_delivered_after_its_start_with_no_tr
         assert HEARD == []
         async with application(tmp_path) as server:
             await until(lambda: sorted(HEARD) == ["1", "2"])
-            assert server.application().reaction_spaces.spaces == {"a", "b"}
+            assert server.application().attended_spaces == {"a", "b"}
 
     run(story)
 
@@ -169,9 +169,8 @@ def test_a_space_with_nothing_to_deliver_is_not_kept_open(tmp_path: Path) -> Non
             await placed(server, "1")
             await until(lambda: HEARD == ["1"])
         async with application(tmp_path) as server:
-            reaction_spaces = server.application().reaction_spaces
-            await until(lambda: reaction_spaces.is_idle)
-            assert not reaction_spaces.spaces
+            await until(lambda: server.application().has_visited_all)
+            assert not server.application().attended_spaces
             await placed(server, "2")
             await until(lambda: HEARD == ["1", "2"])
 
@@ -189,12 +188,12 @@ def test_a_program_beside_the_server_delivers_in_its_own_spaces_by_itself(tmp_pa
                     await piece.place.send("1")
                     await rt.reactions.drained()
                     assert await piece.receipts.pull() == ("paid 1",)
-                    assert not server.application().reaction_spaces.spaces
+                    assert not server.application().attended_spaces
                     IS_DOWN[0] = True
                     await piece.place.send("2")
             IS_DOWN[0] = False
             await until(lambda: HEARD == ["1", "2"])
-            assert server.application().reaction_spaces.spaces == {"s"}
+            assert server.application().attended_spaces == {"s"}
 
     run(story)
 
@@ -207,8 +206,8 @@ def test_what_an_application_attends_leaves_room_for_those_who_come(
             for space in ("a", "b", "c", "d", "e"):
                 await placed(server, space, space=space)
             await until(lambda: HEARD == ["a", "b"])
-            await until(lambda: server.application().reaction_spaces.is_idle)
-            assert server.application().reaction_spaces.spaces == {"a", "b"}
+            await until(lambda: server.application().has_visited_all)
+            assert server.application().attended_spaces == {"a", "b"}
 
     run(story)
     assert "not attended" in "".join(capsys.readouterr())

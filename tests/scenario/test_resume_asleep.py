@@ -94,13 +94,9 @@ class SameSheet(Piece, name="asleep.Sheet"):
 
 
 async def _known(one: Process) -> list[Observed]:
-    answers: list[object] = []
     channel = one.rt.channel(SPACE)
     assert channel is not None
-    channel.driver.session.queries.look(QueryObservations(0, limit=1_000), answers.append)
-    channel.driver.flush()
-    await one.rt.until(lambda: bool(answers))
-    (page,) = answers
+    page = await channel.driver.look(QueryObservations(0, limit=1_000))
     assert isinstance(page, Observations)
     return list(page.observed)
 
@@ -309,7 +305,7 @@ def test_what_opening_costs_does_not_depend_on_how_many_nodes_there_are(tmp_path
             sheet.cells.key("k0").set(1)
             await again.settled()
             assert again.taken() == {"s:priced/k0 row", "s:first", "s:twice", "s:show"}
-            costs.append((len(again.rt.scheduler.registry), len(wire.watched(SPACE))))
+            costs.append((len(again.rt.scheduler.nodes()), len(wire.watched(SPACE))))
 
     for count in (100, max(1_000, scaled(10_000))):
         run(lambda count=count: story(count), too_long_s=300)  # type: ignore[misc]

@@ -104,7 +104,7 @@ class TestOpening:
                 assert again.counts["asleep"] == COUNT
                 assert [note.text.get() for note in notes] == ["x" * number for number in range(COUNT)]
                 assert {note.never.get() for note in notes} == {3}
-                assert len(again.rt.scheduler.registry) == 0, "none of their nodes is here"
+                assert again.rt.scheduler.nodes() == [], "none of their nodes is here"
                 assert await notes[7].length.pull() == 10
                 notes[8].text.set("")
                 await again.settled()

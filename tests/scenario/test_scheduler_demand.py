@@ -165,7 +165,7 @@ def test_a_list_makes_one_child_per_item_and_changes_run_only_their_own() -> Non
     items.at("a").set(ABSENT)
     world.settle()
     assert seen[-1] == {"b": 50, "c": 70}
-    assert world.scheduler.registry.get("child a") is None
+    assert world.scheduler.find("child a") is None
     check_world(world)
 
 
@@ -201,7 +201,7 @@ def test_one_wake_timer_serves_everybody_and_none_is_left() -> None:
     source.set(1)
     world.settle()
     assert world.driver.timer_at == 100_000
-    world.scheduler.gates.configure(nodes[0], debounce_us=50_000)
+    world.scheduler.set_delays(nodes[0], debounce_us=50_000)
     assert world.driver.timer_at == 50_000
     for node in nodes:
         world.scheduler.remove(node)

@@ -35,7 +35,7 @@ def fetched_for_somebody(runtime: Runtime) -> None:
 def shows_what_is_stored(runtime: Runtime, engine: Engine) -> None:
     """I1: at the end nothing is pending, nobody waits, and what is shown is what is stored."""
     problems = [f"{node!r} waits" for node in runtime.nodes() if node.live and node.loading]
-    problems += [f"{len(runtime.replica.pending)} commits are pending"] if len(runtime.replica.pending) else []
+    problems += [] if runtime.replica.is_confirmed() else [f"commits are pending: {runtime.replica.layers()}"]
     for document in runtime.replica.documents.held():
         stored = engine.read(document.key).value
         if document.value is not NOT_HERE and not equal(document.value, stored):

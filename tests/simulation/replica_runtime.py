@@ -84,7 +84,7 @@ class Wire:
         return self._session.ready(conflict)
 
     def is_durable(self) -> bool:
-        return not self._session.replica.pending.waiting()
+        return self._session.replica.is_durable()
 
 
 class Runtime:
@@ -125,7 +125,7 @@ class Runtime:
         return document.stale if document.value is NOT_HERE else document.value
 
     def node(self, name: str) -> Node | None:
-        return self.kernel.scheduler.registry.get(name)
+        return self.kernel.scheduler.find(name)
 
     # ---- who reads -----------------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class Runtime:
         return self.kernel.scheduler
 
     def nodes(self) -> list[Node]:
-        return list(self.scheduler.registry)
+        return self.scheduler.nodes()
 
     def stop(self) -> None:
         """It is gone: no timer wakes it, and no other runtime of this thread looks out for its runs."""

@@ -160,7 +160,7 @@ class World:
         if not runtime.client.inbox:
             return 0
         eye, replica = runtime.eye, runtime.replica
-        before = [(node, node.status) for node in runtime.kernel.scheduler.registry]
+        before = [(node, node.status) for node in runtime.kernel.scheduler.nodes()]
         shown = [(document, document.value) for document in replica.documents.held()]
         rejected = eye.rejected
         heard = runtime.client.hear(1)

@@ -199,7 +199,7 @@ class World:
             if key not in children:
                 self.space.load(self.document(child))
                 self.rules[child] = Rule([Look(cell, key, "get"), Look(self.links[-1], "", "exists")], 5, False)
-                parent = self.core.scheduler.registry.get(name)
+                parent = self.core.scheduler.find(name)
                 children[key] = self._enter(child, NodeKind.COMPUTATION, (self.document(child),), parent)
         return sum(self._read(name, Look(f"{name} {key}", "", "get")) for key in keys)
 
@@ -279,7 +279,7 @@ class World:
 
     def check(self, note: str) -> None:
         assert self.problems == [], f"{note}: {self.problems[:3]}"
-        for node in self.core.scheduler.registry:
+        for node in self.core.scheduler.nodes():
             check_node(node)
             if node.live:
                 assert node.status == CLEAN, f"{note}: {node!r}"
@@ -343,5 +343,5 @@ def test_links_that_close_a_cycle_come_to_rest_or_are_held_back() -> None:
             assert all(runs <= 4 * limits.node_runs for runs in world.runs.values()), f"seed {seed} step {step}"
             assert nodes <= len(world.rules), f"seed {seed} step {step}"
             world.change()
-        for node in world.core.scheduler.registry:
+        for node in world.core.scheduler.nodes():
             check_node(node)

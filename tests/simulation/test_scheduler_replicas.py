@@ -144,7 +144,7 @@ class Shared:
             assert built is not None
             check_world(world, heights=False)
             assert unsettled(world) == [], note
-            assert len(world.replica.pending) == 0, note
+            assert world.replica.is_confirmed(), note
             assert world.driver.failures == [], note
             for node in world.nodes():
                 if node.live and node.id in (self.plan.nodes | self.plan.effects):
@@ -197,7 +197,7 @@ def test_whoever_derived_from_an_old_cell_runs_again_and_the_present_value_stays
             each.scheduler.heard()
     assert space.value("double") == 10
     assert [each.cell(id="double").peek() for each in worlds] == [10, 10]
-    assert [len(each.replica.pending) for each in worlds] == [0, 0]
+    assert all(each.replica.is_confirmed() for each in worlds)
 
 
 def test_a_result_that_was_found_in_place_is_made_again_when_another_runtime_replaces_it() -> None:

@@ -335,6 +335,22 @@ class Replica:
             raise KeyError(doc)
         return document.value
 
+    def layers(self) -> tuple[Layer, ...]:
+        """Return the layers that confirmed state does not cover yet, oldest first, without local ones."""
+        return self.pending.live()
+
+    def local_layers(self) -> tuple[Layer, ...]:
+        """Return the layers that were derived without the right to write and are never sent, oldest first."""
+        return tuple(self.pending.local())
+
+    def is_durable(self) -> bool:
+        """Return True if no commit made here waits for its verdict. Local layers do not count."""
+        return not self.pending.waiting()
+
+    def is_confirmed(self) -> bool:
+        """Return True if confirmed state covers every commit made here, and none that fell is still on the wire."""
+        return not len(self.pending)
+
     def shown_anew(self) -> None:
         """Record that a shown value has changed."""
         self._shown = None

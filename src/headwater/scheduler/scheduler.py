@@ -238,6 +238,25 @@ class Scheduler:
         if node.live:
             self.pass_.enqueue(node)
 
+    def find(self, id: str) -> Node | None:
+        """Return the registered node with this id."""
+        return self.registry.get(id)
+
+    def nodes(self) -> list[Node]:
+        """Return all registered nodes, in the order of their registration."""
+        return list(self.registry)
+
+    def set_delays(
+        self,
+        node: Node,
+        *,
+        debounce_us: int | None = None,
+        throttle_us: int | None = None,
+        no_auto: bool | None = None,
+    ) -> None:
+        """Set a delay of a node, or end it with 0, also while the node waits. `no_auto`: none is set by itself."""
+        self.gates.configure(node, debounce_us=debounce_us, throttle_us=throttle_us, no_auto=no_auto)
+
     def demand(self, node: Node) -> None:
         """Demand a node for as long as it is registered."""
         self._structural()
@@ -345,6 +364,15 @@ class Scheduler:
         if node.loading is not None:
             return node.status != CLEAN and node.live  # Its writes are still to come, once the document is here.
         return node.is_runnable and not self.pass_.is_spent(node) and (node.gate is None or self.gates.is_open(node))
+
+    def settle_demand(self) -> None:
+        """Let withdrawn demand take effect now instead of before the next run."""
+        self.graph.liveness.settle()
+
+    @property
+    def search_steps(self) -> int:
+        """How many nodes were looked at so far to find the nodes that hold up others, for tests that count work."""
+        return self.loads.steps
 
     def held(self) -> dict[str, int]:
         """Count the entries that components keep for nodes. All are 0 once every node is removed and nothing runs."""

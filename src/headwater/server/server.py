@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from errno import EADDRINUSE
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -34,6 +34,7 @@ from structlog.typing import FilteringBoundLogger
 
 from headwater.clock import Clock
 from headwater.engine.directory import Directory
+from headwater.engine.engine import Engine
 from headwater.errors import AccessError, StorageError
 from headwater.pieces.piece import Piece
 from headwater.runtime.channel.websocket import PATH, SUBPROTOCOLS
@@ -47,6 +48,8 @@ from headwater.server.operation.metrics import CONTENT_TYPE
 from headwater.server.operation.service import LogRelay, Service
 from headwater.server.sync.connection import GOING_AWAY, Connection
 from headwater.server.sync.wire import EXTENSION, HandshakeLimit, HttpConnection, Wire
+
+T = TypeVar("T")
 
 STATIC: Final = Path(__file__).parent / "static"
 NO_PAGE: Final = (
@@ -368,6 +371,10 @@ class Server(uvicorn.Server):
                 raise AccessError("this server serves no application")
             self._application = Application(self.service, self._classes)
         return self._application
+
+    def call_in_space(self, space: str, work: Callable[[Engine], T]) -> T:
+        """Run a function with the engine of a space, in its turn, and return the result. The caller waits for it."""
+        return self.service.spaces.host_of(space).call(lambda engine, _: work(engine))
 
     @property
     def acceptor(self) -> Acceptor:

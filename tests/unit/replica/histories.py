@@ -228,8 +228,8 @@ class History:
             key = client.session.key
             wrong += [f"{key}: {error!r}" for error in (*client.errors, *client.raised)]
             wrong += [f"{key}: {docs} could not be loaded: {error}" for docs, error in client.failed_loads]
-            if len(client.replica.pending):
-                wrong.append(f"{key} still has {len(client.replica.pending)} layers")
+            if not client.replica.is_confirmed():
+                wrong.append(f"{key} still has commits without confirmation: {client.replica.layers()}")
             if client.session.is_loading():
                 wrong.append(f"{key} is still loading")
             for name in (*map(doc, DOCS), doc(ROOT), self.journal(client)):

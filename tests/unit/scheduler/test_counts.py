@@ -170,7 +170,7 @@ def test_a_dynamic_graph_runs_each_node_once_and_drops_what_it_no_longer_reads()
 def test_a_dormant_chain_of_3000_never_runs_and_reads_nothing() -> None:
     world = World()
     source = world.cell(0)
-    loads = world.driver.loads
+    loads = world.driver.load_count
     below = source
     for _ in range(3_000):
         below = world.computed(lambda below=below: below.get() + 1)  # type: ignore[misc]
@@ -179,7 +179,7 @@ def test_a_dormant_chain_of_3000_never_runs_and_reads_nothing() -> None:
         world.settle()
     assert world.ran() == []
     assert all(node.attempts == 0 for node in world.nodes())
-    assert world.driver.loads == loads
+    assert world.driver.load_count == loads
     assert world.driver.ticks == 0
 
 

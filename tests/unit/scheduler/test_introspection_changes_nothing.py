@@ -160,7 +160,7 @@ class History:
             "calls": self.calls,
             "told": self.told,
             "failures": [(failure.node, str(failure.error), failure.causes) for failure in driver.failures],
-            "driver": (driver.ticks, driver.loads, driver.releases, driver.timers_set, driver.timer_at),
+            "driver": (driver.ticks, driver.load_count, driver.releases, driver.timers_set, driver.timer_at),
             "waves": getattr(world.wire, "frames", None),
             "next commit": world.replica.next_local_seq,
             "nodes": take(world.scheduler.registry),

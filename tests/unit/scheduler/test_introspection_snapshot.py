@@ -181,9 +181,9 @@ def test_counts_say_what_waits_and_what_fails() -> None:
 def test_looking_reads_no_value_and_asks_for_nothing() -> None:
     inspected = diamond()
     driver, look = inspected.world.driver, inspected.look
-    before = (driver.ticks, driver.loads, driver.releases, driver.timers_set, look.snapshot())
+    before = (driver.ticks, driver.load_count, driver.releases, driver.timers_set, look.snapshot())
     look.dot()
     look.stats()
     look.why("effect")
     look.node_stats("total")
-    assert (driver.ticks, driver.loads, driver.releases, driver.timers_set, look.snapshot()) == before
+    assert (driver.ticks, driver.load_count, driver.releases, driver.timers_set, look.snapshot()) == before

@@ -360,7 +360,7 @@ class Runtime:
         if events:
             left.append(f"{len(events)} events had no end ({', '.join(dict.fromkeys(events[:3]))})")
         if not self.core.is_quiet():
-            running = [node.id for node in self.core.scheduler.registry if node.is_runnable]
+            running = [node.id for node in self.core.scheduler.nodes() if node.is_runnable]
             named = f" ({', '.join(running[:3])})" if running else ""
             left.append(f"{len(running) or 'some'} nodes still run{named}")
         return " and ".join(left) or "something was still to be written"
@@ -372,7 +372,7 @@ class Runtime:
             await self.served.stop()
             await self.tasks.close()
             self.core.observing.end(closed)
-            for node in tuple(self.core.scheduler.registry):
+            for node in self.core.scheduler.nodes():
                 self.core.remove(node)  # Runs the cleanup of effects.
             undone = self._undone() if is_patient and not await self._cleaned_up() else None
             for channel in self._parts.channels.values():

@@ -168,7 +168,7 @@ class EngineChannel:
 
     def is_durable(self) -> bool:
         """True if no commit made here waits for its verdict. Layers that stay local for good do not count."""
-        return not self.replica.pending.waiting()
+        return self.replica.is_durable()
 
     # ---- a number ----------------------------------------------------------------------------------
 

@@ -18,18 +18,34 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from headwater.backoff import Backoff
 from headwater.clock import Clock, RealClock
 from headwater.data.address import DocKey
+from headwater.data.value import MAX_INT
 from headwater.engine.sync.error_codes import lasting_error
 from headwater.errors import AccessError, HeadwaterError, LoadError, ProtocolError, SessionExpiredError, StorageError
-from headwater.protocol.messages import Ack, Answer, FromEngine, FromReplica, Opened, Problem, Query, Sync, Verdicts
+from headwater.protocol.messages import (
+    Ack,
+    Answer,
+    Events,
+    FromEngine,
+    FromReplica,
+    Looks,
+    Opened,
+    Problem,
+    Query,
+    Seen,
+    Sync,
+    Verdicts,
+)
 from headwater.replica.pending import Fate
 from headwater.replica.session import LinkState, Session
 from headwater.runtime.channel.transport import Connection, Heard, Lost, Transport
 from headwater.runtime.core.limits import RUNTIME_LIMITS
+
+T = TypeVar("T")
 
 
 class ReconnectBackoff:
@@ -501,14 +517,27 @@ class Driver:
 
     async def query(self, query: Query) -> Answer:
         """Send a query once and return its answer. LoadError: the query was refused, or there is no connection."""
-        await self.opened()
-        reply: asyncio.Future[Answer | LoadError] = asyncio.get_running_loop().create_future()
+        return await self._ask(lambda reply: self.session.query(query, reply))
 
-        def answered(answer: Answer | LoadError) -> None:
+    async def look(self, question: Looks) -> Seen:
+        """Send a question about nodes or their reads once and return its answer. LoadError: as for `query`."""
+        return await self._ask(lambda reply: self.session.queries.look(question, reply))
+
+    async def stored_events(self, *, due_by_us: int = MAX_INT, after: tuple[int, str] = (0, ""), limit: int) -> Events:
+        """Return a page of the stored events that are due at `due_by_us` or before. LoadError: as for `query`."""
+        return await self._ask(
+            lambda reply: self.session.queries.ask_events(reply, due_by_us=due_by_us, after=after, limit=limit)
+        )
+
+    async def _ask(self, send: Callable[[Callable[[T | LoadError], object]], object]) -> T:
+        await self.opened()
+        reply: asyncio.Future[T | LoadError] = asyncio.get_running_loop().create_future()
+
+        def answered(answer: T | LoadError) -> None:
             if not reply.done():
                 reply.set_result(answer)
 
-        self.session.query(query, answered)
+        send(answered)
         self.flush()
         await self.until(lambda: reply.done() or self.session.link is not LinkState.UP)
         if not reply.done():

@@ -64,7 +64,7 @@ class NodeHandle:
 
     def clear_debounce(self) -> None:
         """Clear the debounce, including one chosen automatically for slow runs; none is chosen again."""
-        self._core.scheduler.gates.configure(self._open(), debounce_us=0, no_auto=True)
+        self._core.scheduler.set_delays(self._open(), debounce_us=0, no_auto=True)
         self._core.request_tick()
 
     def set_throttle(self, ms: float) -> None:
@@ -75,7 +75,7 @@ class NodeHandle:
         self._configure(throttle_us=0)
 
     def _configure(self, *, debounce_us: int | None = None, throttle_us: int | None = None) -> None:
-        self._core.scheduler.gates.configure(self._open(), debounce_us=debounce_us, throttle_us=throttle_us)
+        self._core.scheduler.set_delays(self._open(), debounce_us=debounce_us, throttle_us=throttle_us)
         self._core.request_tick()
 
     def _open(self) -> Node:
@@ -152,7 +152,7 @@ def _name(core: Core, fn: Callable[[], object]) -> str:
         stem, _, number = kept.id.rpartition(" ")
         if kept.id == name or (stem == name and number.isdecimal()):
             return kept.id
-    if core.scheduler.registry.get(name) is None:
+    if core.scheduler.find(name) is None:
         return name
     return f"{name} {core.next_number()}"
 

@@ -88,7 +88,7 @@ class _ServiceTransport:
 class Application:
     """The application of one server."""
 
-    __slots__ = ("_classes", "_service", "backend", "limits", "reaction_spaces", "runtime")
+    __slots__ = ("_classes", "_reaction_spaces", "_service", "backend", "limits", "runtime")
 
     def __init__(self, service: Service, classes: Iterable[type[Piece]]) -> None:
         self._service = service
@@ -96,10 +96,20 @@ class Application:
         self.limits = service.limits
         self.backend = ServedSpaces(service)
         self.runtime = Runtime(self.backend, clock=service.clock, reacts=bool(self._classes))
-        self.reaction_spaces = ReactionSpaces(service, self.backend, self.runtime)
+        self._reaction_spaces = ReactionSpaces(service, self.backend, self.runtime)
         if self._classes:
-            self.reaction_spaces.start()
+            self._reaction_spaces.start()
         service.metrics.count_resumed(lambda: self.runtime.resume_counts)
+
+    @property
+    def attended_spaces(self) -> frozenset[str]:
+        """The spaces that were opened to deliver records, in addition to those that the application opened."""
+        return self._reaction_spaces.spaces
+
+    @property
+    def has_visited_all(self) -> bool:
+        """True if every space in which records may wait was visited."""
+        return self._reaction_spaces.is_idle
 
     def authenticate(self, token: str, user: str) -> tuple[str, float | None]:
         """Return the user of a token and the seconds until it expires. Without keys, `user` is believed."""
@@ -185,7 +195,7 @@ class Application:
         return self.runtime.cell(space, ACCESS.id, Json, scope=ACCESS.scope)
 
     async def close(self) -> None:
-        ends = await asyncio.gather(self.reaction_spaces.close(), self.runtime.close(), return_exceptions=True)
+        ends = await asyncio.gather(self._reaction_spaces.close(), self.runtime.close(), return_exceptions=True)
         for error in ends:
             if error is not None:
                 raise error

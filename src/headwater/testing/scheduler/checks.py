@@ -18,7 +18,7 @@ from headwater.testing.scheduler.kit import World
 
 def check_world(world: World, *, heights: bool = True) -> None:
     """Check that every node agrees with its fields, and that the graph equals a full rebuild."""
-    world.scheduler.graph.liveness.settle()
+    world.scheduler.settle_demand()
     nodes = world.nodes()
     live = demanded(nodes)
     live_refs = Counter(writer for node in live for writer in writers_above(node))
@@ -101,15 +101,16 @@ def has_cycle(nodes: list[Node]) -> bool:
 
 def unsettled(world: World) -> list[Node]:
     """Live nodes that have not run although nothing keeps them from it."""
-    now = world.clock.monotonic_us()
     return [
         node
         for node in world.nodes()
-        if node.status != CLEAN
-        and node.live
-        and not node.loading
-        and (node.gate is None or node.gate.eligible_at <= now)
+        if node.status != CLEAN and node.live and not node.loading and not is_delayed(world, node)
     ]
+
+
+def is_delayed(world: World, node: Node) -> bool:
+    """Whether a debounce, a throttle or a failure keeps a node from running now."""
+    return node.gate is not None and node.gate.eligible_at > world.clock.monotonic_us()
 
 
 def left_behind(world: World) -> dict[str, int]:

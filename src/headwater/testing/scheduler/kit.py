@@ -19,7 +19,7 @@ from headwater.data.trace import Ran, Recorder
 from headwater.data.value import ABSENT, MaybeValue, freeze, lookup
 from headwater.protocol.messages import state_of
 from headwater.protocol.verdict import Conflict
-from headwater.replica import NOT_HERE, Detached, Document, Replica
+from headwater.replica import NOT_HERE, Detached, Document, Fate, Layer, Replica
 from headwater.scheduler import Failure, Node, NodeKind, NodeSpec, Scheduler, SchedulerLimits
 
 MOST_TICKS: Final = 400
@@ -124,7 +124,7 @@ class StandInDriver:
         self.lazy = lazy
         self.ticks = 0  # times a tick was asked for
         self.asked: dict[Document, None] = {}  # waited for, in a lazy world
-        self.loads = 0
+        self.load_count = 0
         self.releases = 0
         self.failures: list[Failure] = []
         self.timers_set = 0
@@ -150,7 +150,7 @@ class StandInDriver:
         self.on_timer()
 
     def load(self, document: Document) -> None:
-        self.loads += 1
+        self.load_count += 1
         if self.lazy:
             if document.value is NOT_HERE:
                 self.asked[document] = None
@@ -256,12 +256,16 @@ class World:
         return seen
 
     def node(self, id: str | Handle) -> Node:
-        node = self.scheduler.registry.get(id if isinstance(id, str) else id.document.key.id)
+        node = self.scheduler.find(id if isinstance(id, str) else id.document.key.id)
         assert node is not None, f"no node {id}"
         return node
 
     def nodes(self) -> list[Node]:
-        return list(self.scheduler.registry)
+        return self.scheduler.nodes()
+
+    def layers_of(self, node: Node) -> list[Layer]:
+        """The layers of the runs of a node that were not sent."""
+        return [layer for layer in self.replica.layers() if layer.source is node and layer.fate is Fate.QUEUED]
 
     # ---- doing -------------------------------------------------------------------------------------
 

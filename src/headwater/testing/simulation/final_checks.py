@@ -59,9 +59,9 @@ def _check_settled(process: ReplicaProcess, trace: Trace) -> None:
     session, who = process.session, process.name
     if session.link is not LinkState.UP:
         trace.broken("healing", who, f"its session is {session.link.value}")
-    if len(process.replica.pending):
-        layers = [(layer.local_seq, layer.fate.value) for layer in process.replica.pending.live()]
-        trace.broken("healing", who, f"{len(process.replica.pending)} commits are still pending: {layers}")
+    if not process.replica.is_confirmed():
+        layers = [(layer.local_seq, layer.fate.value) for layer in process.replica.layers()]
+        trace.broken("healing", who, f"commits are still pending, these are not dead: {layers}")
     if session.is_loading():
         trace.broken("healing", who, "it still waits for documents")
     if not process.tokens.is_answered:

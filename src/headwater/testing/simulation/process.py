@@ -388,7 +388,7 @@ class ReplicaProcess:
 
     def close(self) -> bool:
         """Leave in good order, if nothing is pending; begin again with another session."""
-        if len(self.replica.pending) or self.session.link is not LinkState.UP:
+        if not self.replica.is_confirmed() or self.session.link is not LinkState.UP:
             return False
         self._trace.note(self.name, "says goodbye")
         self.session.close()
@@ -504,7 +504,7 @@ class ReplicaProcess:
             self.session.link is LinkState.UP
             and self._connection is not None
             and not self._connection.is_broken  # which it may not have noticed
-            and not len(self.replica.pending)
+            and self.replica.is_confirmed()
             and not self.session.is_loading()
             and all(intent.is_over for intent in self.intents)
             and self.conversation.is_answered

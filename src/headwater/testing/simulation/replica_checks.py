@@ -354,8 +354,7 @@ class Books:
         return value
 
     def _check_alive(self, living: Sequence[Attempt]) -> None:
-        pending = self.replica.pending
-        for local, layers in ((False, pending.live()), (True, pending.local())):
+        for local, layers in ((False, self.replica.layers()), (True, self.replica.local_layers())):
             shown = [layer.local_seq for layer in layers]
             alive = [layer.local_seq for layer in living if layer.is_local is local]
             if shown != alive:

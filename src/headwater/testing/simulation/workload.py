@@ -158,7 +158,7 @@ def conditional(doc: DocKey, on_origin: bool, process: ReplicaProcess, tag: str)
     """A commit with a precondition, an event and a record."""
 
     def work(t: CheckedTransaction) -> None:
-        last = process.replica.pending.live()
+        last = process.replica.layers()
         if on_origin and last:
             t.transaction.preconditions.append(OriginCommitted(last[-1].local_seq))
         else:
