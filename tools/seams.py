@@ -78,12 +78,19 @@ class Seams:
     """The modules that tests of behaviour may import."""
 
     def __init__(self, lines: Sequence[str]) -> None:
-        names = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        words = [line.split() for line in lines if line.strip() and not line.startswith("#")]
+        names = [first for first, *_ in words if ":" not in first]
+        self._files = {first: frozenset(files) for first, *files in words if ":" in first}
         self._exact = {name for name in names if not name.endswith(".*")}
         self._below = tuple(name.removesuffix(".*") for name in names if name.endswith(".*"))
 
     def allow(self, module: str) -> bool:
         return module in self._exact or any(module == name or module.startswith(f"{name}.") for name in self._below)
+
+    def allow_name(self, module: str, name: str, path: Path) -> bool:
+        """Whether a file may import a name of a module that tests may import."""
+        files = self._files.get(f"{module}:{name}")
+        return files is None or path.as_posix() in files
 
 
 def main() -> int:
@@ -162,6 +169,11 @@ class Source:
         for node, module in self.product_imports():
             if not seams.allow(module):
                 yield self._breach(node, f"imports the inner module {module}")
+        for node in self._nodes:
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                for alias in node.names:
+                    if not seams.allow_name(node.module, alias.name, self.path):
+                        yield self._breach(node, f"imports {alias.name}, which is for other files")
 
     def inner_attributes(self) -> Iterator[Breach]:
         """Attributes that lead from a seam to inner components, except names that this file defines itself.

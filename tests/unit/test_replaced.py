@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tools import seams
 from tools.seams import with_kits
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,8 +25,18 @@ class Line(NamedTuple):
 
 
 def parse(text: str) -> list[Line]:
-    rows = [line.split("|") for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    return [Line(unit.strip(), tuple(modules.split()), tuple(seams.split())) for unit, modules, seams in rows]
+    rows = [row for row in fields_of(text) if len(row) == 3]
+    return [Line(unit.strip(), tuple(modules.split()), tuple(tests.split())) for unit, modules, tests in rows]
+
+
+def parse_adapted(text: str) -> set[tuple[str, str]]:
+    """The files that are adapted, each with a module whose replacement needs it."""
+    rows = [row for row in fields_of(text) if len(row) == 2]
+    return {(file.strip(), module) for file, modules in rows for module in modules.split()}
+
+
+def fields_of(text: str) -> list[list[str]]:
+    return [line.split("|") for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
 def imported(seam_tests: Iterable[str]) -> set[tuple[str, str]]:
@@ -34,7 +45,8 @@ def imported(seam_tests: Iterable[str]) -> set[tuple[str, str]]:
     return {(str(source.path), module) for source in sources for _, module in source.product_imports()}
 
 
-LINES = parse((ROOT / "tests" / "replaced.txt").read_text())
+TEXT = (ROOT / "tests" / "replaced.txt").read_text()
+LINES = parse(TEXT)
 
 
 @pytest.mark.parametrize("line", LINES, ids=[line.unit_test for line in LINES])
@@ -55,6 +67,12 @@ def test_no_seam_test_imports_a_module_that_is_going_to_be_replaced() -> None:
     found = imported(each for line in LINES for each in line.seam_tests)
     assert found
     assert [(path, module) for path, module in sorted(found) if module in replaced] == []
+
+
+def test_files_at_the_seams_that_import_a_module_to_be_replaced_are_listed() -> None:
+    replaced = {module for line in LINES for module in line.modules}
+    paths = [str(path.relative_to(ROOT)) for suite in seams.SUITES for path in sorted((ROOT / suite).rglob("*.py"))]
+    assert {(path, module) for path, module in imported(paths) if module in replaced} == parse_adapted(TEXT)
 
 
 def test_imports_of_kits_are_found() -> None:
