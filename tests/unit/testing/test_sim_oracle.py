@@ -82,7 +82,7 @@ def test_a_commit_that_does_not_fit_shows_nothing_of_itself() -> None:
 
 def watched(notes: Trace) -> tuple[Engine, Oracle, Replica, Books]:
     space, oracle, replica = engine(), Oracle(notes), Replica()
-    books = Books("r", "ann", "mine", replica, oracle, notes)
+    books = Books("r", "ann", "mine", replica, oracle, notes, keeps_derived=False)
     space.submit("s", commit(1, Operation(DOC, (replace((), 1),))))
     oracle.follow(space)
     replica.arrive([State(DOC, 1, True, 1)], 1)
