@@ -82,7 +82,9 @@ def prepare(tier: str) -> None:
         STAMP.unlink(missing_ok=True)
         lock = lock_of(tier)
         say(f"installing {lock.relative_to(ROOT)} into {VENV.name} (this happens once; later calls start at once)")
-        install("--require-hashes", "--requirement", str(lock))
+        # The lock has every package. With dependencies, pip looks for the newest release of a package that is named
+        # with an extra (`psycopg[binary]`), and refuses it because the lock has another one.
+        install("--no-deps", "--require-hashes", "--requirement", str(lock))
         # Without isolation and dependencies: everything it needs has just been installed, by hash.
         install("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
         UNFINISHED.unlink()
