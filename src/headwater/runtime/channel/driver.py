@@ -32,11 +32,11 @@ from headwater.protocol.messages import (
     Events,
     FromEngine,
     FromReplica,
-    Looks,
+    ObservationAnswer,
+    ObservationQuestion,
     Opened,
     Problem,
     Query,
-    Seen,
     Sync,
     Verdicts,
 )
@@ -519,7 +519,7 @@ class Driver:
         """Send a query once and return its answer. LoadError: the query was refused, or there is no connection."""
         return await self._ask(lambda reply: self.session.query(query, reply))
 
-    async def look(self, question: Looks) -> Seen:
+    async def look(self, question: ObservationQuestion) -> ObservationAnswer:
         """Send a question about nodes or their reads once and return its answer. LoadError: as for `query`."""
         return await self._ask(lambda reply: self.session.queries.look(question, reply))
 
