@@ -102,7 +102,7 @@ class Cell(Input[T]):
 
         def act() -> None:
             nonlocal seen
-            seen = self._set(value, seen)
+            seen = self._set(value, seen, merges=True)
 
         return act
 
@@ -187,10 +187,11 @@ class Cell(Input[T]):
         else:
             run.performs(run, act)
 
-    def _set(self, value: T, seen: _Seen | None = None) -> _Seen | None:
+    def _set(self, value: T, seen: _Seen | None = None, *, merges: bool = False) -> _Seen | None:
         """Replace the value inside a run. Returns the value that was replaced, and the one in its place.
 
         A write that is made again is given what it returned first: it changes the fields that its caller changed.
+        `merges`: the write belongs to no run of a node or handler and is made again by field.
         """
         try:
             site = self._find(None)
@@ -203,7 +204,14 @@ class Cell(Input[T]):
             seen = _Seen(site.value if site.value is not ABSENT or site.path else self._default, raw)
         else:
             raw = self._rebased(seen, site.value, site.path)
-        self._place(site, raw)
+        if merges and site.value is ABSENT and not site.path and type(raw) is dict:
+            # Two writers who both change the default merge their fields: the second one makes its write again.
+            # fault cell.first_value_replaced: pass
+            self._record_read(site.document, site.path, Depth.SHAPE)
+        self._fill(site, is_whole=True)
+        self._write(site.document, Patch("add", site.path, raw))
+        if type(raw) is dict:
+            self._read_unwritten_fields(site, raw)
         return seen
 
     def _rebased(self, seen: _Seen, now: MaybeValue, path: Path) -> Value:
@@ -215,17 +223,6 @@ class Cell(Input[T]):
         except InvalidValueError:
             return seen.wanted  # The fields of both do not fit together.
         return raw
-
-    def _place(self, site: Site, raw: Value) -> None:
-        """Write a whole value inside a run."""
-        self._fill(site, is_whole=True)
-        if site.value is ABSENT and type(raw) is dict:
-            # Two writers who both write the first value merge their fields: the second one makes its write again.
-            # fault cell.first_value_replaced: pass
-            self._record_read(site.document, site.path, Depth.SHAPE)
-        self._write(site.document, Patch("add", site.path, raw))
-        if type(raw) is dict:
-            self._read_unwritten_fields(site, raw)
 
     def _read_unwritten_fields(self, site: Site, raw: Value) -> None:
         """Depend on the fields of a structured value that the commit leaves out.
