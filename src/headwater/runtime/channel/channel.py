@@ -52,7 +52,7 @@ class EngineChannel:
         self._refusals(session)
         self._complained = ""
         self._closing = False
-        self._wanted: dict[DocKey, None] = {}  # documents that readers wait for and that were not requested yet
+        self._wanted: dict[DocKey, bool] = {}  # not requested yet; True: no reader waits for the document so far
         self._listening: asyncio.Task[None] | None = None
         self._local: LocalSpace | None = None
 
@@ -119,26 +119,28 @@ class EngineChannel:
 
     def watch(self, docs: Iterable[DocKey]) -> None:
         """Request documents, many in one message. Several at once count as requested ahead of their readers."""
-        wanted, most = tuple(docs), DEFAULT_REPLICA_LIMITS.watched_together
+        wanted = tuple(docs)
         if len(wanted) == 1:
-            self._wanted[wanted[0]] = None
+            self._wanted[wanted[0]] = False
         else:
-            for first in range(0, len(wanted), most):
-                self.driver.session.watch((), ahead=wanted[first : first + most])
+            for doc in wanted:
+                self._wanted.setdefault(doc, True)
         self._core.request_tick()  # All requests of one slice are sent together.
 
     def request(self) -> None:
-        """Request the documents that readers wait for, as many as there is room for.
+        """Request the documents that are wanted, many in one message, as many as there is room for.
 
         The others wait: an engine refuses more messages than it can keep, and with them everything in this space.
         """
         session, most = self.driver.session, DEFAULT_REPLICA_LIMITS.watched_together
         while self._wanted and session.loads() < DEFAULT_REPLICA_LIMITS.loads:
-            # fault channel.requests_one_by_one: some = tuple(islice(self._wanted, 1))
-            some = tuple(islice(self._wanted, most))
+            # fault channel.requests_one_by_one: some = dict(islice(self._wanted.items(), 1))
+            some = dict(islice(self._wanted.items(), most))
             for doc in some:
                 del self._wanted[doc]
-            session.watch(some, ahead=() if len(some) > 1 else None)
+            docs = [doc for doc, ahead in some.items() if not ahead]
+            ahead = [doc for doc, ahead in some.items() if ahead]
+            session.watch(docs, ahead=ahead if len(some) > 1 or ahead else None)
 
     def watch_together(self, docs: Iterable[DocKey], ahead: Iterable[DocKey]) -> None:
         """Request many documents at once, with some (`ahead`) that will perhaps be requested next."""
