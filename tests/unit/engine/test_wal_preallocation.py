@@ -12,7 +12,7 @@ import pytest
 from headwater.clock import VirtualClock
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
-from headwater.engine.store.limits import STORE_LIMITS
+from headwater.engine.store.database import STORE_LIMITS
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.store.wal import WalPreallocation
 from headwater.engine.verify.oracle import verify_file

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from ctypes import addressof, c_int
+from dataclasses import dataclass
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path as FilePath
 from typing import Any, Final, Literal, cast
 
 import apsw
 
-from headwater.engine.store.limits import STORE_LIMITS
 from headwater.engine.store.port import Visited
 from headwater.engine.store.row_checksum import SEAL_FUNCTION, row_seal
 from headwater.engine.store.schema import APPLICATION_ID
@@ -25,6 +25,20 @@ from headwater.errors import CorruptionError, LimitError, MovedError, NewerVersi
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 LOGS: Final = ("-wal", f"-wal{COPY}")
 """Files beside a space's file that hold content which is not in it yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """Bounds on the write-ahead log of one file."""
+
+    # pages in the write-ahead log before they are moved into the file: 16 MiB, since each move costs two syncs
+    checkpoint_pages: int = 4_096
+    # bytes that a log may grow to by itself: a space that is hardly used is not made larger
+    plain_log_bytes: int = 256 * 1024
+
+
+STORE_LIMITS: Final = StoreLimits()
+"""The bounds of the files of a space. They are fixed."""
 
 
 class Database:
