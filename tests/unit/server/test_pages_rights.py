@@ -112,14 +112,18 @@ def test_the_session_of_a_window_is_its_user_s_alone(tmp_path: Path) -> None:
     run(tmp_path, story, classes=CLASSES)
 
 
-def test_a_page_ends_with_its_token(tmp_path: Path) -> None:
+def test_page_ends_with_its_token(tmp_path: Path) -> None:
     async def story(world: World) -> None:
-        async with connect(f"ws://127.0.0.1:{world.server.address[1]}/v1/page") as socket:
-            await socket.send(json.dumps({"type": "enter", "version": 1, "token": world.token("ann", ttl_s=1)}))
-            assert json.loads(await socket.recv())["type"] == "entered"
-            assert "your token is over" in json.loads(await socket.recv())["error"]
-            with pytest.raises(websockets.ConnectionClosed):
-                await socket.recv()
+        address = f"ws://127.0.0.1:{world.server.address[1]}/v1/page"
+        for ttl_s in (1, 4, 16):  # On a busy machine, a token may be over before the page has entered.
+            async with connect(address) as socket:
+                await socket.send(json.dumps({"type": "enter", "version": 1, "token": world.token("ann", ttl_s=ttl_s)}))
+                if json.loads(await socket.recv())["type"] == "entered":
+                    assert "your token is over" in json.loads(await socket.recv())["error"]
+                    with pytest.raises(websockets.ConnectionClosed):
+                        await socket.recv()
+                    return
+        pytest.fail("no page has entered within 16 s")
 
     run(tmp_path, story, with_keys=True, classes=CLASSES)
 
