@@ -26,7 +26,7 @@ from headwater.runtime import Backend, LocalDirectory, Runtime, Space
 from headwater.scheduler import Failure
 from tests.counts import scaled
 
-OURS = ("pull ", "sink ", "what ", "watch ")
+OURS = ("pull ", "sink ", "demand ", "watch ")
 WHILE_OPEN = " while it is open"
 """In the names of nodes that belong to no author: they keep a piece open."""
 TOO_LONG_S = 60

@@ -179,7 +179,7 @@ class Process:
     def emit(self, event: object) -> None:
         if isinstance(event, (Ran, Failed)):
             name = event.node.partition(" of ")[0].removeprefix(f"{SPACE}/")
-            is_ours = WHILE_OPEN in event.node or name.startswith(("pull ", "sink ", "what ", "watch "))
+            is_ours = WHILE_OPEN in event.node or name.startswith(("pull ", "sink ", "demand ", "watch "))
             self.runs[name] += not is_ours
 
     def taken(self) -> set[str]:

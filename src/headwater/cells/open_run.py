@@ -39,7 +39,7 @@ class Tracker(Protocol):
     def prepare(self) -> Callable[[Run, Document], object] | None:
         """Run the writers of a document that is about to be read. None: a stale value is found when it is read.
 
-        `Runner` and `runtime.events.freshness.HandlerTracker` have it. `Run` fetches it once.
+        `Run` fetches it once.
         """
 
     @property

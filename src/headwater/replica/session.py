@@ -29,7 +29,7 @@ from headwater.data.address import DocKey
 from headwater.data.path import Path
 from headwater.data.value import size_of
 from headwater.errors import HeadwaterError, LoadError, ProtocolError, SessionExpiredError
-from headwater.protocol.commit import Commit, Read
+from headwater.protocol.commit import Commit, Read, trusted_frame
 from headwater.protocol.messages import (
     VERSION,
     Ack,
@@ -91,11 +91,11 @@ def size_of_commit(commit: Commit) -> int:
         if read.path:
             size += _size_of_path(read.path)
     for doc, path in commit.provenance.causes:
-        size += 16 + len(doc.id) + _size_of_path(path)
+        size += 16 + len(doc.id) + (_size_of_path(path) if path else 0)
     for operation in commit.operations:
         size += 32 + len(operation.doc.id)
         for patch in operation.patches:
-            size += 16 + _size_of_path(patch.path) + size_of(patch.arg)
+            size += 16 + (_size_of_path(patch.path) if patch.path else 0) + size_of(patch.arg)
     for event in commit.events:
         size += 64 + size_of(event.payload)
     for handled in commit.handled:
@@ -108,7 +108,10 @@ def size_of_commit(commit: Commit) -> int:
 
 
 def _size_of_path(path: Path) -> int:
-    return sum(4 + len(step) if isinstance(step, str) else 8 for step in path)
+    size = 0
+    for step in path:
+        size += 4 + len(step) if type(step) is str else 8
+    return size
 
 
 class _Earlier:
@@ -499,7 +502,8 @@ class Session:
     def _send(self, layers: list[Layer]) -> None:
         """Put one frame on the wire. From now on its commits do not change: a replay repeats them."""
         if layers:
-            frame = thinned([layer.commit for layer in layers])
+            # fault session.frames_not_trusted: frame = thinned([layer.commit for layer in layers])
+            frame = trusted_frame(thinned([layer.commit for layer in layers]))
             for layer, commit in zip(layers, frame, strict=True):
                 layer.send(commit, frame[0].local_seq)
                 self.replica.pending.sent(layer)

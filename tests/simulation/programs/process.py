@@ -26,7 +26,7 @@ from tests.simulation.programs.messages import Request, Serve, read_message, wri
 from tests.simulation.programs.play import Player
 from tests.simulation.programs.values import listen
 
-OURS: Final = ("pull ", "sink ", "what ", "watch ")
+OURS: Final = ("pull ", "sink ", "demand ", "watch ")
 WHILE_OPEN: Final = " while it is open"
 
 
@@ -61,7 +61,8 @@ class _Runs:
     def emit(self, event: object) -> None:
         if isinstance(event, Ran | Failed):
             name = event.node.partition(" of ")[0]
-            if WHILE_OPEN not in event.node and not name.rpartition("/")[2].startswith(OURS):
+            is_ours = name.startswith(OURS) or name.rpartition("/")[2].startswith(OURS)
+            if WHILE_OPEN not in event.node and not is_ours:
                 self.nodes.append(event.node)
 
 

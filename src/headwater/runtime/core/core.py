@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from weakref import ref
 
 from headwater.cells.cell import Cell
@@ -34,13 +34,14 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.feed import ignore
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
+from headwater.replica.transaction import Transaction
 from headwater.runtime.core.error_channel import ErrorChannel
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import Channel, LocalSpace
 from headwater.runtime.core.observers import Observers
 from headwater.runtime.core.plain_writes import PlainWrites
 from headwater.runtime.core.time_documents import TimeDocuments
-from headwater.runtime.core.tracker import TransactionTracker, check_computed
+from headwater.runtime.core.tracker import TransactionTracker, call_in, check_computed
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.graph.edges import writers_above, writers_of
 from headwater.scheduler.limits import SchedulerLimits
@@ -112,6 +113,9 @@ class RecordPort(Protocol):
 
 _ON_THREAD: dict[int, list[ref[Core]]] = {}
 """The cores of each thread. While a run of one core is open, the handles of the other cores refuse to be used."""
+
+
+T = TypeVar("T")
 
 
 class Core:
@@ -242,6 +246,13 @@ class Core:
         self.scheduler.remove(node)
         if self.observing.is_awaited():
             self._loop.request_tick()  # A waiter may have waited for this node.
+
+    def call_in(
+        self, home: Replica, transaction: Transaction, fn: Callable[[], T], tracker: TransactionTracker | None = None
+    ) -> T:
+        """Call a function in a transaction: `tracker.call_in`, with a tracker of its own if none is passed."""
+        tracker = tracker or TransactionTracker(self.scheduler, home, transaction, self.visible)
+        return call_in(self.current, tracker, transaction, fn)
 
     # ---- moving ------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ of these documents meanwhile has its turn after that write. `WriteOrder` makes n
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
@@ -27,8 +27,9 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer, Settled
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
+from headwater.runtime.core.demand import Demand
 from headwater.runtime.core.limits import RUNTIME_LIMITS
-from headwater.runtime.core.tracker import Elsewhere, Missing, TransactionTracker, call_in, falling, refuse_computed
+from headwater.runtime.core.tracker import Elsewhere, Missing, Stale, TransactionTracker, falling, refuse_computed
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 
 if TYPE_CHECKING:
@@ -281,12 +282,15 @@ class PlainWrites:
         home = write.home or write.cell.document.home
         transaction = home.begin(group=self._group(write.group))
         transaction.reads_back = False  # A plain `set` merges by field with the value that its caller saw.
-        tracker = TransactionTracker(home, transaction, core.visible)
+        tracker = TransactionTracker(core.scheduler, home, transaction, core.visible)
         try:
-            call_in(core.current, home, transaction, core.visible, write.act, tracker)
+            core.call_in(home, transaction, write.act, tracker)
         except Missing as missing:
             home.drop(transaction)
             self._wait_for(write, missing.documents[0])
+        except Stale as stale:
+            home.drop(transaction)
+            self._wait_until_fresh(write, stale.documents)
         except Elsewhere as elsewhere:
             home.drop(transaction)
             if write.home is not None:
@@ -332,6 +336,22 @@ class PlainWrites:
             self._over(hold)
             raise
 
+    def _wait_until_fresh(self, write: Write, documents: Sequence[Document]) -> None:
+        """Make a write again when the computeds that it reads are fresh. Later writes do not overtake it."""
+        demand = Demand(self._core, WHO, documents)
+        hold = self._standing.begin(write.documents)
+
+        def over() -> None:
+            error = demand.error()
+            demand.end()
+            if error is None:
+                self._standing.stand(hold, (), (write.serial, lambda: self._attempt(write)))
+            else:
+                self._core.report(WHO, error)
+            self._over(hold)
+
+        self._core.observing.when(demand.is_over, over)
+
     def commit(self, home: Replica, transaction: Transaction, *settled: Settled) -> None:
         """Commit writes made outside any run. Writes of a watch's body are caused by the watch (I6)."""
         marks = self._core.scheduler.marks
@@ -371,7 +391,7 @@ class PlainWrites:
         if space.retry is not None:
             hold = self._standing.begin(write.documents)
             space.retry(
-                lambda transaction: call_in(core.current, home, transaction, core.visible, write.act),
+                lambda transaction: core.call_in(home, transaction, write.act),
                 lambda: self._over(hold),
             )
             return

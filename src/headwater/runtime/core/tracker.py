@@ -1,30 +1,39 @@
 """The tracker of a transaction outside any run of a node: records the reads and writes of handles.
 
-An author's function is called with the tracker in place and reads the values that are visible now; nothing suspends. A
-read of a document that is not here ends the attempt (`Missing`). A write to one is left out and the function goes on to
-its next read: the writes in between tell which documents are missing, too. The caller loads all of them and calls the
-function again.
+An author's function is called with the tracker in place. It reads only fresh values (I4): a stale computed that it
+reads runs while the function waits. Where that is not possible, the attempt ends (`Stale`); the caller waits until the
+computed is fresh and calls the function again. A computed counts as a read of the cells that it was computed from.
+
+A read of a document that is not here ends the attempt (`Missing`). A write to one is left out and the function goes on
+to its next read: the writes in between tell which documents are missing, too. The caller loads all of them and calls
+the function again.
+
+The signal that ends an attempt is not an `Exception`, and an attempt is judged by the reads that it asked for: author
+code that catches every exception does not hide it.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar, cast
+from typing import Final, NoReturn, TypeVar, cast
 
 from headwater.cells.open_run import Current, Run
+from headwater.data.address import Depth, doc_text
 from headwater.data.patch import Patch
 from headwater.data.path import Path
 from headwater.data.reader_trie import Spot
 from headwater.errors import AuthoringError
 from headwater.replica.confirmed import NotHere
-from headwater.replica.document import Document
+from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import BEHIND, Transaction
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.freshness import upstream_failed
-from headwater.scheduler.node import Node
+from headwater.scheduler.graph.edges import writers_above
+from headwater.scheduler.node import CLEAN, Node, NodeKind
+from headwater.scheduler.scheduler import Scheduler
+from headwater.scheduler.suspension import invalid_above
 
 T = TypeVar("T")
 UNDECIDED: Final = frozenset({Fate.QUEUED, Fate.SENT})
@@ -38,6 +47,18 @@ class Missing(NotHere):
     def __init__(self, document: Document, *others: Document) -> None:
         super().__init__(document.key, *[other.key for other in others])
         self.documents = (document, *others)
+
+
+class Stale(BaseException):
+    """An attempt read documents that are not fresh. Never leaves the runtime."""
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        super().__init__(", ".join(doc_text(each.key) for each in documents[:3]))
+        self.documents = documents
+
+
+class Stopped(BaseException):
+    """The attempt is over; its tracker knows the reason. Never leaves `call_in`."""
 
 
 class _LeftOut(Exception):
@@ -60,59 +81,165 @@ def check_computed(document: Document) -> bool:
     return not document.writers or any(isinstance(each, Node) and each.is_known for each in document.writers)
 
 
+def is_computed(document: Document) -> bool:
+    """True if the whole document is the result of one node."""
+    if len(document.writers) != 1:
+        return False
+    writer = document.writers[0]
+    return isinstance(writer, Node) and writer.returns and writer.outputs[0] is document
+
+
+def is_fresh(document: Document, scheduler: Scheduler) -> bool:
+    """True if a document shows the results of its writers for the values that are shown now.
+
+    The last failure of a writer counts as fresh.
+    """
+    # fault+ events.any_value_is_fresh: return all(getattr(writer, "runs", 1) for writer in document.writers)
+    marks = scheduler.marks.count
+    for writer in document.writers:
+        if isinstance(writer, Node) and writer.returns:
+            if writer.status != CLEAN or not writer.is_known or writer.loading is not None:
+                return False
+            # Not of the writer itself: its own run may have made a node above it invalid, round a cycle.
+            for above in writers_above(writer):
+                if above is not writer and (above.status != CLEAN or invalid_above(above, marks, -1)):
+                    return False
+    return not scheduler.graph.has_envelopes or not _is_unwritten(document, scheduler)
+
+
+def _is_unwritten(document: Document, scheduler: Scheduler) -> bool:
+    """True if an invalid materializer may write a document, or a document that it is computed from."""
+    # fault+ materializers.not_promoted: return False
+    graph = scheduler.graph
+    if graph.dirty_envelopes((Spot(document, (), Depth.DEEP),)):
+        return True
+    writers = [each for each in document.writers if isinstance(each, Node)]
+    return any(
+        above.status != CLEAN and above.kind is NodeKind.MATERIALIZER
+        for writer in writers
+        for above in graph.above(writer)
+    )
+
+
 class TransactionTracker:
     """The tracker of one transaction."""
 
     __slots__ = (
         "_home",
         "_is_writing",
+        "_scheduler",
         "_seen",
         "_transaction",
         "_visible",
+        "_why",
         "elsewhere",
         "new_number",
         "postponed",
         "wrote",
     )
-    prepare: Callable[[Run, Document], object] | None = None  # `HandlerTracker` has it
 
-    def __init__(self, home: Replica, transaction: Transaction, visible: Callable[[Document], object]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, home: Replica, transaction: Transaction, visible: Callable[[Document], object]
+    ) -> None:
+        self._scheduler = scheduler
         self._home = home
         self._transaction = transaction
-        self._visible = visible  # raises if the value must not be read outside a run
+        self._visible = visible  # raises the failure of the node that computes a document
         self.wrote: dict[Document, None] = {}
         self._seen: set[Node] = set()  # nodes whose sources are recorded
         self.elsewhere: dict[Document, None] = {}  # of other spaces, read here or by nodes, with layers on top
         self.postponed: dict[Document, None] = {}  # documents that the attempt needs and that are not here
         self.new_number: Callable[[], int]  # returns a number for the rest of the run; `call_in` sets it
         self._is_writing = False
+        self._why: BaseException | None = None  # the reason why the attempt is over
+
+    # ---- reading -----------------------------------------------------------------------------------
+
+    def prepare(self, run: Run, document: Document) -> None:
+        """Run the stale nodes behind a document that is about to be read, while the attempt waits."""
+        scheduler = self._scheduler
+        beside = scheduler.marks.beside
+        while not is_fresh(document, scheduler) and self._run_writer(run, document):
+            pass  # Each time one node has run, and their number is bounded.
+        if scheduler.marks.beside != beside:
+            self._stop(Stale((document,)))  # Another document changed meanwhile, and may have been read.
+
+    def _run_writer(self, run: Run, document: Document) -> bool:
+        """Run one stale node behind a document. False: none can run while the attempt waits.
+
+        The verdict of that node's commit does not concern the open transaction, which stands on the sources.
+        """
+        if not is_computed(document) or self._why is not None:
+            return False
+        writer = cast(Node, document.writers[0])
+        scheduler = self._scheduler
+        targets = [writer] if writer.status != CLEAN else invalid_above(writer, scheduler.marks.count, -1)
+        if not targets or not scheduler.pass_.may_wait_for(None, targets[-1]):
+            return False
+        return self._run_nested(run, targets[-1]) and targets[-1].loading is None
+
+    def _run_nested(self, run: Run, target: Node) -> bool:
+        return self._scheduler.pass_.run_nested(run, target, 1)
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         """Record a read in the transaction, and the documents of other spaces that the read value depends on."""
         document = cast(Document, spot.document)
         # fault transaction.reads_after_left_out_writes: if False:
-        if not self._is_writing:
-            self.check()  # A value that is read now could be one that the write would have changed, through a link.
+        if self.postponed and not self._is_writing:
+            # A value that is read now could be one that the write would have changed, through a link.
+            self._stop(Missing(*self.postponed))
+        is_derived = document.writers or self._scheduler.graph.has_envelopes
+        # fault transaction.stale_values_read: if False:
+        if is_derived and not is_fresh(document, self._scheduler):
+            self._stop(Stale((document,)))  # I4
+        if document.value is NOT_HERE:
+            self._stop(Missing(document))  # It was set aside, whether or not a node writes it.
         if document.writers:
+            # The failure of a node is a read of its sources, too: the author's function may catch it.
+            # fault+ transaction.sources_of_failures_not_read: self._visible(document)
+            stands_on_sources = self._stand_on_sources(document)
             self._visible(document)
-            self._read_by_nodes(document)
+            if stands_on_sources:
+                return spot
         if document.home is self._home:
             self._transaction.saw(document.key, spot.path, spot.depth)
         elif document.layers:
             self.elsewhere[document] = None
         return spot
 
-    def _read_by_nodes(self, document: Document) -> None:
-        """Record the documents of other spaces on which the value of a computed document depends."""
+    def _stand_on_sources(self, document: Document) -> bool:
+        """C1: record a computed as a read of every cell that it was computed from.
+
+        A change of one of these conflicts with this commit, whether or not the computed has followed it. True: the
+        document contains nothing else.
+        """
+        # fault+ events.sources_not_read: return is_computed(document)
         waiting = [each for each in document.writers if isinstance(each, Node)]
         while waiting:
             node = waiting.pop()
-            if node not in self._seen:
-                self._seen.add(node)
-                for source in [cast(Document, spot.document) for spot in node.reads if spot is not None]:
-                    waiting += [each for each in source.writers if isinstance(each, Node)]
-                    if source.layers and source.home is not self._home:
+            if node in self._seen:
+                continue
+            self._seen.add(node)
+            for spot in node.reads[:-1]:
+                assert spot is not None
+                source = cast(Document, spot.document)
+                if source.value is NOT_HERE:
+                    # I4: it was set aside since the node ran, or has still to arrive for a resumed node: the node may
+                    # have seen an older value than the basis of this commit.
+                    self._stop(Missing(source))
+                waiting += [each for each in source.writers if isinstance(each, Node)]
+                if source.home is not self._home:
+                    if source.layers:
                         self.elsewhere[source] = None
+                elif not is_computed(source):
+                    self._transaction.saw_before(source.key, spot.path, spot.depth)
+        return is_computed(document)
+
+    def need(self, run: Run, documents: Sequence[Document]) -> None:
+        """Have the stale writers of several documents, which are about to be read, run together."""
+        stale = [each for each in documents if not is_fresh(each, self._scheduler)]
+        if stale:
+            self._stop(Stale(stale))
 
     def undecided_elsewhere(self) -> tuple[Layer, ...]:
         """Return the layers of other spaces without a verdict that were read, directly or through nodes.
@@ -129,10 +256,26 @@ class TransactionTracker:
         )
 
     def absent(self, run: Run, document: Document) -> None:
-        self.postponed[document] = None  # The attempt is not valid, also if the author's function catches the error.
         if self._is_writing:
+            self.postponed[document] = None
             raise _LeftOut
-        raise Missing(*self.postponed)
+        self._stop(Missing(*dict.fromkeys((document, *self.postponed))))
+
+    # ---- ending ------------------------------------------------------------------------------------
+
+    def _stop(self, why: BaseException) -> NoReturn:
+        """End the attempt, also if the author's function catches the signal."""
+        self._why = why
+        raise Stopped
+
+    def check(self) -> None:
+        """Raise the reason why the attempt is over: a stale value, or documents that are not here."""
+        if self._why is not None:
+            raise self._why
+        if self.postponed:
+            raise Missing(*self.postponed)
+
+    # ---- writing -----------------------------------------------------------------------------------
 
     def perform(self, run: Run, act: Callable[[], object]) -> None:
         """Do a write of the author's function. It is left out if its document is not here."""
@@ -144,11 +287,6 @@ class TransactionTracker:
             run.number = self.new_number()  # No spot counts as read, so that the next read ends the attempt.
         finally:
             self._is_writing = False
-
-    def check(self) -> None:
-        """Raise `Missing` if the attempt needs documents that are not here."""
-        if self.postponed:
-            raise Missing(*self.postponed)
 
     def write(self, run: Run, document: Document, patch: Patch) -> None:
         """Add a patch to the transaction. `Elsewhere`: the document is of another space."""
@@ -167,16 +305,6 @@ class TransactionTracker:
         layers = falling(document)
         if layers:
             self._transaction.stand_behind(document.key, layers)
-
-
-class DemandingTracker(TransactionTracker, ABC):
-    """The tracker of a transaction that reads only fresh values, and may wait until stale ones were computed."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def need(self, run: Run, documents: Sequence[Document]) -> None:
-        """Have the stale writers of several documents, which are about to be read, run together."""
 
 
 def falling(document: Document) -> list[Layer]:
@@ -230,18 +358,13 @@ def refuse_computed(document: Document) -> None:
             raise AuthoringError(f"{document!r} is computed by {writer.id}: write what that reads, not its result")
 
 
-def call_in(
-    current: Current,
-    home: Replica,
-    transaction: Transaction,
-    visible: Callable[[Document], object],
-    fn: Callable[[], T],
-    tracker: TransactionTracker | None = None,
-) -> T:
-    """Call a function whose handles read and write through a transaction."""
+def call_in(current: Current, tracker: TransactionTracker, transaction: Transaction, fn: Callable[[], T]) -> T:
+    """Call a function whose handles read and write through a transaction.
+
+    `Missing`, `Stale`: the attempt is to be made again when these documents are here, or fresh.
+    """
     if current.run is not None:
         raise AuthoringError("a transaction cannot begin inside a run: it is one already")
-    tracker = tracker or TransactionTracker(home, transaction, visible)
     tracker.new_number = current.number_apart
     run = Run(tracker)
     run.number = current.number_apart()  # No spot was read in this run.
@@ -256,10 +379,10 @@ def call_in(
         return made
     except INTERRUPTS:
         raise
-    except Exception:
+    except BaseException as error:
         tracker.check()  # The author's function may have raised its own error for that.
-        raise
-    except BaseException as error:  # It would cancel or end the caller's task.
-        raise as_failure(error) from error
+        if isinstance(error, Exception):
+            raise
+        raise as_failure(error) from error  # It would cancel or end the caller's task.
     finally:
         current.run = None

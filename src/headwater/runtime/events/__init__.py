@@ -1,7 +1,7 @@
 """Events: from `send` to an outcome.
 
 Start with `event.py` (the data) and `events.py` (sending, and the composition of this room). `lane.py` keeps the send
-order of a space, `attempt.py` runs one handler in one transaction, `freshness.py` refuses stale reads (I4),
+order of a space, `attempt.py` runs one handler in one transaction, `handler_tracker.py` records its reads and writes,
 `lineage.py` ends everything that an attempt launched with that attempt (I10), `receipts.py` makes redelivery harmless
 (I11). `durable.py` and `event_rows.py` store events before they are handled, `outbox.py` is the file of a client,
 `pickup.py` takes up events whose sender is gone. `table.py` lists every event and its outcome, `periodic.py` sends

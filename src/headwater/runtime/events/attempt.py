@@ -38,11 +38,12 @@ from headwater.protocol.commit import LeaseHeld
 from headwater.protocol.reactions import lease_name
 from headwater.protocol.verdict import PreconditionFailed, Rejection, RuleRefused
 from headwater.replica.document import NOT_HERE
-from headwater.runtime.core.tracker import UNDECIDED, Missing, call_in
+from headwater.runtime.core.demand import Demand
+from headwater.runtime.core.tracker import UNDECIDED, Missing, Stale, is_fresh
 from headwater.runtime.events import deleted_target, event_rows, periodic, receipts
 from headwater.runtime.events.conflict_advice import advice, noted
 from headwater.runtime.events.deleted_target import Away
-from headwater.runtime.events.freshness import HandlerTracker, Stale, freshen, is_fresh
+from headwater.runtime.events.handler_tracker import HandlerTracker
 from headwater.runtime.events.lineage import Origin
 from headwater.runtime.events.receipts import HandledBefore
 from headwater.runtime.pieces.context import EventContext
@@ -221,7 +222,7 @@ async def _land_here(pieces: PieceRegistry, event: Event, attempt: Callable[[Tra
         return made
 
 
-async def prefetch(events: Events, event: Event, view: ScopedView, held: list[Node]) -> None:
+async def prefetch(events: Events, event: Event, view: ScopedView, held: list[Demand]) -> None:
     """Have what a handler says it reads arrive and run together, before it is called for the first time."""
     reads: list[Any] = [view.handle(each) for each in event.member.reads]
     documents = [each.document for each in reads if isinstance(each, Input)]
@@ -232,12 +233,12 @@ async def prefetch(events: Events, event: Event, view: ScopedView, held: list[No
     for document in documents:
         if document.value is NOT_HERE and not document.writers:
             await core.loaded(document)
-    stale = [each for each in documents if each.writers and not is_fresh(each, core)]
+    stale = [each for each in documents if each.writers and not is_fresh(each, core.scheduler)]
     if stale:
         await parked(events, event, stale, held)
 
 
-async def parked(events: Events, event: Event, stale: Sequence[Document], held: list[Node]) -> None:
+async def parked(events: Events, event: Event, stale: Sequence[Document], held: list[Demand]) -> None:
     """Hold the event until what it reads is fresh. The table says what has to run before, and when that may."""
     core, write = events.pieces.core, event.write
     gates, graph = core.scheduler.gates, core.scheduler.graph
@@ -250,7 +251,9 @@ async def parked(events: Events, event: Event, stale: Sequence[Document], held: 
     write.next_us = min((times[node] for node in gated), default=0)
     event.waits = ", ".join(node.id for node in (gated or list(behind))[:SHOWN])
     try:
-        await freshen(events.pieces, event.stream, stale, held, events.window_us)
+        demand = Demand(core, event.stream, stale)
+        held.append(demand)
+        await demand.wait()
     finally:
         write.next_us, event.waits = 0, ""
 
@@ -328,15 +331,15 @@ class Attempting:
             await receipts.check(pieces, event)
         view = home.view("session", event.user, event.session)
         arguments = signature.decode(event.payload)
-        held: list[Node] = []
+        held: list[Demand] = []
         try:
             await prefetch(self._events, event, view, held)
             raw = await self._land(event, view, arguments, held)
         finally:
             if event.attempt is not None:
                 self._events.lineage.failed(event.attempt)  # Unless it landed: then this is nothing.
-            for node in held:
-                pieces.core.remove(node)
+            for demand in held:
+                demand.end()
             pieces.prefetch.let_be(event.brought)
             event.brought.clear()
         home.is_made = True
@@ -355,7 +358,7 @@ class Attempting:
                 "was handled is not known any more: look, and send a new one"
             )
 
-    async def _land(self, event: Event, view: ScopedView, arguments: dict[str, Any], held: list[Node]) -> Value:
+    async def _land(self, event: Event, view: ScopedView, arguments: dict[str, Any], held: list[Demand]) -> Value:
         pieces = self._pieces
         hooks = event.write.hooks = EventHooks(self._events, self._lane, event)
 
@@ -423,13 +426,11 @@ class Attempting:
 
         self._begin_attempt(event)
         try:
-            result = call_in(core.current, replica, transaction, core.visible, attempt, tracker)
+            result: Value = core.call_in(replica, transaction, attempt, tracker)
         except BaseException:
-            tracker.check()
             event.stood_on = tracker.undecided()
             event.follows = self._events.makers_of(tracker.elsewhere, tracker.undecided_elsewhere())
             raise
-        tracker.check()  # Whoever caught the signal has gone on with what was not there: nothing of that is kept.
         event.seen = noted(transaction)
         event.follows = self._events.makers_of(tracker.elsewhere, transaction.waits)
         self._lane.leave(event)
@@ -516,7 +517,7 @@ def _note_kept(events: Events, event: Event) -> None:
     run = core.current.run
     assert run is not None
     tracker = cast(HandlerTracker, run.tracker)
-    kept = receipts.narrowest(document.key.scope for document in (*tracker._read, *tracker.wrote))
-    others = {each.home: each for each in tracker._read if each.home is not here and core.name_of(each.home)}
+    kept = receipts.narrowest(document.key.scope for document in (*tracker.documents_read, *tracker.wrote))
+    others = {each.home: each for each in tracker.documents_read if each.home is not here and core.name_of(each.home)}
     event.is_of_elsewhere = kept != "user" and not all(map(events.pieces.link_access.is_for_all, others.values()))
     event.kept = ("user" if event.user else "session") if event.is_of_elsewhere else kept

@@ -413,10 +413,6 @@ class Events:
         """Who hears what happens, if somebody does."""
         return self.pieces.core.scheduler.trace
 
-    @property
-    def window_us(self) -> int:
-        return round(self.policy.retry_window_ms * 1_000)
-
     async def until_made(self, holds: Callable[[], bool]) -> None:
         """Wait until events of other spaces are committed: each commit is looked at."""
         self.behind += 1

@@ -21,7 +21,7 @@ from headwater.errors import BacklogFullError
 
 if TYPE_CHECKING:
     from headwater.runtime.events.event import Event
-    from headwater.runtime.events.freshness import Written
+    from headwater.runtime.events.handler_tracker import Written
 
 
 def _stamp(event: Event) -> int:

@@ -14,10 +14,12 @@ from headwater.errors import HeadwaterError, LimitError
 from headwater.replica.document import Document
 from headwater.replica.transaction import Transaction
 from headwater.runtime.channel.channel import EngineChannel
+from headwater.runtime.core.demand import with_fresh_values
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.core.plain_writes import WHO
 from headwater.runtime.core.policy import RetryPolicy
-from headwater.runtime.core.tracker import Missing, call_in
+from headwater.runtime.core.tracker import Missing
 from headwater.runtime.writing.attempt import RetriedWrite
 from headwater.runtime.writing.retry import Writer
 
@@ -59,11 +61,6 @@ class SpaceChannel(EngineChannel):
             task.cancel()
             await asyncio.wait([task])
         await super().close(why)
-
-    async def transact(self, fn: Callable[[], T]) -> T:
-        """Call a function in a transaction until its commit lands, by the one policy of retrying."""
-        core, replica = self._core, self.replica
-        return await self.land(lambda transaction: call_in(core.current, replica, transaction, core.visible, fn))
 
     async def land(
         self,
@@ -110,10 +107,12 @@ class SpaceChannel(EngineChannel):
             error = LimitError(
                 f"{RUNTIME_LIMITS.retried_writes} writes are tried again at once: await them, or write less often"
             )
-            self._core.report("a write outside any run", error)
+            self._core.report(WHO, error)
             over()
             return
-        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self.land(attempt))
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(
+            with_fresh_values(self._core, WHO, lambda: self.land(attempt))
+        )
         self._retries.add(task)
         task.add_done_callback(lambda task: self._retried(task, over))
 
@@ -123,7 +122,7 @@ class SpaceChannel(EngineChannel):
         if not task.cancelled():
             error = task.exception()
             if isinstance(error, Exception):
-                self._core.report("a write outside any run", error)
+                self._core.report(WHO, error)
 
     @property
     def retries(self) -> int:

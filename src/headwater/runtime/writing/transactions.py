@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from headwater.errors import AuthoringError
 from headwater.replica.transaction import Transaction
+from headwater.runtime.core.demand import with_fresh_values
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.core.tracker import Missing, call_in
+from headwater.runtime.core.tracker import Missing
 from headwater.runtime.writing.space_channel import SpaceChannel
 
 if TYPE_CHECKING:
@@ -51,18 +52,30 @@ class Transactions:
 
         replica = space.replica
         return await self.land(
-            space, lambda transaction: call_in(core.current, replica, transaction, core.visible, called)
+            space, lambda transaction: core.call_in(replica, transaction, called), who=f"transact({_name(fn)})"
         )
 
     async def land(
-        self, space: LocalSpace, attempt: Callable[[Transaction], R], *, node: str = "", retries: int | None = None
+        self,
+        space: LocalSpace,
+        attempt: Callable[[Transaction], R],
+        *,
+        node: str = "",
+        retries: int | None = None,
+        who: str = "a transaction",
     ) -> R:
-        """Call `attempt` with a transaction of a space, like `transact`, until its commit is durable."""
+        """Call `attempt` with a transaction of a space, like `transact`, until its commit is durable.
+
+        `who` names the transaction in the error that is raised if a computed that it reads does not settle.
+        """
         channel = self._channels.get(space.name)
-        if channel is None:
-            made = await self._land_here(space, attempt, node)
-        else:
-            made = await channel.land(attempt, node=node, retries=retries)
+
+        async def land() -> R:
+            if channel is None:
+                return await self._land_here(space, attempt, node)
+            return await channel.land(attempt, node=node, retries=retries)
+
+        made = await with_fresh_values(self._core, who, land)
         self._core.request_tick()
         return made
 

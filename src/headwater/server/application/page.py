@@ -51,7 +51,6 @@ from headwater.protocol.pages import (
 )
 from headwater.replica.document import Document
 from headwater.replica.transaction import Transaction
-from headwater.runtime.core.tracker import call_in
 from headwater.server.application.application import Application
 from headwater.server.application.member_json import (
     RIGHT_FOR,
@@ -364,7 +363,7 @@ class Page:
 
         def attempt(transaction: Transaction) -> None:
             transaction.group = message.group
-            if call_in(core.current, core.space(name).replica, transaction, core.visible, write_if_new):
+            if core.call_in(core.space(name).replica, transaction, write_if_new):
                 self._queue_made(message.id, document)  # It is committed next, before any watch sees it.
 
         await self._runtime.acting(name, self._user, self._session).land(attempt)

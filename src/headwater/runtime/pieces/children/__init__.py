@@ -1,8 +1,8 @@
 """Children of a piece: `each` and `child`.
 
 Start with `coordinator.py`: one node reads the keys, one row per key keeps a child. `elements.py` reads keys and
-elements of the source, `handles.py` has the handles that authors use, `restore.py` makes a child from its stored
-observation, `prefetch.py` requests the documents of siblings together.
+elements of the source, `handles.py` has the handles that authors use, `prefetch.py` requests the documents of siblings
+together.
 
 Imported by `runtime.pieces.handles`, `runtime.pieces.instance`, `runtime.pieces.registry` and `server`. Imports the
 other modules of `runtime.pieces`, and `core`.

@@ -4,6 +4,10 @@ The node of the coordinator reads the keys of the source and their order, and no
 has a node that calls the author's method with the handle of its element. So a changed element runs its own row, a moved
 element runs no row, and an added element costs the same however many there are. The result of a row is stored; the
 child piece behind it exists only in this runtime. Readers of the member read the order and the rows.
+
+The observation of a row names its child (`kept_by`): its class, and the origin of each input in the maker, the element
+or a member of the maker, including the maker's own inputs. An input from elsewhere has no name; then the child cannot
+be restored without a run of its row. `remade` makes unbound pieces; binding them is left to the caller.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
@@ -21,20 +25,19 @@ from headwater.cells.model import Json
 from headwater.data.text import shown
 from headwater.data.value import freeze
 from headwater.errors import AuthoringError, HeadwaterError, UpstreamFailedError
-from headwater.pieces.declarations import ChildMember, EachMember
-from headwater.pieces.handles import Computed
+from headwater.pieces.declarations import ChildMember, Declaration, EachMember, GivenMember
+from headwater.pieces.handles import Computed, Handler
 from headwater.pieces.names import child_name
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.nodes import encoder
-from headwater.runtime.core.tracker import DemandingTracker
+from headwater.runtime.core.tracker import TransactionTracker
 from headwater.runtime.pieces.children.elements import keys_of
 from headwater.runtime.pieces.children.handles import ONLY, ChildHandle, EachHandle
 from headwater.runtime.pieces.children.prefetch import Listing
-from headwater.runtime.pieces.children.restore import kept_by, remade
 from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of
 from headwater.runtime.pieces.idle import nodes_of
-from headwater.runtime.pieces.inputs import described, same_inputs
+from headwater.runtime.pieces.inputs import OtherScopeHandle, described, same_inputs
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.runner import Runner
@@ -44,6 +47,9 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.children.elements import Source
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.view import ScopedView
+
+ELEMENT: Final = "element"
+MEMBER: Final = "member "
 
 
 class ChildRow:
@@ -398,7 +404,7 @@ class ChildSet:
     def _need(self, texts: tuple[str, ...]) -> None:
         """Inside a run: request the results of some rows together, and have stale ones run together."""
         run = self._instance.pieces.core.current.run
-        if run is not None and isinstance(run.tracker, (DemandingTracker, Runner)):
+        if run is not None and isinstance(run.tracker, (TransactionTracker, Runner)):
             self.listing.shown(run.node, texts)
             rows = [self.rows[text] for text in texts if text in self.rows]
             self._fetch(rows)
@@ -409,3 +415,74 @@ class ChildSet:
         for row in rows:
             if row.result is not None and row.result.document.value is NOT_HERE and row.node and row.node.as_of:
                 self._instance.space.load(row.result.document)  # Not core.load: nothing is left to prefetch.
+
+
+def kept_by(
+    instance: PieceInstance, row: ChildRow, element_of: Callable[[ChildRow], Input[Any] | None]
+) -> tuple[str, ...] | None:
+    """Return the child of a row as texts. Empty: no child. None: an input of the child cannot be named."""
+    child = row.child
+    if child is None:
+        return ()
+    said = [child.schema.name]
+    element = element_of(row)
+    for name, value in sorted((child.inputs or {}).items()):
+        origin = _origin(instance, element, value)
+        if origin is None:
+            return None
+        said.append(f"{name}={origin}")
+    return tuple(said)
+
+
+def remade(
+    instance: PieceInstance, classes: tuple[type[Piece], ...], element: Input[Any] | None, said: tuple[str, ...]
+) -> Piece | None:
+    """Return the unbound piece that the texts name. None: its class or an input is not known here."""
+    cls = next((each for each in classes if each.__schema__.name == said[0]), None)
+    if cls is None:
+        return None
+    inputs: dict[str, Any] = {}
+    for each in said[1:]:
+        name, _, origin = each.partition("=")
+        found = _from(instance, element, origin)
+        if found is None:
+            return None
+        inputs[name] = found
+    return cls(**inputs)
+
+
+def _origin(instance: PieceInstance, element: Input[Any] | None, value: Any) -> str | None:
+    if element is not None and _same(value, element):
+        return ELEMENT
+    for member in (_member(instance, value), *instance.schema.of(GivenMember)):
+        if member is not None and _same(value, instance.view("space").handle(member)):
+            return f"{MEMBER}{member.stored}"
+    return None
+
+
+def _member(instance: PieceInstance, value: Any) -> Declaration | None:
+    """Return the member of the piece that a handle may belong to."""
+    if isinstance(value, (Handler, OtherScopeHandle)):
+        declared = value.declaration() if isinstance(value, OtherScopeHandle) else value.member
+        return declared if instance.schema.get(declared.stored) is declared else None
+    id, _, stored = value.document.key.id.rpartition(":") if isinstance(value, Input) else ("", "", "")
+    return instance.schema.get(stored) if id == instance.id else None
+
+
+def _from(instance: PieceInstance, element: Input[Any] | None, origin: str) -> Any:
+    if origin == ELEMENT:
+        return element
+    member = instance.schema.get(origin.removeprefix(MEMBER))
+    if member is None:
+        return None
+    handle = instance.view("space").handle(member)
+    # A recorded input may be refused to the child; the access check needs a run of the row.
+    return (
+        None
+        if instance.pieces.link_access.is_asked_about(instance, handle) and isinstance(member, GivenMember)
+        else handle
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    return same_inputs({"": one}, {"": other})

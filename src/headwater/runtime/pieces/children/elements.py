@@ -18,6 +18,7 @@ from headwater.cells.handle import Input
 from headwater.cells.model import Json
 from headwater.data.address import Depth
 from headwater.data.patch import Patch
+from headwater.data.path import Path
 from headwater.data.text import shown
 from headwater.data.value import ABSENT, MaybeValue, equal, freeze
 from headwater.errors import AbsentError, AuthoringError
@@ -278,6 +279,11 @@ class Element(Cell[Any]):
         elements = source.get(())
         raw = site.value if isinstance(site.value, tuple) else ()
         return freeze({"items": {str(key_of(each)): raw[at] for at, each in enumerate(elements[: len(raw)])}})
+
+    def _record_read(self, document: Document, path: Path, depth: Depth) -> None:
+        """Record no read of the projection during a write: the tuple was read in its place (`_root`)."""
+        if not self._is_direct or document is not self._document:
+            super()._record_read(document, path, depth)
 
     def as_input(self) -> Input[Any]:
         return Input(self._runtime, self._document, self._codec, self._path)

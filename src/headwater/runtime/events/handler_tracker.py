@@ -1,0 +1,125 @@
+"""The tracker of a handler's attempt: a transaction that also knows its event.
+
+It prefetches documents for the event, has the handler land after earlier events that wrote the same places, and lists
+the undecided commits that a refusal was based on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn, cast
+
+from headwater.cells.open_run import Run
+from headwater.data.address import Depth, DocKey
+from headwater.data.path import Path, starts_with
+from headwater.data.reader_trie import Spot
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.pending import is_written, outside_arrays
+from headwater.runtime.core.tracker import UNDECIDED, Missing, Stale, TransactionTracker, may_fall
+from headwater.scheduler.node import Node
+
+if TYPE_CHECKING:
+    from headwater.replica.pending import Layer
+    from headwater.replica.replica import Replica
+    from headwater.replica.transaction import Transaction
+    from headwater.runtime.events.event import Event
+    from headwater.runtime.events.events import Events
+
+
+Written = Mapping[DocKey, Sequence[Path]]
+"""Where a handler wrote, as it was meant, by document."""
+
+
+class HandlerTracker(TransactionTracker):
+    """The tracker of one attempt of a handler."""
+
+    __slots__ = ("_event", "_events", "_written", "documents_read")
+
+    def __init__(
+        self,
+        events: Events,
+        event: Event,
+        home: Replica,
+        transaction: Transaction,
+        written: Mapping[int, Written],
+    ) -> None:
+        core = events.pieces.core
+        super().__init__(core.scheduler, home, transaction, core.visible)
+        self._events = events
+        self._event = event
+        self._written = written  # where the events on their way wrote, by the number of their commit
+        self.documents_read: dict[Document, None] = {}
+
+    def check(self) -> None:
+        if self._why is None:
+            for document in self.postponed:
+                self._events.pieces.prefetch.missed_by_handler(document, self._event.brought)
+        super().check()
+
+    def missed(self, run: Run, spot: Spot) -> Spot:
+        self.documents_read[cast(Document, spot.document)] = None
+        return super().missed(run, spot)
+
+    def _run_nested(self, run: Run, target: Node) -> bool:
+        events = self._events
+        current, events.current = events.current, None  # The nested run is not part of the handler.
+        try:
+            return self._scheduler.pass_.run_nested(run, target, self._event.calls)
+        finally:
+            events.current = current
+
+    def undecided(self) -> list[Layer]:
+        """The writes without a verdict that what was read stands on, directly or through what nodes make of it."""
+        found: dict[Layer, None] = {}
+        seen, waiting = dict(self.documents_read), list(self.documents_read)
+        while waiting:
+            document = waiting.pop()
+            writers = [each for each in document.writers if isinstance(each, Node)]
+            if not writers:
+                found.update(dict.fromkeys(layer for layer in document.layers if layer.fate in UNDECIDED))
+            for spot in (spot for each in writers for spot in each.reads if spot is not None):
+                source = cast(Document, spot.document)
+                if source not in seen:
+                    seen[source] = None
+                    waiting.append(source)
+        return list(found)
+
+    def _stand_behind(self, document: Document, path: Path) -> None:
+        """An earlier event that wrote the same may be handled again, and must not come after this: then both are.
+
+        By what it meant to write. Where that is what it was told to have written, standing on that place is enough.
+        The same holds for earlier writes outside of events that may be made again.
+        """
+        place = outside_arrays(path)
+        plain = []
+        for layer in document.layers:
+            if layer.source is not None or layer.fate not in UNDECIDED or not may_fall(layer):
+                continue
+            meant = self._written.get(layer.local_seq)
+            if meant is None:
+                plain.append(layer)
+            elif any(_meets(outside_arrays(each), place) for each in meant.get(document.key, ())):
+                at = place if is_written(layer, document, place) else ()
+                self._transaction.saw(document.key, at, Depth.SHAPE)
+                if not at:
+                    return
+        if plain:
+            self._transaction.stand_behind(document.key, plain)
+
+    def _stop(self, why: BaseException) -> NoReturn:
+        for document in _not_here(why):
+            self._events.pieces.prefetch.missed_by_handler(document, self._event.brought)
+        super()._stop(why)
+
+
+def _not_here(why: BaseException) -> list[Document]:
+    """The documents that are missing where an attempt stops: what it reads, or what has to be there for that to run."""
+    if isinstance(why, Missing):
+        return [*why.documents]
+    documents = why.documents if isinstance(why, Stale) else ()
+    awaited = [each.loading for document in documents for each in document.writers if isinstance(each, Node)]
+    return [each for each in (*documents, *awaited) if each is not None and each.value is NOT_HERE]
+
+
+def _meets(path: Path, other: Path) -> bool:
+    return starts_with(path, other) or starts_with(other, path)

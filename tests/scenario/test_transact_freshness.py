@@ -1,0 +1,149 @@
+"""`transact` and `update` read fresh computeds, and land only if the cells behind these did not change (I4, C1)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import headwater
+from headwater import Cell, NotSettlingError, Piece, UpstreamFailedError, cell, computed, handler
+from headwater.testing import Simulation, simulated
+
+
+class Sheet(Piece, name="transact.Sheet"):
+    x: Cell[int] = cell(default=1)
+    copied: Cell[int] = cell(default=0)
+    taken: Cell[str] = cell(default="")
+    log: Cell[tuple[str, ...]] = cell(default=())
+
+    @computed
+    def double(self) -> int:
+        return self.x.get() * 2
+
+    @computed
+    def quadruple(self) -> int:
+        return self.double.get() * 2
+
+    @computed(debounce_ms=20)
+    def later(self) -> int:
+        return self.x.get() * 10
+
+    @computed
+    def inverse(self) -> float:
+        return 1 / self.x.get()
+
+    @computed
+    def is_free(self) -> bool:
+        return not self.taken.get()
+
+    @handler
+    def note_failure(self, who: str) -> bool:
+        """Act on the failure of a computed."""
+        try:
+            self.inverse.get()
+        except UpstreamFailedError:
+            self.log.push(f"{who} saw a failure")
+            return True
+        return False
+
+    @handler
+    def set_x(self, x: int) -> None:
+        self.x.set(x)
+        self.log.push(f"x is {x}")
+
+
+def copy(sheet: Sheet, member: str) -> tuple[int, int]:
+    value = getattr(sheet, member).get()
+    sheet.copied.set(value)
+    return sheet.x.get(), value
+
+
+@pytest.mark.parametrize(("member", "times"), [("double", 2), ("quadruple", 4), ("later", 10)])
+@pytest.mark.parametrize("is_open", [True, False])
+@simulated(seeds=2)
+async def test_transaction_reads_fresh_computeds(sim: Simulation, member: str, times: int, is_open: bool) -> None:
+    space = sim.runtime("ann").space("s")
+    sheet = await space.open(Sheet, "p") if is_open else space.piece(Sheet, "p")
+    assert await space.transact(copy, sheet, member) == (1, times)  # It was never computed before.
+    for x in (5, 7):
+        sheet.x.set(x)
+        assert await space.transact(copy, sheet, member) == (x, x * times)
+    await sim.settle()
+    assert await sheet.copied.pull() == 7 * times
+
+
+@simulated(seeds=2)
+async def test_update_reads_fresh_computeds(sim: Simulation) -> None:
+    space = sim.runtime("ann").space("s")
+    sheet = await space.open(Sheet, "p")
+    sheet.x.set(5)
+    sheet.copied.update(lambda _: sheet.quadruple.get())
+    assert sheet.copied.get() == 20
+    sheet.copied.update(lambda _: sheet.later.get())  # It is held back, and so is the write.
+    sheet.copied.update(lambda n: n + 1)
+    await sim.settle()
+    assert await sheet.copied.pull() == 51
+
+
+@simulated(faults=(), seeds=12)
+async def test_transaction_is_made_again_if_a_cell_behind_its_computed_changed(sim: Simulation) -> None:
+    """Two sessions take a seat if a computed says that it is free. The engine must not accept both."""
+    spaces = [sim.runtime(user).space("s", user=user) for user in ("ann", "bob")]
+    sheets = [await space.open(Sheet, "p") for space in spaces]
+    await sim.settle()
+
+    def take(sheet: Sheet, who: str) -> bool:
+        if not sheet.is_free.get():
+            return False
+        sheet.taken.set(who)
+        return True
+
+    calls = [space.transact(take, sheet, who) for space, sheet, who in zip(spaces, sheets, "ab", strict=True)]
+    assert sorted(await asyncio.gather(*calls)) == [False, True]
+
+
+@simulated(faults=(), seeds=12)
+async def test_handler_that_catches_a_failure_depends_on_the_cells_behind_it(sim: Simulation) -> None:
+    ann = await sim.runtime("ann").space("s", user="ann").open(Sheet, "p")
+    bob = await sim.runtime("bob").space("s", user="bob").open(Sheet, "p")
+    await ann.set_x.send(0)
+    await sim.settle()
+    _, acted = await asyncio.gather(bob.set_x.send(1), ann.note_failure.send("ann"))
+    await sim.settle()
+    expected = ("x is 0", "ann saw a failure", "x is 1") if acted else ("x is 0", "x is 1")
+    assert await ann.log.pull() == expected
+
+
+class Circle(Piece, name="transact.Circle"):
+    """Two computeds that never settle."""
+
+    start: Cell[int] = cell(default=0)
+    copied: Cell[int] = cell(default=0)
+
+    @computed
+    def one(self) -> int:
+        return self.start.get() + self.two.get(0) + 1
+
+    @computed
+    def two(self) -> int:
+        return self.one.get(0) + 1
+
+
+def test_transaction_over_computeds_that_do_not_settle_fails_and_names_them(tmp_path: Path) -> None:
+    async def work() -> None:
+        policy = headwater.Policy(retry_window_ms=200)
+        async with headwater.open(tmp_path, policy=policy) as rt:
+            errors: list[object] = []
+            rt.on_error(errors.append)
+            space = rt.space("s")
+            circle = await space.open(Circle, "c")
+
+            def copy() -> None:
+                circle.copied.set(circle.one.get())
+
+            with pytest.raises(NotSettlingError, match=r"transact\(copy\) reads .*c:one, which did not settle"):
+                await space.transact(copy)
+
+    headwater.run(work)
