@@ -697,7 +697,23 @@ class Steps:
         space = draw.choice(self._pieces).space  # A transaction writes one space.
         pieces = [each for each in self._pieces if each.space == space]
         drawn = [self._write(draw.choice(pieces)) for _ in range(draw.randint(1, 3))]
+        drawn[:0] = self._copies(pieces)
         return Transact(self.next_id(), tuple(each for each in drawn if each is not None), draw.random() < 0.25)
+
+    def _copies(self, pieces: list[Piece]) -> list[Write]:
+        """Up to one write of the value of a computed, before the other writes of a transaction.
+
+        It has a random source of its own, so that the other steps of a seed do not depend on it.
+        """
+        draw = Random(f"copy {self._eid} {pieces!r}")
+        names = [(each.name, member) for each in pieces for member in self._classes[each.of].members]
+        shared = [(name, each) for name, each in names if each.scope == "space"]
+        computeds = [f"{name}.{each.name}" for name, each in shared if each.kind == "number"]
+        cells = [(name, each.name) for name, each in shared if each.kind == "int"]
+        if not (computeds and cells and self._features.equal_writes) or draw.random() < 0.5:
+            return []
+        piece, cell = draw.choice(cells)
+        return [Write(self.next_id(), piece, cell, f"{piece}.{cell}.set({draw.choice(computeds)}.get())")]
 
     def readable(self, piece: Piece) -> list[str]:
         return [each.name for each in self._classes[piece.of].of_kind(*CELL_KINDS, *READABLE)]
