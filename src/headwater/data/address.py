@@ -189,6 +189,11 @@ def _check_name(name: str, what: str) -> None:
 
 
 def _escape(text: str, characters: str) -> str:
+    for character in characters:
+        if character in text:
+            break
+    else:
+        return text  # As nearly always: messages, traces and fingerprints name many documents.
     return "".join([f"%{ord(c):02X}" if c in characters else c for c in text])
 
 

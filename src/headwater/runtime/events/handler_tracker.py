@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 Written = Mapping[DocKey, Sequence[Path]]
-"""Where a handler wrote, as it was meant, by document."""
+"""The paths that a handler wrote to, by document, also where the value was equal."""
 
 
 class HandlerTracker(TransactionTracker):
@@ -69,7 +69,7 @@ class HandlerTracker(TransactionTracker):
             events.current = current
 
     def undecided(self) -> list[Layer]:
-        """The writes without a verdict that what was read stands on, directly or through what nodes make of it."""
+        """Return the commits without a verdict that the attempt has read, directly or through nodes."""
         found: dict[Layer, None] = {}
         seen, waiting = dict(self.documents_read), list(self.documents_read)
         while waiting:
@@ -85,10 +85,10 @@ class HandlerTracker(TransactionTracker):
         return list(found)
 
     def _stand_behind(self, document: Document, path: Path) -> None:
-        """An earlier event that wrote the same may be handled again, and must not come after this: then both are.
+        """Have this commit land after those of earlier events that wrote the same place and may be handled again.
 
-        By what it meant to write. Where that is what it was told to have written, standing on that place is enough.
-        The same holds for earlier writes outside of events that may be made again.
+        The places that an earlier handler wrote to decide, also where its commit left an equal value out. If its commit
+        has a write at this place, a read of the place is enough. The same holds for earlier writes outside of events.
         """
         place = outside_arrays(path)
         plain = []
@@ -113,7 +113,7 @@ class HandlerTracker(TransactionTracker):
 
 
 def _not_here(why: BaseException) -> list[Document]:
-    """The documents that are missing where an attempt stops: what it reads, or what has to be there for that to run."""
+    """Return the documents that an attempt stopped for: those that it reads, and those that stale nodes wait for."""
     if isinstance(why, Missing):
         return [*why.documents]
     documents = why.documents if isinstance(why, Stale) else ()
