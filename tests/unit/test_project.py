@@ -136,6 +136,13 @@ def test_importing_the_package_loads_no_layer_and_no_dependency() -> None:
     assert not loaded_names & {"apsw", "msgspec", "dataclasses", "asyncio", "sqlite3"}
 
 
+def test_runtime_without_a_server_imports_no_library_of_connections() -> None:
+    code = "import sys, headwater.runtime.api.entry_points; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "headwater.runtime.channel.loopback" in loaded
+    assert not {"websockets", "uvicorn", "starlette", "httpx", "jwt"} & set(loaded)
+
+
 def test_the_version_is_written_the_same_in_both_places() -> None:
     assert headwater.__version__ == pyproject()["project"]["version"]
 

@@ -21,7 +21,6 @@ from headwater.engine.sync.host import ThreadHost
 from headwater.errors import HeadwaterError, MovedError, StorageError
 from headwater.runtime.channel.loopback import Loopback, LoopbackConnection
 from headwater.runtime.channel.transport import Heard, Lost, Transport
-from headwater.runtime.channel.websocket import WebSocket
 
 
 class Backend(Protocol):
@@ -52,19 +51,26 @@ class InMemory:
         """Do nothing: there are no resources."""
 
 
+def _web_socket(address: str) -> Transport:
+    """Return the transport to a server. Programs with their own directory do not import its library."""
+    from headwater.runtime.channel.websocket import WebSocket  # noqa: PLC0415
+
+    return WebSocket(address)
+
+
 class RemoteServer:
     """A server, by its address `ws://host:port` or `wss://host:port`."""
 
     __slots__ = ("_address", "token")
 
     def __init__(self, address: str, *, token: str = "") -> None:
-        WebSocket(address)  # Refuses an invalid address here.
+        _web_socket(address)  # Refuses an invalid address here.
         self._address = address
         self.token = token
 
     def transport(self, space: str) -> Transport | None:
         check_space(space)
-        return WebSocket(self._address)
+        return _web_socket(self._address)
 
     async def close(self) -> None:
         """Do nothing: each connection is closed by its driver."""
