@@ -578,3 +578,28 @@ def store_event(directory: Directory, number: int) -> None:
     engine.open_session("somebody")
     (verdict,) = engine.submit("somebody", Commit(number, events=(row_for(f"e{number}", f"s/{number}:put"),)))
     assert isinstance(verdict, Accepted)
+
+
+LOSES_INTERRUPTS = """
+import os, signal, sys
+from headwater.cli.app import run
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)  # Python prints an exception that is raised here, and goes on.
+
+def interrupt(event, _):
+    if event == "fcntl.flock":
+        Finalized()
+
+sys.addaudithook(interrupt)
+sys.exit(run(["intents", sys.argv[1], "--follow"]))
+"""
+
+
+def test_following_ends_though_an_interrupt_is_lost_in_a_finalizer(tmp_path: Path) -> None:
+    with Directory(tmp_path) as directory:
+        store_event(directory, 1)
+    words = (sys.executable, "-c", LOSES_INTERRUPTS, str(tmp_path))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "Exception ignored in" in done.stderr) == (130, True), done.stderr

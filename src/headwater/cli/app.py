@@ -14,10 +14,9 @@ from typing import Final
 from cyclopts import App, CycloptsError
 
 import headwater
-from headwater.cli.output import BAD_USAGE, FAILED, UNWRITTEN, OutputFailed, console, print_error
+from headwater.cli.output import BAD_USAGE, FAILED, INTERRUPTED, UNWRITTEN, OutputFailed, console, print_error
 from headwater.errors import HeadwaterError
 
-INTERRUPTED: Final = 128 + 2  # SIGINT
 BROKEN_PIPE: Final = 128 + 13  # SIGPIPE: `headwater log ... | head` is not an error
 
 COMMANDS: Final = {

@@ -125,6 +125,7 @@ codecs.register_error(_ESCAPES, _escape_unencodable)
 
 OK: Final = 0
 FAILED: Final = 1
+INTERRUPTED: Final = 128 + 2  # SIGINT
 BAD_USAGE: Final = 2
 UNWRITTEN: Final = 3
 

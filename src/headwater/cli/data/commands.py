@@ -8,15 +8,28 @@ serves lists stored events; otherwise also events in the runtime, with their wai
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, current_thread, main_thread
 from typing import Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 
 from headwater.cli.data.target import ask
 from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
-from headwater.cli.output import OK, Json, SpaceName, format_short, format_time, print_answer, print_json, print_table
+from headwater.cli.output import (
+    INTERRUPTED,
+    OK,
+    Json,
+    SpaceName,
+    format_short,
+    format_time,
+    print_answer,
+    print_json,
+    print_table,
+)
 from headwater.data.codec import from_json_form
 from headwater.data.json_form import JsonForm
 from headwater.errors import AbsentError, AuthoringError, DirectoryInUseError
@@ -366,8 +379,48 @@ def intents(
         else:
             _print(rows)
         return OK
-    waiting, seen, said = Event(), dict[str, Any](), ""
-    while True:  # Until it is interrupted.
+    with _interrupts() as interrupted:
+        _follow(where, asked, token, rows, interrupted, json=json, limits=limits)
+    return INTERRUPTED
+
+
+@contextmanager
+def _interrupts() -> Iterator[Event]:
+    """Set an event when the command is interrupted, besides raising `KeyboardInterrupt`.
+
+    An exception that is raised while a finalizer or a callback of SQLite runs is lost.
+    """
+    interrupted = Event()
+
+    def interrupt(_number: int, _frame: object) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    if current_thread() is not main_thread():
+        yield interrupted  # Signals arrive on the main thread only.
+        return
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _follow(
+    where: str,
+    asked: CommandQuestion,
+    token: str,
+    rows: list[Any],
+    interrupted: Event,
+    *,
+    json: bool,
+    limits: CommandLimits,
+) -> None:
+    """Print the changes of intents until the command is interrupted."""
+    seen: dict[str, Any] = {}
+    said = ""
+    # fault cli.lost_interrupts_ignored: while True:
+    while not interrupted.is_set():
         for row in rows:
             state = {name: row.get(name) for name in ("state", "attempts", "conflict", "winner", "error")}
             if seen.get(row["id"]) != state:
@@ -379,7 +432,8 @@ def intents(
             row["id"]: {name: row.get(name) for name in ("state", "attempts", "conflict", "winner", "error")}
             for row in rows
         }
-        waiting.wait(limits.follow_s)
+        # fault cli.lost_interrupts_ignored: Event().wait(limits.follow_s)
+        interrupted.wait(limits.follow_s)
         try:
             rows = ask(where, asked, token=token)
         except DirectoryInUseError as error:

@@ -16,7 +16,17 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Final
 
-from headwater.cli.output import BAD_USAGE, FAILED, OK, Json, count_noun, print_answer, print_error, print_json
+from headwater.cli.output import (
+    BAD_USAGE,
+    FAILED,
+    INTERRUPTED,
+    OK,
+    Json,
+    count_noun,
+    print_answer,
+    print_error,
+    print_json,
+)
 from headwater.data.address import check_space
 from headwater.data.json_form import JsonForm
 from headwater.errors import AuthoringError, StorageError
@@ -76,7 +86,6 @@ SEEDS: Final = "headwater seeds"  # the name of the property in the plugin's rep
 NO_TESTS: Final = 5  # exit code of pytest
 MISUSED: Final = 4
 STOPPED: Final = 2
-INTERRUPTED: Final = 128 + 2  # SIGINT
 
 
 def run_tests(
