@@ -50,7 +50,6 @@ CHANNEL: Final = ("runtime/channel",)
 # pieces that are kept ready in a process are not restart.
 RESTART: Final = (
     "runtime/resume",
-    "runtime/pieces/children/restore.py",
     *_in("runtime/pieces/fold", "checkpoint history"),
     "engine/observations",
     "engine/store/observation_sql.py",

@@ -213,6 +213,20 @@ def test_an_element_is_written_before_anybody_has_projected_it() -> None:
     run(work)
 
 
+def test_element_is_updated_outside_a_run() -> None:
+    async def work() -> None:
+        async with alone() as (rt, errors):
+            basket = await rt.space("shop").open(Basket, "b", setup=lines("a", "b"))
+            view = (await basket.views.pull())["b"]
+            view.line.at(lambda line: line.qty).update(lambda qty: qty + 4)
+            view.line.update(lambda line: Line(id=line.id, qty=line.qty * 2))
+            assert basket.lines.get()[1] == Line(id="b", qty=10)
+            await rt.idle()
+            assert errors == []
+
+    run(work)
+
+
 def test_moving_elements_of_a_tuple_runs_no_row_and_no_child() -> None:
     async def work() -> None:
         async with alone() as (rt, _):

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 import headwater
-from headwater import Cell, NotSettlingError, Piece, UpstreamFailedError, cell, computed, handler
+from headwater import (
+    AbsentError,
+    Cell,
+    LimitError,
+    NotSettlingError,
+    Piece,
+    UpstreamFailedError,
+    cell,
+    computed,
+    handler,
+)
 from headwater.testing import Simulation, simulated
 
 
@@ -47,6 +57,10 @@ class Sheet(Piece, name="transact.Sheet"):
             self.log.push(f"{who} saw a failure")
             return True
         return False
+
+    @handler
+    def set_copied(self, copied: int) -> None:
+        self.copied.set(copied)
 
     @handler
     def set_x(self, x: int) -> None:
@@ -114,6 +128,122 @@ async def test_handler_that_catches_a_failure_depends_on_the_cells_behind_it(sim
     await sim.settle()
     expected = ("x is 0", "ann saw a failure", "x is 1") if acted else ("x is 0", "x is 1")
     assert await ann.log.pull() == expected
+
+
+@simulated(seeds=2)
+async def test_results_computed_for_a_transaction_that_fails_are_sent(sim: Simulation) -> None:
+    runtime = sim.runtime("ann")
+    sheet = await runtime.space("s").open(Sheet, "p")
+
+    def fail() -> None:
+        assert sheet.quadruple.get() == 4
+        raise ValueError("as intended")
+
+    with pytest.raises(ValueError, match="as intended"):
+        await runtime.space("s").transact(fail)
+    await runtime.durable()
+
+
+@simulated(seeds=2)
+async def test_failure_of_a_computed_is_raised_at_each_read(sim: Simulation) -> None:
+    space = sim.runtime("ann").space("s")
+    sheet = await space.open(Sheet, "p")
+    assert await sheet.inverse.pull() == 1
+    sheet.x.set(0)
+
+    def read_twice() -> list[object]:
+        seen: list[object] = []
+        for _ in range(2):
+            try:
+                seen.append(sheet.inverse.get())
+            except UpstreamFailedError:
+                seen.append("failed")
+        return seen
+
+    assert await space.transact(read_twice) == ["failed", "failed"]
+
+
+@pytest.mark.parametrize("later", ["set", "transact", "handler"])
+@simulated(seeds=2)
+async def test_writes_have_their_turn_after_an_update_that_waits(sim: Simulation, later: str) -> None:
+    space = sim.runtime("ann").space("s")
+    sheet = await space.open(Sheet, "p")
+    assert await sheet.later.pull() == 10
+    sheet.x.set(5)
+    sheet.copied.update(lambda _: sheet.later.get())
+    match later:
+        case "set":
+            sheet.copied.set(7)
+        case "transact":
+            await space.transact(lambda: sheet.copied.set(7))
+        case _:
+            await sheet.set_copied.send(7)
+    await sim.settle()
+    assert await sheet.copied.pull() == 7
+
+
+@pytest.mark.parametrize("how", ["transact", "update"])
+@simulated(seeds=2)
+async def test_waiting_write_fails_if_the_piece_of_its_computed_is_deleted(sim: Simulation, how: str) -> None:
+    runtime = sim.runtime("ann")
+    errors: list[BaseException] = []
+    runtime.on_error(errors.append)
+    space = runtime.space("s")
+    sheet, other = await space.open(Sheet, "p"), await space.open(Sheet, "other")
+    assert await sheet.later.pull() == 10
+    sheet.x.set(5)
+    if how == "transact":
+        waiting = asyncio.ensure_future(space.transact(lambda: other.copied.set(sheet.later.get())))
+        await asyncio.sleep(0.001)
+        await space.delete(sheet)
+        with pytest.raises(AbsentError, match="of a piece that was stopped or deleted meanwhile"):
+            await waiting
+    else:
+        other.copied.update(lambda _: sheet.later.get())
+        await space.delete(sheet)
+    await runtime.durable()
+    assert await other.copied.pull() == 0
+    refused = [error for error in errors if isinstance(error, AbsentError)]
+    assert len(refused) == (how == "update")
+
+
+def test_update_that_waits_does_not_land_on_an_old_value_when_the_runtime_closes(tmp_path: Path) -> None:
+    async def work() -> None:
+        runtime = await headwater.open(tmp_path)
+        runtime.close_s = 0.01
+        sheet = await runtime.space("s").open(Sheet, "p")
+        assert await sheet.later.pull() == 10
+        sheet.x.set(5)
+        await runtime.durable()
+        sheet.copied.update(lambda _: sheet.later.get())
+        with pytest.raises(LimitError, match="still to be written"):
+            await runtime.close()
+        async with headwater.open(tmp_path) as again:
+            assert await again.space("s").piece(Sheet, "p").copied.pull() == 0
+
+    headwater.run(work)
+
+
+def test_sink_whose_update_reads_a_stale_computed_is_bounded(tmp_path: Path) -> None:
+    """I6: the write of a sink is caused by the sink, also if a computed runs for it."""
+
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            failed = asyncio.Event()
+            rt.on_error(lambda error: failed.set() if isinstance(error, NotSettlingError) else None)
+            sheet = await rt.space("s").open(Sheet, "p")
+            calls = []
+
+            def grow(double: int) -> None:
+                calls.append(double)
+                sheet.x.update(lambda x: sheet.quadruple.get() - 3 * x + 1)
+
+            look = sheet.double.sink(grow)
+            await asyncio.wait_for(failed.wait(), 30)
+            look.close()
+            assert len(calls) < 100
+
+    headwater.run(work)
 
 
 class Circle(Piece, name="transact.Circle"):

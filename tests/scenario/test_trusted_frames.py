@@ -1,15 +1,19 @@
-"""A frame that is made in the process of its engine is not validated, decoded or frozen again on its way there."""
+"""A frame that is made in the process of its engine is not encoded and decoded on its way; its values are checked."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections import Counter
 from pathlib import Path
 from types import FrameType
+from typing import Literal
+
+import pytest
 
 import headwater
-from headwater import Cell, Piece, cell, computed, handler
+from headwater import Cell, LimitError, Piece, cell, computed, handler
 
 
 class Counted(Piece, name="trusted.Counted"):
@@ -24,7 +28,7 @@ class Counted(Piece, name="trusted.Counted"):
         self.n.set(self.n.get() + more)
 
 
-def test_embedded_frames_are_not_checked_again(tmp_path: Path) -> None:
+def test_embedded_frames_are_not_decoded(tmp_path: Path) -> None:
     calls: Counter[str] = Counter()
 
     def count(frame: FrameType, event: str, _: object) -> None:
@@ -50,4 +54,36 @@ def test_embedded_frames_are_not_checked_again(tmp_path: Path) -> None:
         sys.setprofile(None)
         threading.setprofile(None)
     assert calls["CommitGroup.judge_frame"] >= 1
-    assert (calls["checked_commit"], calls["decode_frame"]) == (0, 0)
+    assert calls["decode_frame"] == 0
+
+
+class Nested(Piece, name="trusted.Nested"):
+    history: Cell[headwater.Json] = cell(default={})
+    choice: Cell[Literal["a", "\ud800"]] = cell(default="a")
+    n: Cell[int] = cell(default=0)
+
+
+@pytest.mark.parametrize("content", ["depth", "text"])
+def test_embedded_value_that_cannot_be_stored_is_refused(tmp_path: Path, content: str) -> None:
+    """Each of these values passes the type of its cell. Other programs must be able to read the file afterwards."""
+
+    async def work() -> None:
+        rt = await headwater.open(tmp_path)
+        rt.close_s = 0.01
+        refused = asyncio.Event()
+        rt.on_error(lambda _: refused.set())
+        piece = await rt.space("s").open(Nested, "p")
+        piece.n.set(1)
+        await rt.durable()
+        if content == "depth":
+            for _ in range(70):
+                piece.history.update(lambda old: {"prev": old})
+        else:
+            piece.choice.set("\ud800")
+        await asyncio.wait_for(refused.wait(), 30)
+        with pytest.raises(LimitError):
+            await rt.close()
+        async with headwater.open(tmp_path) as again:
+            assert await again.space("s").piece(Nested, "p").n.pull() == 1
+
+    headwater.run(work)

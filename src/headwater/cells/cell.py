@@ -109,10 +109,12 @@ class Cell(Input[T]):
     def update(self, fn: Callable[[T], T], /, *, group: object | None = None) -> None:
         """Read, change and replace. Outside a run it is repeated if another write came first."""
         if self._current.run is not None:
-            self._set(fn(self.get()))
+            self._update(fn)
         else:
-            self._runtime.check_thread()
-            self._runtime.write(self, lambda: self._set(fn(self.get())), group)
+            self._run_or_write(lambda: self._update(fn), group)
+
+    def _update(self, fn: Callable[[T], T]) -> None:
+        self._set(fn(self.get()))
 
     def delete(self, *, group: object | None = None) -> None:
         """Remove it. Nothing happens if nothing is there."""

@@ -37,6 +37,7 @@ from headwater.protocol.commit import (
     Operation,
     OriginCommitted,
     Precondition,
+    WellFormed,
     checked_frame,
     decode_frame,
     encode_commit,
@@ -204,7 +205,7 @@ class CommitGroup:
             # fault group.replayed_waves_judged_again: known = self._replays(session, frame) if len(frame) == 1 else []
             known = self._replays(session, frame)
             fresh = frame[len(known) :] if known else frame
-            encoded = [encode_commit(commit) for commit in fresh]
+            encoded = [_encode(commit) for commit in fresh]
             if sum(map(len, encoded)) > self._limits.frame_bytes:
                 raise LimitError(f"the frame is longer than {self._limits.frame_bytes} bytes. Send several.")
         except (ProtocolError, LimitError) as error:
@@ -228,10 +229,12 @@ class CommitGroup:
     def _validate(self, frame: Frame) -> Frame:
         """Check a frame made in this process: content that cannot be read back must not be stored."""
         try:
-            frame = checked_frame(frame, self._limits.values)
+            checked = checked_frame(frame, self._limits.values)
         except UNWRITABLE as error:
             raise ProtocolError(f"the frame is not a sequence of commits: {error}") from error
-        return decode_frame(_encode_for_check(frame), self._limits.values)
+        if isinstance(frame, WellFormed):
+            return checked  # What it consists of has the right types, and so is read back as it was written.
+        return decode_frame(_encode_for_check(checked), self._limits.values)
 
     def begin(self) -> None:
         """All frames of a group have one time: when it was begun."""
@@ -478,14 +481,17 @@ def _encode_for_check(frame: Frame) -> bytes:
         return encode_frame(frame)
     except UNWRITABLE:
         for commit in frame:
-            try:
-                encode_commit(commit)
-            except UNWRITABLE as error:
-                number = getattr(commit, "local_seq", "?")
-                raise ProtocolError(
-                    f"commit {number} has a name or a number that cannot be written down: {error}"
-                ) from error
+            _encode(commit)
         raise
+
+
+def _encode(commit: Commit) -> bytes:
+    """Encode a commit, or raise if it has content that cannot be encoded."""
+    try:
+        return encode_commit(commit)
+    except UNWRITABLE as error:
+        number = getattr(commit, "local_seq", "?")
+        raise ProtocolError(f"commit {number} has a name or a number that cannot be written down: {error}") from error
 
 
 def _branch_missing(name: str) -> RuleRefused:

@@ -176,11 +176,8 @@ def checked_frame(frame: Frame, limits: ValueLimits) -> Checked:
     return checked
 
 
-def trusted_frame(frame: Frame) -> Checked:
-    """A frame whose writer in this process has checked and frozen its values, against the default limits."""
-    trusted = Checked(frame)
-    trusted.limits = DEFAULT_VALUE_LIMITS
-    return trusted
+class WellFormed(tuple[Commit, ...]):
+    """A frame that a session of this process made of objects of the right types. Its values are not checked yet."""
 
 
 def decode_frame(data: bytes, limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> Checked:

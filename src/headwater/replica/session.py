@@ -29,7 +29,7 @@ from headwater.data.address import DocKey
 from headwater.data.path import Path
 from headwater.data.value import size_of
 from headwater.errors import HeadwaterError, LoadError, ProtocolError, SessionExpiredError
-from headwater.protocol.commit import Commit, Read, trusted_frame
+from headwater.protocol.commit import Commit, Read, WellFormed
 from headwater.protocol.messages import (
     VERSION,
     Ack,
@@ -503,7 +503,7 @@ class Session:
         """Put one frame on the wire. From now on its commits do not change: a replay repeats them."""
         if layers:
             # fault session.frames_not_trusted: frame = thinned([layer.commit for layer in layers])
-            frame = trusted_frame(thinned([layer.commit for layer in layers]))
+            frame = WellFormed(thinned([layer.commit for layer in layers]))
             for layer, commit in zip(layers, frame, strict=True):
                 layer.send(commit, frame[0].local_seq)
                 self.replica.pending.sent(layer)

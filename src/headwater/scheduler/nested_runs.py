@@ -100,6 +100,7 @@ class NestedRuns:
         self.slice_left -= 1
         node = cast("Node | None", outer.node)
         marks, current = self._marks, self._current
+        running = marks.running  # of a transaction: the observer whose function made it, if there is one (I6)
         began_us = self._gates.now_us()
         frame = None if node is None else Frame(node, [])
         if node is not None and frame is not None:
@@ -116,7 +117,8 @@ class NestedRuns:
         finally:
             self._depth -= 1
             current.run = outer
-            marks.running = node
+            # fault nested.author_forgotten: marks.running = node
+            marks.running = running
             if node is not None:
                 node.suspended = False
                 if self._stack and self._stack[-1] is frame:  # Otherwise the waiting node was removed.

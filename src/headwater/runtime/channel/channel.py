@@ -33,7 +33,7 @@ class _Broken(Exception):
 class EngineChannel:
     """The channel of one space of a runtime to its engine."""
 
-    __slots__ = ("_closing", "_complained", "_core", "_listening", "_local", "_wanted", "driver", "replica")
+    __slots__ = ("_ahead", "_closing", "_complained", "_core", "_listening", "_local", "_wanted", "driver", "replica")
 
     def __init__(self, core: Core, name: str, transport: Transport, *, token: str = "") -> None:
         self._core = core
@@ -52,7 +52,8 @@ class EngineChannel:
         self._refusals(session)
         self._complained = ""
         self._closing = False
-        self._wanted: dict[DocKey, bool] = {}  # not requested yet; True: no reader waits for the document so far
+        self._wanted: dict[DocKey, None] = {}  # documents that readers wait for and that were not requested yet
+        self._ahead: dict[DocKey, None] = {}  # the same, of documents that no reader waits for so far
         self._listening: asyncio.Task[None] | None = None
         self._local: LocalSpace | None = None
 
@@ -121,10 +122,10 @@ class EngineChannel:
         """Request documents, many in one message. Several at once count as requested ahead of their readers."""
         wanted = tuple(docs)
         if len(wanted) == 1:
-            self._wanted[wanted[0]] = False
+            self._ahead.pop(wanted[0], None)
+            self._wanted[wanted[0]] = None
         else:
-            for doc in wanted:
-                self._wanted.setdefault(doc, True)
+            self._ahead.update(dict.fromkeys([doc for doc in wanted if doc not in self._wanted]))
         self._core.request_tick()  # All requests of one slice are sent together.
 
     def request(self) -> None:
@@ -133,14 +134,11 @@ class EngineChannel:
         The others wait: an engine refuses more messages than it can keep, and with them everything in this space.
         """
         session, most = self.driver.session, DEFAULT_REPLICA_LIMITS.watched_together
-        while self._wanted and session.loads() < DEFAULT_REPLICA_LIMITS.loads:
-            # fault channel.requests_one_by_one: some = dict(islice(self._wanted.items(), 1))
-            some = dict(islice(self._wanted.items(), most))
-            for doc in some:
-                del self._wanted[doc]
-            docs = [doc for doc, ahead in some.items() if not ahead]
-            ahead = [doc for doc, ahead in some.items() if ahead]
-            session.watch(docs, ahead=ahead if len(some) > 1 or ahead else None)
+        while (self._wanted or self._ahead) and session.loads() < DEFAULT_REPLICA_LIMITS.loads:
+            # fault+ channel.requests_one_by_one: most = 1
+            docs = _taken(self._wanted, most)
+            ahead = _taken(self._ahead, most - len(docs))
+            session.watch(docs, ahead=ahead if len(docs) + len(ahead) > 1 or ahead else None)
 
     def watch_together(self, docs: Iterable[DocKey], ahead: Iterable[DocKey]) -> None:
         """Request many documents at once, with some (`ahead`) that will perhaps be requested next."""
@@ -149,10 +147,11 @@ class EngineChannel:
 
     def unwatch(self, doc: DocKey) -> bool:
         self._wanted.pop(doc, None)
+        self._ahead.pop(doc, None)
         return self.driver.session.unwatch(doc)
 
     def flush(self) -> None:
-        if self._wanted:
+        if self._wanted or self._ahead:
             self.request()
         self.driver.flush()
 
@@ -187,3 +186,11 @@ class EngineChannel:
             raise HeadwaterError(
                 f"space {self.driver.session.space!r} is at {confirmed.seq}: there is no commit {seq} to wait for"
             )
+
+
+def _taken(docs: dict[DocKey, None], most: int) -> list[DocKey]:
+    """Take the first documents out of a queue."""
+    first = [*islice(docs, most)]
+    for doc in first:
+        del docs[doc]
+    return first

@@ -252,7 +252,11 @@ class Core:
     ) -> T:
         """Call a function in a transaction: `tracker.call_in`, with a tracker of its own if none is passed."""
         tracker = tracker or TransactionTracker(self.scheduler, home, transaction, self.visible)
-        return call_in(self.current, tracker, transaction, fn)
+        try:
+            return call_in(self.current, tracker, transaction, fn)
+        finally:
+            # fault core.nested_results_not_sent: pass
+            self.request_tick()  # Nodes that ran for it have results to send, also if the transaction ends here.
 
     # ---- moving ------------------------------------------------------------------------------------
 

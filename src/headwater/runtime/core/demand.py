@@ -1,7 +1,9 @@
 """Demand for documents that a transaction outside any run reads: their stale writers run until all are fresh.
 
 A transaction that read a stale value and could not have it computed on the spot waits here (I4). It fails with an error
-if the documents do not become fresh within `Observers.window_us`; the time in which a document loads does not count.
+if the documents do not become fresh within `Observers.window_us`, unless a document that they need is still loading
+then. A transaction or an update also fails if a node that computes one of them is removed meanwhile: its last result
+would be read as if it were a cell. The handler of an event is called again, and registers the node again.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headwater.data.address import Depth, doc_text
 from headwater.data.reader_trie import Spot
-from headwater.errors import NotSettlingError
-from headwater.runtime.core.tracker import Stale, is_fresh
+from headwater.errors import AbsentError, NotSettlingError
+from headwater.runtime.core.limits import RUNTIME_LIMITS
+from headwater.runtime.core.tracker import Overtaking, Stale, is_fresh
 from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -25,33 +28,40 @@ T = TypeVar("T")
 
 
 async def with_fresh_values(core: Core, who: str, land: Callable[[], Awaitable[T]]) -> T:
-    """Call `land` until no attempt ends with a stale read (`Stale`), and return its result.
+    """Call `land` until no attempt reads a stale value (`Stale`) or overtakes an earlier write, and return its result.
 
     The documents of earlier attempts stay demanded until then. `who` names the transaction in error messages.
     """
-    demands: list[Demand] = []
+    demands: dict[tuple[Document, ...], Demand] = {}
     try:
         while True:
             try:
                 return await land()
+            except Overtaking as overtaking:
+                await core.plain_writes.wait_for_turn(overtaking.documents)
+                continue
             except Stale as stale:
-                demands.append(Demand(core, who, stale.documents))
-                await demands[-1].wait()
+                documents = tuple(stale.documents)
+            if documents not in demands:
+                demands[documents] = Demand(core, who, documents)
+            await demands[documents].wait()
     finally:
-        for demand in demands:
+        for demand in demands.values():
             demand.end()
 
 
 class Demand:
     """A node that demands stale documents, and the time that they have to become fresh."""
 
-    __slots__ = ("_cancel", "_core", "_documents", "_is_late", "_node", "_who")
+    __slots__ = ("_cancel", "_computed", "_core", "_documents", "_is_late", "_node", "_who")
 
-    def __init__(self, core: Core, who: str, documents: Sequence[Document]) -> None:
+    def __init__(self, core: Core, who: str, documents: Sequence[Document], *, insists: bool = True) -> None:
+        """`insists`: it is an error if a node that computes a document is removed meanwhile."""
         self._core = core
         self._who = who
         self._documents = documents
         self._is_late = False
+        self._computed = [each for each in documents if each.writers and insists]
         self._node = self._register()
         self._cancel = self._arm()
 
@@ -84,7 +94,7 @@ class Demand:
 
     async def wait(self) -> None:
         """Wait until all documents are fresh. Raises the reason if one cannot become fresh."""
-        while self._first_stale() is not None:  # A document that was fresh may be stale when the task resumes.
+        while self._first_stale() is not None or self._is_uncomputed():  # Both may change until the task resumes.
             await self._core.observing.until(self.is_over)
             error = self.error()
             if error is not None:
@@ -92,10 +102,13 @@ class Demand:
 
     def is_over(self) -> bool:
         """True if all documents are fresh, or one of them will not become fresh."""
-        return self._first_stale() is None or self._is_late or self._load_error() is not None
+        is_fresh = self._first_stale() is None
+        return is_fresh or self._is_late or self._is_uncomputed() or self._load_error() is not None
 
     def error(self) -> Exception | None:
         """Return the reason why a document does not become fresh. None: all of them are fresh, or have time left."""
+        if self._is_uncomputed():
+            return AbsentError(f"{self._who} waited for a computed of a piece that was stopped or deleted meanwhile")
         stale = self._first_stale()
         why = None if stale is None else self._load_error()
         if stale is None or why is not None or not self._is_late:
@@ -108,13 +121,14 @@ class Demand:
             f"{self._core.observing.window_us / 1e6:g} s: look at {', '.join(above[:5])}"
         )
 
-    def _arm(self) -> Callable[[], None]:
+    def _arm(self, least_us: int = 0) -> Callable[[], None]:
         core = self._core
-        return core.scheduler.gates.alarm(core.clock.monotonic_us() + core.observing.window_us, self._late)
+        window_us = max(least_us, core.observing.window_us)
+        return core.scheduler.gates.alarm(core.clock.monotonic_us() + window_us, self._late)
 
     def _late(self) -> None:
         if self._is_loading():
-            self._cancel = self._arm()
+            self._cancel = self._arm(RUNTIME_LIMITS.demand_again_us)
         else:
             self._is_late = True
             self._core.observing.look()
@@ -122,6 +136,11 @@ class Demand:
     def _first_stale(self) -> Document | None:
         scheduler = self._core.scheduler
         return next((each for each in self._documents if not is_fresh(each, scheduler)), None)
+
+    def _is_uncomputed(self) -> bool:
+        """True if a document has lost the node that computed it: its value would be taken for that of a cell."""
+        # fault demand.lost_nodes_are_fresh: return False
+        return any(not each.writers for each in self._computed)
 
     def _load_error(self) -> Exception | None:
         """Return the reason why a document that the node waits for will not arrive."""

@@ -20,6 +20,7 @@ class RuntimeLimits:
     unread_kept: int = 1_000  # documents without a reader that stay loaded, in a space without a `Policy`
     # for which a pull waits for nodes that are held back, in a runtime without a `Policy`
     pull_window_us: int = 30_000_000
+    demand_again_us: int = 1_000_000  # at least, until a demand whose time is over checks again whether it still loads
     unheard_failures: int = 1_000  # kept for the first listener that comes after they happened
     clock_check_us: int = 30_000_000  # between checks whether the wall clock was set, while an alarm is set
     clock_jump_us: int = 10_000  # by which both clocks may differ more than before without a jump

@@ -29,8 +29,17 @@ from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
 from headwater.runtime.core.demand import Demand
 from headwater.runtime.core.limits import RUNTIME_LIMITS
-from headwater.runtime.core.tracker import Elsewhere, Missing, Stale, TransactionTracker, falling, refuse_computed
+from headwater.runtime.core.tracker import (
+    Elsewhere,
+    Missing,
+    Overtaking,
+    Stale,
+    TransactionTracker,
+    falling,
+    refuse_computed,
+)
 from headwater.scheduler.failures import INTERRUPTS, as_failure
+from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
@@ -117,7 +126,7 @@ WHO: Final = "a write outside any run"
 class Write:
     """One write, over all its attempts."""
 
-    __slots__ = ("act", "attempts", "began_us", "cell", "documents", "group", "home", "serial")
+    __slots__ = ("act", "attempts", "author", "began_us", "cell", "documents", "group", "home", "serial")
 
     def __init__(self, serial: int, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
         self.serial = serial
@@ -126,6 +135,7 @@ class Write:
         self.group = group
         self.documents: tuple[Document, ...] = (cell.document,)  # kept in order: its cell's and those it last wrote
         self.home: Replica | None = None  # the space that it writes, if a link leads to another one
+        self.author: Node | None = None  # the observer in whose function it was made, if there is one
         self.attempts = 0
         self.began_us = 0  # time of its first conflict; 0: none so far
 
@@ -154,6 +164,23 @@ class PlainWrites:
     def is_held(self, home: Replica, docs: Container[DocKey]) -> bool:
         """True if a write to one of these documents is to be made again, or waits."""
         return self._standing.is_over(home, docs)
+
+    def check_turn(self, documents: Iterable[Document]) -> None:
+        """Raise `Overtaking` if earlier writes outside any run to one of these documents are still to be made.
+
+        A transaction or a handler that writes them has its turn after these writes.
+        """
+        # fault writing.overtaken_by_transactions: waiting = []
+        waiting = [each for each in documents if self._is_to_be_made(each)]
+        if waiting:
+            raise Overtaking(waiting)
+
+    async def wait_for_turn(self, documents: Sequence[Document]) -> None:
+        """Wait until the writes that `check_turn` has found are made."""
+        await self._core.observing.until(lambda: not any(map(self._is_to_be_made, documents)))
+
+    def _is_to_be_made(self, document: Document) -> bool:
+        return self._standing.over((document,)) is not None or self._core.space_of(document).waits_for(document)
 
     # ---- from handles --------------------------------------------------------------------------------
 
@@ -200,6 +227,7 @@ class PlainWrites:
         self._check_room(cell.document.home)
         self.catch_up()
         write = Write(self._number(), cell, act, group)
+        write.author = self._core.scheduler.marks.running or self._core.observing.author()
         if not self._stands_behind(cell.document, write.serial, lambda: self._attempt(write)):
             self._attempt(write)
 
@@ -309,7 +337,8 @@ class PlainWrites:
                     self._standing.check_room(hold)
                 self._has_to_wait(write)
                 return
-            self.commit(home, transaction, lambda layer, rejection: self._settled(write, home, layer, rejection))
+            settled: Settled = lambda layer, rejection: self._settled(write, home, layer, rejection)  # noqa: E731
+            self.commit(home, transaction, settled, author=write.author)
             core.request_tick()
 
     def _has_to_wait(self, write: Write) -> bool:
@@ -352,12 +381,12 @@ class PlainWrites:
 
         self._core.observing.when(demand.is_over, over)
 
-    def commit(self, home: Replica, transaction: Transaction, *settled: Settled) -> None:
+    def commit(self, home: Replica, transaction: Transaction, *settled: Settled, author: Node | None = None) -> None:
         """Commit writes made outside any run. Writes of a watch's body are caused by the watch (I6)."""
         marks = self._core.scheduler.marks
         running = marks.running
         if running is None:
-            marks.running = self._core.observing.author()
+            marks.running = author or self._core.observing.author()
         try:
             home.commit(transaction, *settled)
         finally:

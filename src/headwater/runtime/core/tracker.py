@@ -57,6 +57,14 @@ class Stale(BaseException):
         self.documents = documents
 
 
+class Overtaking(BaseException):
+    """An attempt wrote documents to which earlier writes of this runtime are still to be made. Never leaves it."""
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        super().__init__(", ".join(doc_text(each.key) for each in documents[:3]))
+        self.documents = documents
+
+
 class Stopped(BaseException):
     """The attempt is over; its tracker knows the reason. Never leaves `call_in`."""
 
@@ -182,7 +190,10 @@ class TransactionTracker:
         return self._scheduler.pass_.run_nested(run, target, 1)
 
     def missed(self, run: Run, spot: Spot) -> Spot:
-        """Record a read in the transaction, and the documents of other spaces that the read value depends on."""
+        """Record a read in the transaction: of a computed, reads of the cells behind it, of other spaces as well.
+
+        Stops the attempt if the value is not fresh or not here.
+        """
         document = cast(Document, spot.document)
         # fault transaction.reads_after_left_out_writes: if False:
         if self.postponed and not self._is_writing:
@@ -198,7 +209,9 @@ class TransactionTracker:
             # The failure of a node is a read of its sources, too: the author's function may catch it.
             # fault+ transaction.sources_of_failures_not_read: self._visible(document)
             stands_on_sources = self._stand_on_sources(document)
+            spot.stamp = 0  # If the failure is raised, the next read of the same place has to raise it again.
             self._visible(document)
+            spot.stamp = run.number
             if stands_on_sources:
                 return spot
         if document.home is self._home:

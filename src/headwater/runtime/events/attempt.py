@@ -39,7 +39,7 @@ from headwater.protocol.reactions import lease_name
 from headwater.protocol.verdict import PreconditionFailed, Rejection, RuleRefused
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.demand import Demand
-from headwater.runtime.core.tracker import UNDECIDED, Missing, Stale, is_fresh
+from headwater.runtime.core.tracker import UNDECIDED, Missing, Overtaking, Stale, is_fresh
 from headwater.runtime.events import deleted_target, event_rows, periodic, receipts
 from headwater.runtime.events.conflict_advice import advice, noted
 from headwater.runtime.events.deleted_target import Away
@@ -251,7 +251,7 @@ async def parked(events: Events, event: Event, stale: Sequence[Document], held: 
     write.next_us = min((times[node] for node in gated), default=0)
     event.waits = ", ".join(node.id for node in (gated or list(behind))[:SHOWN])
     try:
-        demand = Demand(core, event.stream, stale)
+        demand = Demand(core, event.stream, stale, insists=False)
         held.append(demand)
         await demand.wait()
     finally:
@@ -370,6 +370,9 @@ class Attempting:
                 return await land(pieces, event, attempt)
             except Stale as stale:
                 await parked(self._events, event, stale.documents, held)
+            except Overtaking as overtaking:
+                event.write.stage = Stage.PARKED
+                await pieces.core.plain_writes.wait_for_turn(overtaking.documents)
             except Refused:
                 if not await self._was_wrong(event):
                     self._events.decided(event)  # Whatever its receipt says.
@@ -427,6 +430,7 @@ class Attempting:
         self._begin_attempt(event)
         try:
             result: Value = core.call_in(replica, transaction, attempt, tracker)
+            core.plain_writes.check_turn(tracker.wrote)
         except BaseException:
             event.stood_on = tracker.undecided()
             event.follows = self._events.makers_of(tracker.elsewhere, tracker.undecided_elsewhere())

@@ -1,7 +1,7 @@
 """`Transactions`: transactions of one runtime outside any run, in spaces with an engine and in spaces without one.
 
 With an engine, the channel of the space retries a transaction until it lands. Without one, no other writer can be
-faster and every commit stays, so that only missing documents make an attempt start again.
+faster and every commit stays, so that only missing documents and stale computeds make an attempt start again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from headwater.errors import AuthoringError
 from headwater.replica.transaction import Transaction
 from headwater.runtime.core.demand import with_fresh_values
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.core.tracker import Missing
+from headwater.runtime.core.tracker import Missing, TransactionTracker
+from headwater.runtime.writing.attempt import RetriedWrite
 from headwater.runtime.writing.space_channel import SpaceChannel
 
 if TYPE_CHECKING:
@@ -51,9 +52,15 @@ class Transactions:
             return result
 
         replica = space.replica
-        return await self.land(
-            space, lambda transaction: core.call_in(replica, transaction, called), who=f"transact({_name(fn)})"
-        )
+
+        def attempt(transaction: Transaction) -> R:
+            core.plain_writes.catch_up()
+            tracker = TransactionTracker(core.scheduler, replica, transaction, core.visible)
+            made = core.call_in(replica, transaction, called, tracker)
+            core.plain_writes.check_turn(tracker.wrote)
+            return made
+
+        return await self.land(space, attempt, who=f"transact({_name(fn)})")
 
     async def land(
         self,
@@ -69,11 +76,12 @@ class Transactions:
         `who` names the transaction in the error that is raised if a computed that it reads does not settle.
         """
         channel = self._channels.get(space.name)
+        write = RetriedWrite(retries)  # Its conflicts count also over attempts that read a stale value.
 
         async def land() -> R:
             if channel is None:
                 return await self._land_here(space, attempt, node)
-            return await channel.land(attempt, node=node, retries=retries)
+            return await channel.land(attempt, node=node, write=write)
 
         made = await with_fresh_values(self._core, who, land)
         self._core.request_tick()
