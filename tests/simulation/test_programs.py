@@ -5,6 +5,8 @@ A failing seed prints a smaller program. HEADWATER_FIRST_SEED says at which seed
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
 from tests.counts import seldom
@@ -14,29 +16,39 @@ from tests.simulation.programs.play import play_alone
 from tests.simulation.programs.play_processes import play_processes
 from tests.simulation.programs.play_served import play_served
 from tests.simulation.programs.play_simulated import play_simulated
-from tests.simulation.programs.suite import play_seeds
+from tests.simulation.programs.suite import name_of, parts_of, play_seeds
+
+MANY: Final = 250
+"""Seeds of one test, where a program takes a part of a second."""
+FEW: Final = 50
+"""The same, where a program starts processes."""
 
 
 @pytest.mark.random
-def test_programs_in_one_runtime_show_the_values_of_the_naive_model() -> None:
-    play_seeds(seldom(5_000, least=5), play_alone)
+@pytest.mark.parametrize("seeds", parts_of(seldom(5_000, least=5), MANY), ids=name_of)
+def test_programs_in_one_runtime_show_the_values_of_the_naive_model(seeds: range) -> None:
+    play_seeds(seeds, play_alone)
 
 
 @pytest.mark.random
-def test_programs_of_several_simulated_runtimes_show_the_values_of_the_naive_model() -> None:
-    play_seeds(seldom(5_000, least=5), play_simulated, draw_shared)
+@pytest.mark.parametrize("seeds", parts_of(seldom(5_000, least=5), MANY), ids=name_of)
+def test_programs_of_several_simulated_runtimes_show_the_values_of_the_naive_model(seeds: range) -> None:
+    play_seeds(seeds, play_simulated, draw_shared)
 
 
 @pytest.mark.random
-def test_programs_in_a_row_of_processes_show_the_values_of_the_naive_model() -> None:
-    play_seeds(seldom(1_000, least=3), play_processes, draw_processes)
+@pytest.mark.parametrize("seeds", parts_of(seldom(1_000, least=3), FEW), ids=name_of)
+def test_programs_in_a_row_of_processes_show_the_values_of_the_naive_model(seeds: range) -> None:
+    play_seeds(seeds, play_processes, draw_processes)
 
 
 @pytest.mark.random
-def test_programs_with_changed_code_show_the_values_of_the_naive_model() -> None:
-    play_seeds(seldom(1_000, least=3), play_processes, draw_changed)
+@pytest.mark.parametrize("seeds", parts_of(seldom(1_000, least=3), FEW), ids=name_of)
+def test_programs_with_changed_code_show_the_values_of_the_naive_model(seeds: range) -> None:
+    play_seeds(seeds, play_processes, draw_changed)
 
 
 @pytest.mark.random
-def test_programs_on_a_served_space_show_the_values_of_the_naive_model() -> None:
-    play_seeds(seldom(1_000, least=2), play_served, draw_served)
+@pytest.mark.parametrize("seeds", parts_of(seldom(1_000, least=2), FEW), ids=name_of)
+def test_programs_on_a_served_space_show_the_values_of_the_naive_model(seeds: range) -> None:
+    play_seeds(seeds, play_served, draw_served)

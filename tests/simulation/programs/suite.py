@@ -13,7 +13,7 @@ from tests.simulation.programs.description import Program
 from tests.simulation.programs.draw import draw_program
 from tests.simulation.programs.shrink import printed, shrunk
 
-__all__ = ["failure", "play_seeds", "signature"]
+__all__ = ["failure", "name_of", "parts_of", "play_seeds", "signature"]
 
 Draw = Callable[[int], Program]
 Play = Callable[[Program, Path], None]
@@ -24,10 +24,20 @@ SHRINKS: Final = "HEADWATER_SHRINK"
 """The environment variable that is 0 if failing programs are not to be made smaller."""
 
 
-def play_seeds(count: int, play: Play, draw: Draw = draw_program) -> None:
-    """Play so many programs, each in an empty directory."""
+def parts_of(count: int, size: int) -> list[range]:
+    """The seeds to play, in parts: each is a test of its own, so that several processes share them."""
     first = int(os.environ.get(FIRST, "0"))
-    for seed in range(first, first + count):
+    return [range(first + at, first + min(at + size, count)) for at in range(0, count, size)]
+
+
+def name_of(part: range) -> str:
+    """The name of a part in the id of its test."""
+    return f"{part.start}-{part.stop - 1}"
+
+
+def play_seeds(seeds: range, play: Play, draw: Draw = draw_program) -> None:
+    """Play the programs of some seeds, each in an empty directory."""
+    for seed in seeds:
         play_program(draw(seed), play)
 
 
