@@ -55,10 +55,16 @@ class Freshness:
         if log is None:
             log = run.log = list(run.reads[: run.place])  # type: ignore[arg-type]  # None is at the end only.
             run.reads, run.place = AFRESH, 0
-        log.append(found)
+        if not self.saw_failure or found not in log:
+            log.append(found)
         document: Document = found.document  # type: ignore[assignment]  # Every spot is one of a document's.
         if document.writers:
-            self._check(run.node, document.writers)  # type: ignore[arg-type]  # Both are the scheduler's own.
+            try:
+                self._check(run.node, document.writers)  # type: ignore[arg-type]  # Both are the scheduler's own.
+            except UpstreamFailedError:
+                # fault run.failure_raised_once: raise
+                found.stamp = 0  # As `Run.miss` does for the spot of the handle.
+                raise
         if self._graph.is_special and self._graph.has_envelopes:
             self._check_envelopes(run.node, found)  # type: ignore[arg-type]
         return found

@@ -209,9 +209,7 @@ class TransactionTracker:
             # The failure of a node is a read of its sources, too: the author's function may catch it.
             # fault+ transaction.sources_of_failures_not_read: self._visible(document)
             stands_on_sources = self._stand_on_sources(document)
-            spot.stamp = 0  # If the failure is raised, the next read of the same place has to raise it again.
             self._visible(document)
-            spot.stamp = run.number
             if stands_on_sources:
                 return spot
         if document.home is self._home:
