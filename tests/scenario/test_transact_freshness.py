@@ -20,6 +20,7 @@ from headwater import (
     computed,
     handler,
 )
+from headwater.runtime import LocalDirectory, Runtime
 from headwater.testing import Simulation, simulated
 
 
@@ -226,15 +227,14 @@ async def test_waiting_write_fails_if_the_piece_of_its_computed_is_deleted(sim: 
 
 def test_update_that_waits_does_not_land_on_an_old_value_when_the_runtime_closes(tmp_path: Path) -> None:
     async def work() -> None:
-        runtime = await headwater.open(tmp_path)
-        runtime.close_s = 0.01
-        sheet = await runtime.space("s").open(Sheet, "p")
-        assert await sheet.later.pull() == 10
-        sheet.x.set(5)
-        await runtime.durable()
-        sheet.copied.update(lambda _: sheet.later.get())
-        with suppress(LimitError):  # On a slow machine, there may be nothing left to wait for.
-            await runtime.close()
+        async with LocalDirectory(tmp_path) as data:
+            with suppress(LimitError):  # On a slow machine, there may be nothing left to wait for.
+                async with Runtime(data, close_s=0.01) as runtime:
+                    sheet = await runtime.space("s").open(Sheet, "p")
+                    assert await sheet.later.pull() == 10
+                    sheet.x.set(5)
+                    await runtime.durable()
+                    sheet.copied.update(lambda _: sheet.later.get())
         async with headwater.open(tmp_path) as again:
             assert await again.space("s").piece(Sheet, "p").copied.pull() in (0, 50)
 

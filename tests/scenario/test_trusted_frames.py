@@ -14,6 +14,7 @@ import pytest
 
 import headwater
 from headwater import Cell, LimitError, Piece, cell, computed, handler
+from headwater.runtime import LocalDirectory, Runtime
 
 
 class Counted(Piece, name="trusted.Counted"):
@@ -67,22 +68,24 @@ class Nested(Piece, name="trusted.Nested"):
 def test_embedded_value_that_cannot_be_stored_is_refused(tmp_path: Path, content: str) -> None:
     """Each of these values passes the type of its cell. Other programs must be able to read the file afterwards."""
 
-    async def work() -> None:
-        rt = await headwater.open(tmp_path)
-        rt.close_s = 0.01
+    async def write(data: LocalDirectory) -> None:
         refused = asyncio.Event()
-        rt.on_error(lambda _: refused.set())
-        piece = await rt.space("s").open(Nested, "p")
-        piece.n.set(1)
-        await rt.durable()
-        if content == "depth":
-            for _ in range(70):
-                piece.history.update(lambda old: {"prev": old})
-        else:
-            piece.choice.set("\ud800")
-        await asyncio.wait_for(refused.wait(), 30)
-        with pytest.raises(LimitError):
-            await rt.close()
+        async with Runtime(data, close_s=0.01) as rt:
+            rt.on_error(lambda _: refused.set())
+            piece = await rt.space("s").open(Nested, "p")
+            piece.n.set(1)
+            await rt.durable()
+            if content == "depth":
+                for _ in range(70):
+                    piece.history.update(lambda old: {"prev": old})
+            else:
+                piece.choice.set("\ud800")
+            await asyncio.wait_for(refused.wait(), 30)
+
+    async def work() -> None:
+        async with LocalDirectory(tmp_path) as data:
+            with pytest.raises(LimitError, match="without a verdict"):
+                await write(data)
         async with headwater.open(tmp_path) as again:
             assert await again.space("s").piece(Nested, "p").n.pull() == 1
 
