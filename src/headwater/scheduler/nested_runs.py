@@ -117,7 +117,6 @@ class NestedRuns:
         finally:
             self._depth -= 1
             current.run = outer
-            # fault nested.author_forgotten: marks.running = node
             marks.running = running
             if node is not None:
                 node.suspended = False

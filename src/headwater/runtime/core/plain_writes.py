@@ -227,6 +227,7 @@ class PlainWrites:
         self._check_room(cell.document.home)
         self.catch_up()
         write = Write(self._number(), cell, act, group)
+        # fault writing.author_of_delayed_writes_lost: self._core.scheduler.marks.running = None
         write.author = self._core.scheduler.marks.running or self._core.observing.author()
         if not self._stands_behind(cell.document, write.serial, lambda: self._attempt(write)):
             self._attempt(write)
