@@ -162,7 +162,7 @@ class Observers:
         self._ended: Exception | None = None
         self._waiting: list[tuple[Callable[[], bool], Callable[[], object]]] = []
         self._grouped: dict[Sink, None] = {}  # sinks with a group
-        # how long a pull waits for nodes that are held back: `Policy.retry_window_ms` of the runtime, once it is set
+        # how long a pull, a transaction or an event waits for nodes that are held back: `Policy.retry_window_ms`
         self.window_us = RUNTIME_LIMITS.pull_window_us
         self._followed: dict[Replica, Callable[[], None]] = {}  # subscriptions; empty while no sink has a group
 

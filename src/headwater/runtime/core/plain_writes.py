@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
@@ -338,8 +339,7 @@ class PlainWrites:
                     self._standing.check_room(hold)
                 self._has_to_wait(write)
                 return
-            settled: Settled = lambda layer, rejection: self._settled(write, home, layer, rejection)  # noqa: E731
-            self.commit(home, transaction, settled, author=write.author)
+            self.commit(home, transaction, partial(self._settled, write, home), author=write.author)
             core.request_tick()
 
     def _has_to_wait(self, write: Write) -> bool:
