@@ -193,5 +193,5 @@ async def _write_elsewhere(one: Site) -> None:
 
 @pytest.mark.random
 def test_what_comes_back_after_a_kill_at_any_statement_is_right(tmp_path: Path) -> None:
-    seeds = scaled(20, least=3)
+    seeds = scaled(20)
     assert stories(partial(history, check=check_writes_elsewhere), tmp_path, range(seeds)) >= 4 * seeds

@@ -9,6 +9,7 @@ how far the last of them is away, and on nothing else.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -33,20 +34,30 @@ Cost = dict[str, float]
 class Space:
     """A space with one long document, whose store counts what it visits."""
 
-    def __init__(self, path: Path, patches: int) -> None:
+    def __init__(self, path: Path, patches: int, *, sent: int = 0) -> None:
         self.path = path
-        self.sent = 0
+        self.patches = patches
+        self.sent = sent
         self.random = Random(patches)
+        self.readers = 0
         self.open()
+
+    def fill(self) -> None:
         self.engine.open_session("s")
         self.engine.open_session("reader")
-        self.readers = 0
         start = {f"k{n}": "x" * 48 for n in range(KEYS)} | {"old": "untouched"}
         self.engine.submit("s", self.commit_of(write("d", replace((), start))))
-        batch = [("s", (self.next_patch(),)) for _ in range(patches)]
+        batch = [("s", (self.next_patch(),)) for _ in range(self.patches)]
         for first in range(0, len(batch), 500):
             self.engine.submit_group(batch[first : first + 500])
-        assert self.engine.last_seq == patches + 1
+        assert self.engine.last_seq == self.patches + 1
+
+    def copy_to(self, path: Path) -> Space:
+        """Copy a space that is closed, and open the copy with everything in memory that a commit and a read need."""
+        copied = Space(Path(shutil.copy(self.path, path)), self.patches, sent=self.sent)
+        copied.commit()
+        copied.read_now()
+        return copied
 
     def open(self) -> None:
         self.store = SqliteStore(self.path, synchronous="OFF")
@@ -97,11 +108,21 @@ class Space:
         return {"rows": rows / SAMPLES, "bytes": bytes_ / SAMPLES}
 
 
-@pytest.fixture
-def spaces(tmp_path: Path) -> Iterator[dict[int, Space]]:
-    made = {size: Space(tmp_path / f"{size}.space", size) for size in SIZES}
-    yield made
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Space]:
+    folder = tmp_path_factory.mktemp("flat")
+    made = {size: Space(folder / f"{size}.space", size) for size in SIZES}
     for space in made.values():
+        space.fill()
+        space.engine.close()
+    return made
+
+
+@pytest.fixture
+def spaces(filled: dict[int, Space], tmp_path: Path) -> Iterator[dict[int, Space]]:
+    copies = {size: space.copy_to(tmp_path / f"{size}.space") for size, space in filled.items()}
+    yield copies
+    for space in copies.values():
         space.engine.close()
 
 

@@ -287,7 +287,7 @@ def what_stays(act: Any) -> Any:
         pile = await sim.runtime("ann", policy=few).space("s", user="ann", session="x").open(Pile, "p")
         other = await sim.runtime("bob", policy=few).space("s", user="ann", session="x").open(Pile, "p")
         counts = []
-        for times in (30, 200):
+        for times in (30, 90):
             for n in range(times):
                 await act(pile, other, f"{times} {n}", n)
             await sim.settle()

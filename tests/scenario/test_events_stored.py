@@ -314,7 +314,7 @@ async def receipts(rt: Runtime) -> list[str]:
     return [state.doc.id for state in found.documents if state.doc.id.startswith(RECEIPT)]
 
 
-@simulated(seeds=3, faults=())
+@simulated(seeds=1, faults=())
 async def test_event_that_waited_longer_than_receipts_are_kept_is_refused_as_expired(sim: Simulation) -> None:
     """Whether it was handled before is not known any more."""
     with sim.offline("ann"):

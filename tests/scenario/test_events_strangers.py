@@ -248,7 +248,7 @@ async def many_of_a_child_that_left(sim: Simulation) -> list[str]:
     await channel.land(lambda made: made.events.extend(nowhere), node="of a class that is not imported")
     await channel.land(lambda made: made.events.extend(gone), node="for a child that is not there")
     await sim.crash("eve")
-    for _ in range(10):
+    for _ in range(4):
         await sim.advance(seconds=30)
         await sim.settle()
     left, listed = stored(sim), [row.stream for row in ann.intents() if row.state == "parked"]

@@ -96,9 +96,9 @@ def test_what_a_change_costs_is_the_same_for_ten_and_for_many() -> None:
                 look.close()
             assert errors == []
 
-    for count in (10, 10_000):
+    for count in (10, 2_000):
         run(lambda count=count: work(count), too_long_s=120)  # type: ignore[misc]
-    assert found[10] == found[10_000]
+    assert found[10] == found[2_000]
     changed, added, moved, removed, unseen = found[10]
     assert (changed["order"], changed["row"], changed["label"]) == ((0, 0), (0, 0), (1, 1))
     assert (added["order"], added["row"], added["label"]) == ((1, 1), (1, 1), (0, 0))

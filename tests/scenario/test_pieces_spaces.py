@@ -466,7 +466,7 @@ def test_opening_and_stopping_many_pieces_leaves_nothing_behind(place: str, tmp_
                 await once("first")
             await quiet()
             nodes, before = node_count(rt), live_objects()
-            rounds = 60 if place == "embedded" else 300
+            rounds = 24 if place == "embedded" else 80
             for number in range(rounds):
                 await once("first" if place == "detached" else f"p{number}")
             await quiet()
@@ -478,20 +478,20 @@ def test_opening_and_stopping_many_pieces_leaves_nothing_behind(place: str, tmp_
     run(work, too_long_s=120)
 
 
-def test_a_thousand_pieces_are_opened_and_stopped_and_nothing_is_left() -> None:
+def test_hundreds_of_pieces_are_opened_and_stopped_and_nothing_is_left() -> None:
     async def work() -> None:
         async with alone(policy=Policy(intents_kept=0)) as (rt, errors):
             space = rt.space("s")
             await space.stop(await space.open(Cart, "first"))
             before = live_objects()
-            carts = [await space.open(Cart, f"c{number}") for number in range(1_000)]
+            carts = [await space.open(Cart, f"c{number}") for number in range(300)]
             for cart in carts:
                 await space.stop(cart)
             del carts, cart
             await rt.durable()
             assert node_count(rt) == 0
             more = live_objects() - before
-            assert {name: count for name, count in more.items() if count >= 500} == {}
+            assert {name: count for name, count in more.items() if count >= 150} == {}
             assert errors == []
 
     run(work, too_long_s=120)

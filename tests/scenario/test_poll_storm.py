@@ -15,7 +15,7 @@ from headwater.testing import Simulation, simulated
 from tests.counts import scaled
 
 VOTERS = 50
-VOTES = max(200, scaled(2_000))
+VOTES = max(100, scaled(2_000))
 STORM_S = 30
 OPTIONS = ("tea", "coffee", "water")
 

@@ -13,7 +13,7 @@ from model.derived.runtime import Stage, State
 from model.derived.scopes import LEVELS, THERE_AND_BACK
 from model.derived.variants import ALTERNATIVES, MISTAKES, Variant
 from model.derived.world import World
-from tests.counts import is_exploring, scaled
+from tests.counts import is_exploring, scaled, seldom
 
 SCRIPTS = LEVELS["full"] if is_exploring() else LEVELS["quick"][:1]
 
@@ -28,7 +28,7 @@ def text_of(finding: Finding) -> str:
 
 @pytest.mark.random
 def test_rules_hold_on_random_schedules() -> None:
-    for seed in range(scaled(20_000, least=100)):
+    for seed in range(seldom(20_000, least=60)):
         finding = play(seed, TRUE_RULES)
         assert finding is None, text_of(shrink(finding, TRUE_RULES))
 
@@ -124,7 +124,7 @@ def test_random_schedules_reach_the_situations_that_the_rules_are_about() -> Non
             }
             seen.update(fact for fact, is_so in facts.items() if is_so)
 
-    for seed in range(150):
+    for seed in range(60):
         play(seed, TRUE_RULES, visit)
     assert seen >= {
         *(stage.name for stage in Stage),
