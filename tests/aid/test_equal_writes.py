@@ -79,6 +79,11 @@ class Note(Piece, name="aid.Note"):
         self.card.at(lambda card: card.tags).add("new")
 
     @handler
+    def tag_and_paint(self, colour: str) -> None:
+        self.card.at(lambda card: card.tags).add("newest")
+        self.card.set(Card(colour=colour, tags=frozenset({"old", "new", "newest"})))
+
+    @handler
     def copy(self) -> None:
         self.copied.set(f"{self.title.get()} {sorted(self.tags.get())} {self.lines.get()} {self.ctx.new_id()}")
 
@@ -279,6 +284,10 @@ async def test_fields_of_newer_programs_stay_when_a_value_is_set_and_counted(sim
     await bob.paint_and_tag.send("blue")
     await sim.settle()
     assert await newer.card.pull() == NewerCard(colour="blue", tags=frozenset({"old", "new"}), size=2)
+    await newer.resize.send(3)
+    await bob.tag_and_paint.send("green")
+    await sim.settle()
+    assert await newer.card.pull() == NewerCard(colour="green", tags=frozenset({"old", "new", "newest"}), size=3)
 
 
 @simulated(seeds=3)

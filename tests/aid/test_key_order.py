@@ -67,6 +67,12 @@ class Shelf(Piece, name="aid.Shelf"):
         return in_order(self.nested.get(), self.free.get())
 
     @handler
+    def count_again(self, key: str, by: int) -> tuple[str, ...]:
+        self.flat.key(key).delete()
+        self.flat.key(key).increment(by)
+        return tuple(self.flat.get())
+
+    @handler
     def write_again(self, key: str, more: int) -> tuple[str, ...]:
         """Remove a key and write it again in the same commit."""
         n = self.flat.get()[key]
@@ -154,6 +160,23 @@ async def test_handler_sees_the_order_of_keys_that_lands(sim: Simulation) -> Non
         await sim.settle()
         assert tuple(ann.flat.get()) == ("a", "b")
         assert await ann.keys.pull() == ("a", "b")
+
+
+@simulated(seeds=3)
+async def test_key_that_a_handler_removes_and_counts_again_stays_in_its_place(sim: Simulation) -> None:
+    ann = await sim.runtime("ann").space(SPACE).open(Shelf, "s")
+    bob = await sim.runtime("bob").space(SPACE).open(Shelf, "s")
+    await ann.put.send({"a": 1, "b": 2})
+    await ann.listed.pull()
+    await sim.settle()
+    runs = sim.runs(Shelf.listed)
+    assert await ann.count_again.send("a", 1) == ("a", "b")
+    await sim.settle()
+    assert sim.runs(Shelf.listed) == runs
+    assert await ann.count_again.send("a", 5) == ("a", "b")
+    await sim.settle()
+    assert await bob.keys.pull() == await ann.keys.pull() == ("a", "b")
+    assert await bob.flat.pull() == {"a": 5, "b": 2}
 
 
 @simulated(seeds=3)

@@ -36,7 +36,7 @@ from headwater.protocol.commit import (
 from headwater.replica.confirmed import NotHere
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.documents import Documents
-from headwater.replica.minimal_patches import difference
+from headwater.replica.minimal_patches import difference, is_within
 from headwater.replica.number_ranges import ranges, united
 from headwater.replica.pending import NOTHING, Fate, Layer, StandsOn, having_a_say, is_written, outside_arrays
 
@@ -60,6 +60,7 @@ class Transaction:
         "_overlay",
         "_own",
         "_patches",
+        "_plain",
         "_reads",
         "attempted",
         "basis",
@@ -102,6 +103,7 @@ class Transaction:
         self._anchors: dict[DocKey, MaybeValue] = {}  # of documents with intents: the value after the last one
         self._narrowed: set[DocKey] = set()  # documents of which plain writes removed something
         self._patches: dict[DocKey, list[tuple[Patch, tuple[Touch, ...]]]] = {}
+        self._plain: dict[DocKey, set[Path]] = {}  # the paths of the plain writes among them
         self._reads: dict[tuple[DocKey, Path, Depth], None] = {}
         self._own: dict[tuple[DocKey, Path, Depth], None] = {}  # reads of values that the transaction wrote itself
         self._behind: dict[DocKey, Sequence[Layer]] = {}  # per document, layers after which the commit must land
@@ -191,7 +193,7 @@ class Transaction:
 
     def _covered(self, doc: DocKey, path: Path) -> bool:
         """Return True if a plain write of this transaction put the value at the path."""
-        return any(patch.kind in PLAIN and starts_with(path, patch.path) for patch, _ in self._patches.get(doc, ()))
+        return doc in self._plain and is_within(path, self._plain[doc])
 
     # ---- writing -----------------------------------------------------------------------------------
 
@@ -203,6 +205,10 @@ class Transaction:
         for patch in patches:
             self.attempted.append((doc, patch.path))
             is_plain = patch.kind in PLAIN
+            # fault transaction.intents_on_own_writes_sent: if False:
+            if not is_plain and self._covered(doc, patch.path):
+                patch = _settled(value, patch)  # noqa: PLW2901
+                is_plain = patch.kind in PLAIN
             if patch.arg.__class__ is dict and is_plain:
                 patch = patch._replace(arg=aligned(lookup(value, patch.path), patch.arg))  # noqa: PLW2901
             before = value
@@ -219,6 +225,8 @@ class Transaction:
             if touched or not self.derived or self.stood_on(doc, patch.path):
                 made.append((patch, touched))
         self._patches.setdefault(doc, []).extend(made)
+        if plain := [patch.path for patch, _ in made if patch.kind in PLAIN]:
+            self._plain.setdefault(doc, set()).update(plain)
         self._overlay[doc] = value
 
     def _anchor(self, doc: DocKey) -> MaybeValue:
@@ -453,6 +461,17 @@ def says_nothing(commit: Commit) -> bool:
     """Return True if the commit has no operation, precondition, event, record or delivery for the engine."""
     sends = commit.events or commit.records or commit.handled or commit.delivered
     return not (commit.operations or commit.preconditions or sends)
+
+
+def _settled(before: MaybeValue, intent: Patch) -> Patch:
+    """Return the plain write of what an intent makes of a value that this transaction wrote itself.
+
+    So a key that was removed and is counted again stays in its place. An intent that finds and leaves nothing is kept.
+    """
+    after = lookup(apply(before, intent).value, intent.path)
+    if after is ABSENT:
+        return intent
+    return Patch("add" if lookup(before, intent.path) is ABSENT else "replace", intent.path, after)
 
 
 def _is_narrower(patch: Patch, before: MaybeValue) -> bool:
