@@ -5,6 +5,7 @@ Bob has no connection and changes one field. Ann's change of other fields is ack
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from headwater import Cell, Model, Piece, cell, handler
@@ -91,3 +92,30 @@ async def test_keys_of_a_mapping_that_had_its_default_are_merged(sim: Simulation
     await sim.settle()
     assert await ann.counts.pull() == {"a": 2, "b": 7, "c": 8}
     assert await bob.counts.pull() == {"a": 2, "b": 7, "c": 8}
+
+
+@simulated(seeds=5, faults=())
+async def test_transactions_and_plain_writes_of_one_model_all_land_after_a_reconnect(sim: Simulation) -> None:
+    """A plain write that is made again is in the view of a transaction that begins after it."""
+    ann = await sim.runtime("ann").space("s").open(Note, "n")
+    space = sim.runtime("bob").space("s")
+    bob = await space.open(Note, "n")
+
+    def count() -> None:
+        bob.boxes.key("k").at(lambda box: box.count).increment()
+
+    def begin() -> None:
+        bob.boxes.key("k").set(Box())
+
+    await space.transact(begin)
+    await sim.settle()
+    with sim.offline("bob"):
+        landing = [asyncio.ensure_future(space.transact(lambda: bob.card.at(lambda card: card.title).set("B")))]
+        await sim.advance(seconds=0.05)
+        bob.card.at(lambda card: card.colour).set("blue")
+        landing += [asyncio.ensure_future(space.transact(count))]
+        landing += [asyncio.ensure_future(space.transact(lambda: bob.card.at(lambda card: card.title).set("C")))]
+    await asyncio.gather(*landing)
+    await sim.settle()
+    assert await ann.card.pull() == Card(title="C", colour="blue")
+    assert await ann.boxes.pull() == {"k": Box(count=1)}

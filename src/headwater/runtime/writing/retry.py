@@ -79,6 +79,7 @@ class Writer:
 
     __slots__ = (
         "_against",
+        "_catch_up",
         "_clock",
         "_driver",
         "_goes_alone",
@@ -93,8 +94,17 @@ class Writer:
         "landed",
     )
 
-    def __init__(self, driver: Driver, *, policy: RetryPolicy | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        catch_up: Callable[[], None] = lambda: None,
+        *,
+        policy: RetryPolicy | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`catch_up` makes earlier writes again that were never sent: before a transaction, whose view has them."""
         self._driver = driver
+        self._catch_up = catch_up
         self._policy = policy or RetryPolicy()
         self._clock = clock or RealClock()
         self._random = self._clock.randomness(f"retries of {driver.session.key}")
@@ -126,6 +136,7 @@ class Writer:
         while True:
             await self._admitted(write)
             transaction = replica.begin(node=node)
+            # fault+ writer.catches_up_after_begin: self._catch_up()
             write.stage = Stage.RUNNING
             try:
                 result = run(transaction)
@@ -161,10 +172,13 @@ class Writer:
             return len(replica.pending) < self._policy.pending and self._pace.admits(write)
 
         await write.wait_for_lane()
+        # fault writer.catches_up_after_begin: pass
+        self._catch_up()
         while not has_room():
             write.stage = Stage.HELD
             await self._driver.until(has_room)
             await write.wait_for_lane()
+            self._catch_up()
 
     async def _again(self, write: RetriedWrite, rejection: Conflict, own: int) -> None:
         """Wait until a retry is useful. Raises the error of the write if it is not to be retried."""

@@ -46,7 +46,7 @@ class SpaceChannel(EngineChannel):
         self, core: Core, name: str, transport: Transport, *, token: str = "", policy: RetryPolicy | None = None
     ) -> None:
         super().__init__(core, name, transport, token=token)
-        self.writer = Writer(self.driver, policy=policy, clock=core.clock)
+        self.writer = Writer(self.driver, core.plain_writes.catch_up, policy=policy, clock=core.clock)
         self._retries: set[asyncio.Task[object]] = set()
 
     def start(self, space: LocalSpace) -> None:

@@ -54,7 +54,6 @@ class Transactions:
         replica = space.replica
 
         def attempt(transaction: Transaction) -> R:
-            core.plain_writes.catch_up()
             tracker = TransactionTracker(core.scheduler, replica, transaction, core.visible)
             made = core.call_in(replica, transaction, called, tracker)
             core.plain_writes.check_turn(tracker.wrote)
@@ -91,6 +90,7 @@ class Transactions:
         """Commit in a space without an engine."""
         core, replica = self._core, space.replica
         while True:
+            core.plain_writes.catch_up()
             transaction = replica.begin(node=node)
             try:
                 made = attempt(transaction)
