@@ -21,11 +21,12 @@ _COLLECTED_AFTER = 100_000
 _THOROUGH = frozenset(
     {
         "browser",  # a browser
+        "rules",  # nothing, but they read all of the source again and again
         "types",  # type checkers
         "tools",  # linters, a compiler, and the libraries and databases that benchmarks compare with
     }
 )
-"""Folders whose tests are all thorough: they import packages that `./dev test` does not install."""
+"""Folders whose tests are all thorough, and what they need that `./dev test` does not install."""
 
 hypothesis.settings.register_profile(
     "headwater",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_class_names import known_duplicates, places_of_classes
+from tests.rules.test_class_names import known_duplicates, places_of_classes
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "ARCHITECTURE.md"

@@ -218,6 +218,7 @@ class Network:
     def drop(self, near: End) -> None:
         """Drop the end of a replica whose process died; messages that it sent may still arrive."""
         for connection in self.of(near):
+            connection.is_broken = True
             connection.near_open = False
             connection.down.listens = False
             connection.up.lost |= self._draws.random() >= self._weather.lingers_share

@@ -268,7 +268,8 @@ class Writable(Readable):
         self.set(frozenset(self.get(frozenset())) | {item})
 
     def discard(self, item: Any) -> None:
-        self.set(frozenset(self.get(frozenset())) - {item})
+        if self._address in self._world.cells or self.get(frozenset()):  # Otherwise it takes nothing out of nothing.
+            self.set(frozenset(self.get(frozenset())) - {item})
 
     def increment(self, by: int = 1) -> None:
         self.set(self.get(0) + by)
