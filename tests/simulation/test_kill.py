@@ -90,8 +90,7 @@ def _step(transaction: Transaction, tag: str) -> None:
     else:
         transaction.write(COUNTER, increment(("n",), 1))
     board = _board(tag)
-    if transaction.read(board, (), Depth.SHAPE) is ABSENT:
-        transaction.write(board, replace((), []))
+    transaction.read(board, (), Depth.SHAPE)
     transaction.write(board, append((), [tag]))
 
 

@@ -18,7 +18,7 @@ from headwater.cells.codec_base import TypeCodec
 from headwater.cells.containers import FrozensetCodec, TupleCodec
 from headwater.cells.handle import Input, Site
 from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
-from headwater.cells.typed_path import BrokenLinkError, Root, fill, is_required, known_places
+from headwater.cells.typed_path import BrokenLinkError, Root, fill, is_required, known_places, own_default
 from headwater.data.address import Depth, Link, doc_text
 from headwater.data.diff import rebased
 from headwater.data.patch import Patch
@@ -117,7 +117,7 @@ class Cell(Input[T]):
         self._set(fn(self.get()))
 
     def delete(self, *, group: object | None = None) -> None:
-        """Remove it. Nothing happens if nothing is there."""
+        """Remove it. A cell or field with a default has that again. Nothing happens if nothing is there."""
         self._run_or_write(self._delete, group)
 
     # ---- intents -----------------------------------------------------------------------------------
@@ -262,38 +262,53 @@ class Cell(Input[T]):
             if not self.replace_link():
                 raise
             return
-        if site.value is ABSENT:
-            # Not there as far as anybody knows: that is something it stands on.
-            self._record_read(site.document, site.path, Depth.SHAPE)
-            self._depend_on_absence(site)
-            if self._root_ is None or site.cell is None or self._value_or_default(site) is ABSENT:
-                return
-        if self._root_ is not None and site.cell is not None:
-            cell = lookup(self._root(site.document), site.path[: site.cell])
-            raw = self._root_.default if cell is ABSENT else cell
-            if is_required(self._root_, raw, site.path[site.cell :]):
-                raise AuthoringError(f"{self!r} is a field without a default and cannot be deleted: set it instead")
-        if site.value is ABSENT:
-            # It is there because something above it has a default: that is put there, and then it is taken out of it.
-            self._fill(site, is_whole=True)
-            if lookup(self._root(site.document), site.path) is ABSENT:
-                return  # It is the default of its own field, which every record has.
-        self._write(site.document, Patch("remove", site.path, None))
+        root = self._root_ or Root(self._codec, self._default)
+        if site.cell is None:
+            self._take_away(site, Patch("remove", site.path))
+            return
+        anchor, below = site.path[: site.cell], site.path[site.cell :]
+        stored = lookup(self._root(site.document), anchor)
+        raw = root.default if stored is ABSENT else stored
+        if fill(root, stored, below).value is ABSENT:
+            self._take_away(site, Patch("remove", site.path))
+            return
+        if is_required(root, raw, below):
+            raise AuthoringError(f"{self!r} is a field without a default and cannot be deleted: set it instead")
+        self._fill(site, is_whole=True)  # If a default above it has it, that is put there first.
+        default = own_default(root, raw, below)
+        if default is ABSENT:
+            self._take_away(site, Patch("remove", site.path))
+        else:
+            # An increment or push of somebody else that lands later starts from it, as every reader does.
+            # fault cell.deleted_default_left_out: self._write(site.document, Patch("remove", site.path))
+            self._write(site.document, Patch("add", site.path, default))
 
     def _apply_intent(self, kind: Kind, arg: Value, start: Value) -> None:
         """Write an intent over the value that a reader would see. Its own start value need not be stored first."""
         site = self._find(None)
-        self._fill(site, is_whole=False, start=start)
-        if kind == "remove_value" and lookup(self._root(site.document), site.path) is ABSENT:
-            self._depend_on_absence(site)  # There is nothing to take it out of, and nothing to make for that.
+        patch = Patch(kind, site.path, arg)
+        if kind == "remove_value" and self._is_nothing(site, start):
+            self._take_away(site, patch)  # There is nothing to take it out of, and nothing to make for that.
             return
-        self._write(site.document, Patch(kind, site.path, arg))
+        self._fill(site, is_whole=False, start=start)
+        self._write(site.document, patch)
 
-    def _depend_on_absence(self, site: Site) -> None:
-        """Something is to be taken away that is not there: so it is where this lands, or it is done again."""
+    def _is_nothing(self, site: Site, start: Value) -> bool:
+        """Whether a place has no value, stored or implied, or only the one with which an intent starts anyway."""
+        if site.value is not ABSENT or site.cell is None:
+            return False
+        below = site.path[site.cell :]
+        stored = lookup(self._root(site.document), site.path[: site.cell])
+        filled = fill(self._root_ or Root(self._codec, self._default), stored, below)
+        return filled.reached == len(below) and (filled.value is ABSENT or equal(filled.value, start))
+
+    def _take_away(self, site: Site, patch: Patch) -> None:
+        """Write a patch that takes something away, whether it is there or not: it may be there where this lands."""
+        # fault+ cell.absent_removals_left_out: if site.value is ABSENT: return
         run = self._current.run
-        if run is not None and run.transaction is not None:
-            run.transaction.stand_on_absence(site.document.key, site.path)
+        if site.value is ABSENT and run is not None and run.transaction is not None and run.transaction.derived:
+            self._record_read(site.document, site.path, Depth.SHAPE)  # C1: an absence is not derived again.
+        self._write(site.document, patch)
 
     def _discard(self, element: TypeCodec[Any], raw: Value) -> None:
         for form in self._stored_forms(element, raw):

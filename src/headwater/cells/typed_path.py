@@ -148,11 +148,22 @@ def _same(one: MaybeValue, other: MaybeValue) -> bool:
 
 def is_required(root: Root, raw: MaybeValue, path: Path) -> bool:
     """Whether a place is a field without a default: a record without it is no record."""
+    field = _field_at(root, raw, path)
+    return field is not None and field.default is None
+
+
+def own_default(root: Root, raw: MaybeValue, path: Path) -> MaybeValue:
+    """Return the default of the cell or field at a place. ABSENT: none, as for a key of a Mapping."""
+    return _default_of(_field_at(root, raw, path), path) if path else root.default
+
+
+def _field_at(root: Root, raw: MaybeValue, path: Path) -> Field | None:
+    """Return the field that the last step of a path names, in a cell whose value is `raw`."""
     codec: TypeCodec[Any] | None = root.codec
     field: Field | None = None
     for depth, step in enumerate(path):
         codec, field = _below(codec, lookup(raw, path[:depth]), step)
-    return field is not None and field.default is None
+    return field
 
 
 def _below(codec: TypeCodec[Any] | None, at: MaybeValue, step: str | int) -> tuple[TypeCodec[Any] | None, Field | None]:

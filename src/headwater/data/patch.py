@@ -73,6 +73,8 @@ def apply(value: MaybeValue, patch: Patch, limits: ValueLimits = DEFAULT_VALUE_L
         elif type(node) is tuple and type(step) is int:
             chain.append(node)
             node = _element(node, step, descriptor, path, len(chain))
+        elif descriptor.takes:
+            return Applied(value, ())
         else:
             raise _no_way_down(node, step, path[: len(chain)])
     after, touched = descriptor.edit(node, path, arg)

@@ -79,6 +79,9 @@ class Descriptor:
     in_array: bool
     """Whether its path may end at an element of an array. Indexed insert and removal do not exist."""
 
+    takes: bool = False
+    """Whether it only takes something away: where nothing is, or nothing could be, there is nothing to do."""
+
 
 def _replace(current: MaybeValue, path: Path, arg: Value) -> Edited:
     if current is ABSENT:
@@ -99,9 +102,7 @@ def _add(current: MaybeValue, path: Path, arg: Value) -> Edited:
 
 
 def _remove(current: MaybeValue, path: Path, arg: Value) -> Edited:
-    if current is ABSENT:
-        raise PatchError("there is nothing to remove", path)
-    return ABSENT, (Touch(path, True),)
+    return ABSENT, () if current is ABSENT else (Touch(path, True),)
 
 
 def _splice(current: MaybeValue, path: Path, arg: Value) -> Edited:
@@ -229,11 +230,11 @@ def _bad_arg(kind: Kind, path: Path, arg: object, advice: str) -> InvalidValueEr
 _ALL: Final = (
     Descriptor(kind="replace", edit=_replace, check=_check_value, keyset=False, in_array=True),
     Descriptor(kind="add", edit=_add, check=_check_value, keyset=True, in_array=False),
-    Descriptor(kind="remove", edit=_remove, check=_check_none, keyset=True, in_array=False),
+    Descriptor(kind="remove", edit=_remove, check=_check_none, keyset=True, in_array=False, takes=True),
     Descriptor(kind="splice", edit=_splice, check=_check_splice, keyset=False, in_array=True),
     Descriptor(kind="append", edit=_append, check=_check_append, keyset=True, in_array=True),
     Descriptor(kind="add_unique", edit=_add_unique, check=_check_item, keyset=True, in_array=True),
-    Descriptor(kind="remove_value", edit=_remove_value, check=_check_item, keyset=False, in_array=True),
+    Descriptor(kind="remove_value", edit=_remove_value, check=_check_item, keyset=False, in_array=True, takes=True),
     Descriptor(kind="increment", edit=_increment, check=_check_increment, keyset=True, in_array=True),
 )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable
 from headwater.data.diff import diff
 from headwater.data.patch import Patch
 from headwater.data.path import Path
-from headwater.data.value import ABSENT, MaybeValue, Value, lookup
+from headwater.data.value import ABSENT, MaybeValue, lookup
 
 SAYS_ALL = frozenset({"replace", "add"})
 """Patch kinds that set everything at their path, whatever was there."""
@@ -24,8 +24,8 @@ def difference(
     after: MaybeValue,
     written: Iterable[tuple[Path, bool, Iterable[Path]]],
     has_read: Callable[[Path], bool],
-) -> tuple[tuple[Patch, ...], list[Path]]:
-    """Return the patches, and the paths where the writes repeat an absence, which no patch can express.
+) -> tuple[Patch, ...]:
+    """Return the patches that make `after` of `before`, and those that repeat a value or an absence.
 
     Each entry of `written` has the path of a write, outside arrays; whether a layer wrote there or above; and, if no
     layer did, the paths below where layers wrote. C1: an array that the commit does not read is written as a whole,
@@ -33,22 +33,17 @@ def difference(
     """
     repeated = {at: None for path, is_repeated, below in written for at in ((path,) if is_repeated else below)}
     if () in repeated and after is not ABSENT:
-        return (Patch("add", (), after),), []  # The patch contains the whole document.
+        return (Patch("add", (), after),)  # The patch contains the whole document.
     patches = diff(before, after, has_read)
     if not repeated:
-        return patches, []
-    told = {patch.path for patch in patches if patch.kind in SAYS_ALL}
-    again: dict[Path, Value] = {}
+        return patches
+    told = {patch.path for patch in patches if patch.kind in SAYS_IT}
+    again: dict[Path, Patch] = {}
     for at in sorted(repeated, key=len):
         value = lookup(after, at)
-        if value is not ABSENT and not is_within(at, told) and not is_within(at, again):
-            again[at] = value
-    kept = [patch for patch in patches if not is_within(patch.path, again)]
-    kept += [Patch("add", at, value) for at, value in again.items()]
-    leaning = [
-        at for at in repeated if lookup(after, at) is ABSENT and not is_within(at, told) and not is_within(at, again)
-    ]
-    return tuple(kept), leaning
+        if not is_within(at, told) and not is_within(at, again):
+            again[at] = Patch("remove", at) if value is ABSENT else Patch("add", at, value)
+    return (*(patch for patch in patches if not is_within(patch.path, again)), *again.values())
 
 
 def is_within(path: Path, places: Container[Path]) -> bool:

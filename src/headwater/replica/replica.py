@@ -56,7 +56,7 @@ def make_commit(layer: Layer, replica: Replica) -> None:
     repeated = pending.repeated(document, (), own)
     if layer.fate is Fate.LOCAL:
         repeated = (True, [])  # The layer sets the whole document, since local layers under it are taken out.
-    patches, leaning = difference(layer.before, layer.after, [((), *repeated)], lambda _: layer.derived)
+    patches = difference(layer.before, layer.after, [((), *repeated)], lambda _: layer.derived)
     reads: dict[Read, None] = {}
     # fault telling.reads_forgotten: for spot in ():
     for spot in layer.spots:
@@ -75,11 +75,6 @@ def make_commit(layer: Layer, replica: Replica) -> None:
         # may have committed it already: then this commit is rejected, and its node finds that it has nothing to write.
         under = pending.under(document, (), own)
         reads[Read(document.key, (), Depth.DEEP, layer.basis, under.spans)] = None
-    for path in leaning:
-        under = pending.under(document, path, own)
-        for local in under.local:
-            reads.update(dict.fromkeys(local.commit.reads))
-        reads[Read(document.key, path, Depth.SHAPE, layer.basis, under.spans)] = None
     causes = tuple((spot.document.key, spot.path) for spot in layer.causes or () if isinstance(spot.document, Document))
     commit = Commit(
         own,

@@ -233,11 +233,6 @@ class Transaction:
         """Return the value before the plain writes that are sent as one difference: after the last intent, if any."""
         return self._anchors[doc] if doc in self._anchors else self._base(doc)
 
-    def stand_on_absence(self, doc: DocKey, path: Path) -> None:
-        """Record that a value to be removed is absent. The read is sent, since the value may exist where this lands."""
-        self.saw(doc, path, Depth.SHAPE)
-        self.leans = self.leans or not self.derived
-
     def stand_behind(self, doc: DocKey, layers: Sequence[Layer]) -> None:
         """Land after these layers, which wrote a document, or fall with them (C4). No value of them is read."""
         self._behind[doc] = layers
@@ -306,17 +301,12 @@ class Transaction:
             else:
                 self._reads[doc, place, Depth.DEEP] = None
                 self.leans = True
-        patches, leaning = difference(
+        return difference(
             before,
             after,
             [(path, *repeated) for path, repeated in places.items()],
             lambda path: self._has_read(doc, path) or _is_inside(path, written),
         )
-        for path in leaning:
-            # An absence cannot be written again: this commit stands on the layer that removed the value.
-            self._reads[doc, path, Depth.SHAPE] = None
-            self.leans = True
-        return patches
 
     def _has_read(self, doc: DocKey, path: Path) -> bool:
         """Return True if the transaction stands on everything at a path."""

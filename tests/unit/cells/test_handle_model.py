@@ -129,7 +129,7 @@ class Play:
 
     def nothing(self) -> None:
         self.cell.delete()
-        self.state = None
+        self.state = copy.deepcopy(self.default)
 
 
 def count_up(item: Plain) -> None:

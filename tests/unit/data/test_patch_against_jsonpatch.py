@@ -1,7 +1,7 @@
 """The kinds that JSON Patch has do what the `jsonpatch` package does.
 
 An oracle nobody here wrote. Where it and we differ on purpose, no case is made: an index that inserts into or
-removes from an array, and a text step that JSON Pointer would read as an index.
+removes from an array, a text step that JSON Pointer would read as an index, and a removal where nothing is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from headwater.data.diff import diff
 from headwater.data.patch import Patch, PatchError, apply
 from headwater.data.path import Path
-from headwater.data.value import Value, equal, freeze, lookup
+from headwater.data.value import ABSENT, Value, equal, freeze, lookup
 from tests.counts import scaled
 from tests.unit.data.generators import mutated, random_container, random_path, random_value
 
@@ -54,7 +54,7 @@ def comparable_patch(rng: random.Random, document: Value) -> Patch | None:
     path: Path = random_path(rng, document)
     kind = rng.choice(("replace", "replace", "add", "add", "remove"))
     in_array = bool(path) and isinstance(lookup(document, path[:-1]), tuple)
-    if (in_array and kind != "replace") or (not path and kind == "remove"):
+    if (in_array and kind != "replace") or (kind == "remove" and (not path or lookup(document, path) is ABSENT)):
         return None
     return Patch(kind, path, None if kind == "remove" else random_value(rng, 2, json_only=True))  # type: ignore[arg-type]
 

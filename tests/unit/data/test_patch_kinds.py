@@ -160,10 +160,16 @@ def test_more_patches_that_change_nothing() -> None:
     assert apply(1e300, increment((), 1)) == (1e300, ())
 
 
+@pytest.mark.parametrize("path", [("o", "no"), ("no", "x"), ("s", "x"), ("no",)])
+def test_taking_away_where_nothing_is_changes_nothing(path: tuple[str, ...]) -> None:
+    for patch in (remove(path), remove_value(path, 1)):
+        assert apply(DOC, patch) == (DOC, ())
+        assert apply(ABSENT, patch) == (ABSENT, ())
+    assert apply(ABSENT, remove(())) == (ABSENT, ())
+
+
 REFUSED: list[tuple[MaybeValue, Patch, str, tuple[str | int, ...]]] = [
     (DOC, replace(("o", "no"), 1), "there is nothing to replace: use add to create it", ("o", "no")),
-    (DOC, remove(("o", "no")), "there is nothing to remove", ("o", "no")),
-    (ABSENT, remove(()), "there is nothing to remove", ()),
     (
         DOC,
         add(("no", "x"), 1),
@@ -175,12 +181,6 @@ REFUSED: list[tuple[MaybeValue, Patch, str, tuple[str | int, ...]]] = [
         add(("x",), 1),
         "there is nothing here to hold the rest of the path: write this part first",
         (),
-    ),
-    (
-        DOC,
-        remove_value(("no", "x"), 1),
-        "there is nothing here to hold the rest of the path: write this part first",
-        ("no",),
     ),
     (DOC, add(("s", "x"), 1), "a string holds nothing: replace it with a container first", ("s",)),
     (None, add(("x",), 1), "null holds nothing: replace it with a container first", ()),

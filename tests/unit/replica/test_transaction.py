@@ -139,7 +139,7 @@ class TestOwnWrites:
         replica = holding(d={"n": 1})
         transaction = replica.begin()
         with pytest.raises(PatchError):
-            transaction.write(D, first, remove(("nope",)))
+            transaction.write(D, first, replace(("nope",), 1))
         assert transaction.read(D, ("n",)) == 1
         assert transaction.operations() == ()
         assert replica.commit(transaction) is None
@@ -190,16 +190,15 @@ class TestMinimalPatches:
         assert layer.commit.operations == ()
         assert [(read.path, read.depth) for read in layer.commit.reads] == [(("l",), Depth.DEEP)]
 
-    def test_taking_away_what_is_not_there_is_told_as_a_read(self) -> None:
+    def test_taking_away_what_is_not_there_is_sent(self) -> None:
+        """It may be there where the commit lands."""
         replica = holding(d={"x": 1})
         transaction = replica.begin()
-        transaction.write(D, add(("y",), 1), remove(("y",)))
-        transaction.stand_on_absence(D, ("z",))
+        transaction.write(D, add(("y",), 1), remove(("y",)), remove(("z",)))
         layer = replica.commit(transaction)
         assert isinstance(layer, Layer)
-        assert layer.commit.operations == ()
-        absent = {(("y",), Depth.SHAPE), (("z",), Depth.SHAPE)}
-        assert {(read.path, read.depth) for read in layer.commit.reads} == absent
+        assert layer.commit.reads == ()
+        assert layer.commit.operations == (Operation(D, (remove(("y",)), remove(("z",)))),)
 
     @pytest.mark.parametrize("read", [("l",), ()])
     def test_a_grown_array_that_was_read_is_told_as_a_splice(self, read: tuple[str, ...]) -> None:
@@ -286,7 +285,7 @@ class TestWhatElseACommitCarries:
         transaction = replica.begin(derived=True)
         transaction.write(D, replace(("x",), 1), replace(("y",), 2))
         with pytest.raises(PatchError):
-            transaction.write(D, remove(("nope",)))
+            transaction.write(D, replace(("nope",), 1))
         assert transaction.attempted == [(D, ("x",)), (D, ("y",)), (D, ("nope",))]
         assert patches_of(replica, transaction) == (replace(("y",), 2),)
 

@@ -351,14 +351,14 @@ def has_read(layer: Layer) -> bool:
 
 
 def _may_misfit(layer: Layer) -> bool:
-    """True if patches of a layer need a value to be there: a key that they replace or remove, or the path to one."""
+    """True if patches of a layer need a value to be there: a key that they replace, or the path to one."""
     document = layer.document
     if document is not None:
         if type(layer.after) is not dict:
             return False  # Its value is sent as a whole.
         document.home.make_commits()
     return any(
-        patch.path or patch.kind == "remove" for operation in layer.commit.operations for patch in operation.patches
+        patch.path and patch.kind != "remove" for operation in layer.commit.operations for patch in operation.patches
     )
 
 
