@@ -25,7 +25,8 @@
     ├── StorageError                the disk failed, or what it returned is damaged
     │   ├── CorruptionError         stored data contradicts itself; names the first place
     │   ├── MovedError              a data directory or a file in it was moved, deleted or replaced while in use
-    │   └── NewerVersionError       the file was written by a newer version of Headwater
+    │   ├── NewerVersionError       the file was written by a newer version of Headwater
+    │   └── NotASpaceError          the file belongs to another program, or is a folder
     └── DirectoryInUseError         another process owns this data directory
 
     InvariantViolation              our own bug. Not a HeadwaterError: nobody should catch it.
@@ -55,6 +56,7 @@ __all__ = [
     "LoadError",
     "MovedError",
     "NewerVersionError",
+    "NotASpaceError",
     "NotReadyError",
     "NotSettlingError",
     "PreconditionFailedError",
@@ -193,6 +195,10 @@ class MovedError(StorageError):
 
 class NewerVersionError(StorageError):
     """The file was written by a newer version of Headwater. Upgrade, or open it with that version."""
+
+
+class NotASpaceError(StorageError):
+    """What is in the place of a space's file belongs to another program, or is a folder. Move it elsewhere."""
 
 
 class DirectoryInUseError(HeadwaterError):

@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 import headwater
-from headwater import Cell, CorruptionError, NewerVersionError, Piece, cell, handler
+from headwater import Cell, CorruptionError, NewerVersionError, NotASpaceError, Piece, cell, handler
 from headwater.errors import StorageError
 from tests.aid.serving import WITHIN_S, serving
 
@@ -48,9 +48,38 @@ def mark_as_newer(file: Path) -> None:
     connection.close()
 
 
+def mark_as_unborn(file: Path) -> None:
+    """Give the file a schema version that no space has."""
+    connection = apsw.Connection(str(file))
+    connection.execute("PRAGMA user_version=0")
+    connection.close()
+
+
+def drop_a_table(file: Path) -> None:
+    connection = apsw.Connection(str(file))
+    connection.execute("DROP TABLE meta")
+    connection.close()
+
+
+def replace_by_another_program_s(file: Path) -> None:
+    file.unlink()
+    connection = apsw.Connection(str(file))
+    connection.execute("CREATE TABLE users(id)")
+    connection.close()
+
+
+def replace_by_a_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
 UNUSABLE = [
     pytest.param(damage, CorruptionError, "damaged", id="damaged"),
     pytest.param(mark_as_newer, NewerVersionError, "schema version 1000", id="newer"),
+    pytest.param(mark_as_unborn, CorruptionError, "schema version 0", id="no version"),
+    pytest.param(drop_a_table, CorruptionError, "no such table: meta", id="lacks a table"),
+    pytest.param(replace_by_another_program_s, NotASpaceError, "not a Headwater space", id="another program's"),
+    pytest.param(replace_by_a_folder, NotASpaceError, "is a folder", id="folder"),
 ]
 
 

@@ -461,6 +461,26 @@ def somebody_else_s_file(folder: Path) -> str:
     return raised(lambda: SqliteStore(folder / "s.space"))
 
 
+@case("is a folder, where the file of a space should be", "Move it elsewhere.")
+def folder_in_place_of_a_file(folder: Path) -> str:
+    (folder / "s.space").mkdir()
+    return raised(lambda: SqliteStore(folder / "s.space"))
+
+
+@case("is damaged: it has schema version 0", "Restore a backup of it.")
+def file_without_a_version(folder: Path) -> str:
+    path = space_file(folder)
+    execute(path, "PRAGMA user_version=0")
+    return raised(lambda: SqliteStore(path))
+
+
+@case("is damaged", "no such table", "Run `headwater verify` on a copy, or restore a backup.")
+def file_that_lacks_a_table(folder: Path) -> str:
+    path = space_file(folder)
+    execute(path, "DROP TABLE meta")
+    return raised(lambda: Engine(SqliteStore(path)))
+
+
 @case("has schema version", "Upgrade Headwater, or open the file with the version that wrote it.")
 def newer_file(folder: Path) -> str:
     SqliteStore(folder / "s.space", migrations=(*MIGRATIONS, "CREATE TABLE x (y)")).close()

@@ -20,7 +20,7 @@ from headwater.engine.store.port import Visited
 from headwater.engine.store.row_checksum import SEAL_FUNCTION, row_seal
 from headwater.engine.store.schema import APPLICATION_ID
 from headwater.engine.store.wal import COPY, WalPreallocation, write_again
-from headwater.errors import CorruptionError, LimitError, MovedError, NewerVersionError, StorageError
+from headwater.errors import CorruptionError, LimitError, MovedError, NewerVersionError, NotASpaceError, StorageError
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 LOGS: Final = ("-wal", f"-wal{COPY}")
@@ -119,6 +119,8 @@ class Database:
 
     def _attach(self) -> None:
         """A connection that has the file to itself. It has read the log, and written nothing."""
+        if self._vfs is None and FilePath(self._path).is_dir():
+            raise NotASpaceError(f"{self._path} is a folder, where the file of a space should be. Move it elsewhere.")
         try:
             self._connection = apsw.Connection(self._path, vfs=self._vfs)
         except apsw.Error as error:
@@ -190,7 +192,9 @@ class Database:
         if application not in (0, APPLICATION_ID) or (
             application == 0 and self.number("SELECT count(*) FROM sqlite_schema")
         ):
-            raise StorageError(f"{self._path} is an SQLite file, but not a Headwater space. Choose another file.")
+            raise NotASpaceError(f"{self._path} is an SQLite file, but not a Headwater space. Choose another file.")
+        if version < 0 or (application and not version):
+            raise CorruptionError(f"{self._path} is damaged: it has schema version {version}. Restore a backup of it.")
         if not self._create and version < len(self._migrations):
             how = "Open the space once to bring it up to date." if version else "It is no space."
             raise StorageError(
@@ -249,7 +253,7 @@ class Database:
 
     def failed(self, error: apsw.Error) -> StorageError:
         self._is_doubtful = True
-        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError) or _lacks_table(error):
             return CorruptionError(
                 f"{self._path} is damaged: {error}. Run `headwater verify` on a copy, or restore a backup."
             )
@@ -414,6 +418,11 @@ class Database:
     def changes(self) -> int:
         """Rows that the last statement changed."""
         return self._connection.changes()
+
+
+def _lacks_table(error: apsw.Error) -> bool:
+    """Whether a statement found other tables than a space has. Every statement is the store's own."""
+    return isinstance(error, apsw.SQLError) and str(error).startswith("no such table")
 
 
 def is_disk_full(error: apsw.Error, connection: apsw.Connection) -> bool:

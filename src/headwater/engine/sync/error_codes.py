@@ -15,6 +15,7 @@ from headwater.errors import (
     LimitError,
     MovedError,
     NewerVersionError,
+    NotASpaceError,
     StorageError,
 )
 from headwater.protocol.commit import Frame
@@ -33,6 +34,7 @@ LASTING: Final[dict[str, type[StorageError]]] = {
     "damaged": CorruptionError,
     "moved": MovedError,
     "newer": NewerVersionError,
+    "foreign": NotASpaceError,
 }
 """Why a space cannot be opened, however often a peer connects again."""
 
