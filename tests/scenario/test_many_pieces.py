@@ -79,6 +79,34 @@ def test_transaction_that_writes_many_pieces_is_called_twice(tmp_path: Path) -> 
     run(work)
 
 
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "after a restart"])
+def test_transaction_that_reads_many_pieces_of_which_handles_are_kept_is_called_a_few_times(
+    tmp_path: Path, is_new: bool
+) -> None:
+    """Each miss requests the members of more pieces: the calls grow with the logarithm of the pieces."""
+
+    async def work() -> None:
+        if not is_new:
+            async with headwater.open(tmp_path) as rt:
+                space = rt.space("s")
+                written = [space.piece(Task, f"t{number}") for number in range(COUNT)]
+                await space.transact(lambda: [task.owner.set("ann") for task in written])
+        async with headwater.open(tmp_path) as rt:
+            space = rt.space("s")
+            tasks = [space.piece(Task, f"t{number}") for number in range(COUNT)]
+
+            def mark() -> None:
+                CALLS.append("mark")
+                for task in tasks:
+                    task.owner.set(f"{task.owner.get()}!")
+
+            await space.transact(mark)
+            assert len(CALLS) <= 10
+            assert await tasks[-1].label.pull() == ("for !" if is_new else "for ann!")
+
+    run(work)
+
+
 def test_handler_that_writes_many_pieces_is_called_twice(tmp_path: Path) -> None:
     async def work() -> None:
         async with headwater.open(tmp_path) as rt:

@@ -88,6 +88,8 @@ class RuntimeParts:
         core.record_port = self.events
         core.check_link = self.pieces.link_access.check
         core.on_missed = self.pieces.prefetch.missed
+        self.transactions.on_missed = self.pieces.prefetch.missed_by_author
+        self.transactions.let_be = self.pieces.prefetch.let_be
 
     def open_space(self, name: str) -> LocalSpace:
         """Add a space to the core, with a channel to its engine if it has one."""

@@ -53,7 +53,7 @@ class HandlerTracker(TransactionTracker):
     def check(self) -> None:
         if self._why is None:
             for document in self.postponed:
-                self._events.pieces.prefetch.missed_by_handler(document, self._event.brought)
+                self._events.pieces.prefetch.missed_by_author(document, self._event.brought)
         super().check()
 
     def missed(self, run: Run, spot: Spot) -> Spot:
@@ -108,7 +108,7 @@ class HandlerTracker(TransactionTracker):
 
     def _stop(self, why: BaseException) -> NoReturn:
         for document in _not_here(why):
-            self._events.pieces.prefetch.missed_by_handler(document, self._event.brought)
+            self._events.pieces.prefetch.missed_by_author(document, self._event.brought)
         super()._stop(why)
 
 

@@ -108,7 +108,7 @@ class PieceRegistry:
         self.erasures = Erasures(core, tasks, self, policy.erasures)
         self._resources = Resources(core, tasks, transactions, worker)
         self.link_access = LinkAccess(core, sessions, self)
-        self.prefetch = Prefetch(core, self.find)
+        self.prefetch = Prefetch(core, self.find, lambda: list(self._instances.values()))
 
     def connect(self, events: EventSender, node_source: NodeSource) -> None:
         """Set the ports, before the first piece is made. The parts behind them are made with this registry."""

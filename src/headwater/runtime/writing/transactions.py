@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from headwater.errors import AuthoringError
+from headwater.replica.document import Document
+from headwater.replica.feed import ignore
 from headwater.replica.transaction import Transaction
 from headwater.runtime.core.demand import with_fresh_values
 from headwater.runtime.core.local_space import LocalSpace
@@ -28,11 +30,14 @@ R = TypeVar("R")
 class Transactions:
     """Runs the transactions of one runtime, and waits for verdicts."""
 
-    __slots__ = ("_channels", "_core")
+    __slots__ = ("_channels", "_core", "let_be", "on_missed")
 
     def __init__(self, core: Core, channels: Mapping[str, SpaceChannel]) -> None:
         self._core = core
         self._channels = channels  # by space; a space without an engine has none
+        # Called with a document that an attempt stopped at: requests more, which it adds, and which are let be later.
+        self.on_missed: Callable[[Document, dict[Document, None]], object] = ignore
+        self.let_be: Callable[[dict[Document, None]], object] = ignore
 
     async def transact(self, space: LocalSpace, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function in one transaction of a space, again if its reads are stale.
@@ -52,14 +57,23 @@ class Transactions:
             return result
 
         replica = space.replica
+        brought: dict[Document, None] = {}
 
         def attempt(transaction: Transaction) -> R:
             tracker = TransactionTracker(core.scheduler, replica, transaction, core.visible)
-            made = core.call_in(replica, transaction, called, tracker)
+            try:
+                made = core.call_in(replica, transaction, called, tracker)
+            except Missing as missing:
+                for document in missing.documents:
+                    self.on_missed(document, brought)
+                raise
             core.plain_writes.check_turn(tracker.wrote)
             return made
 
-        return await self.land(space, attempt, who=f"transact({_name(fn)})")
+        try:
+            return await self.land(space, attempt, who=f"transact({_name(fn)})")
+        finally:
+            self.let_be(brought)
 
     async def land(
         self,

@@ -6,8 +6,10 @@ directly or through members that it names; with the second miss, those of all me
 
 A reader of the same member of every child would be restarted for each child. A reader that was shown the children
 together and misses a document of one of them is likely to miss those of the following ones. So some of them are
-requested with the first miss, and eight times as many with each further miss. Prefetch runs no node. Documents that
-were not read are released when the reader is done.
+requested with the first miss, and eight times as many with each further miss. A reader that misses the same member of
+two named pieces of a class is likely to go through those of that class of which a program has handles: these are
+requested in the order in which the handles were made. Prefetch runs no node. Documents that were not read are released
+when the reader is done.
 """
 
 from __future__ import annotations
@@ -62,11 +64,17 @@ class Listing:
 class Prefetch:
     """The requested documents, by the node that is expected to read them."""
 
-    __slots__ = ("_brought", "_core", "_find", "_tidied_at")
+    __slots__ = ("_brought", "_core", "_find", "_instances", "_tidied_at")
 
-    def __init__(self, core: Core, find: Callable[[str, str], PieceInstance | None]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        find: Callable[[str, str], PieceInstance | None],
+        instances: Callable[[], Iterable[PieceInstance]],
+    ) -> None:
         self._core = core
         self._find = find  # returns the instance of a piece in this runtime, by its space and its id
+        self._instances = instances  # returns the instances of this runtime, in the order in which they were made
         self._brought: dict[Node, dict[Document, None]] = {}
         self._tidied_at = 0  # the number of readers left after the last `_tidy`
 
@@ -86,10 +94,11 @@ class Prefetch:
             if brought:
                 self._brought[reader] = brought
 
-    def missed_by_handler(self, document: Document, brought: dict[Document, None]) -> None:
-        """Prefetch for an attempt of a handler. The event keeps the documents until it has an outcome."""
-        self._bring_members(document, brought)
-        self._bring(document, None, brought)
+    def missed_by_author(self, document: Document, brought: dict[Document, None]) -> None:
+        """Prefetch for an attempt of a handler or a transaction, which keeps the documents until it has an outcome."""
+        if document not in brought:  # Otherwise it was requested with another one that this attempt missed.
+            self._bring_members(document, brought)
+            self._bring(document, None, brought)
 
     def let_be(self, brought: dict[Document, None]) -> None:
         """Release prefetched documents whose reader is done, unless a node reads or writes them."""
@@ -162,6 +171,33 @@ class Prefetch:
                     space.bring(found)
             way.insert(0, coordinator.member)
             at = at.parent
+        if instance is not None and instance.parent is None:
+            self._bring_named(instance, document, stored, brought)
+
+    def _bring_named(
+        self, instance: PieceInstance, document: Document, stored: str, brought: dict[Document, None]
+    ) -> None:
+        """Request a member of other named pieces of a class, once an attempt missed it of two of them."""
+        space, ids = instance.space, (each.key.id.rpartition(":") for each in brought)
+        known = sum(member == stored and id != instance.id and self._is_like(instance, id) for id, _, member in ids)
+        brought[document] = None
+        if not known:
+            return
+        limits = RUNTIME_LIMITS
+        # fault prefetch.named_pieces_one_by_one: most = 0
+        most = min(max(limits.prefetched_first, known * limits.prefetched_growth), limits.prefetched_most)
+        likes = [each for each in self._instances() if each.parent is None and self._is_like(instance, each.id)]
+        place = next((at for at, each in enumerate(likes) if each is instance), 0)
+        documents = (space.document(document_id(each.id, stored), document.key.scope) for each in likes[place + 1 :])
+        found = list(islice((each for each in documents if each.value is NOT_HERE and each not in brought), most))
+        if found:
+            brought.update(dict.fromkeys(found))
+            space.bring(found)
+
+    def _is_like(self, instance: PieceInstance, id: str) -> bool:
+        """Whether an id is that of a piece of the same class and space as an instance."""
+        other = self._find(instance.space.name, id)
+        return other is not None and other.cls is instance.cls
 
 
 def _kept_by(instance: PieceInstance) -> ChildSet | None:
