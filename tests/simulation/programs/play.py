@@ -36,7 +36,7 @@ from tests.simulation.programs.description import (
 from tests.simulation.programs.record import DONE, FAILED, REFUSED, Action, Intended, Record
 from tests.simulation.programs.values import Listener, Rec, listen
 
-__all__ = ["SPACE", "Player", "Tells", "play_alone"]
+__all__ = ["SPACE", "Player", "Tells", "is_meant", "play_alone"]
 
 SPACE = "one"
 PATIENCE_S = 120.0
@@ -59,6 +59,11 @@ class Tells(Protocol):
     def pulled(self, number: int, piece: str, member: str, value: Any, window: str, /) -> None: ...
     def beside(self, piece: str, member: str, value: Any, /) -> None: ...
     def rest(self, errors: list[str], runs: dict[str, int] | None, refused: int, /) -> None: ...
+
+
+def is_meant(error: BaseException) -> bool:
+    """Whether an error on the error channel is one that drawn code raises."""
+    return type(error) is ValueError or isinstance(error, HandlerFailed | Refused | ReactionBlockedError)
 
 
 class Player(Listener):
@@ -267,8 +272,7 @@ class Player(Listener):
         """Wait until nothing is left to do, and have everything compared."""
         await self._quiet()
         refused = sum(isinstance(each.error, Refused | ReactionBlockedError) for each in self._errors)
-        meant = (HandlerFailed, ValueError, Refused, ReactionBlockedError)
-        errors = [str(each) for each in self._errors if not isinstance(each.error, meant)]
+        errors = [str(each) for each in self._errors if not is_meant(each.error)]
         runs, self._runs = self._runs, Counter()
         self._record.rest(errors, dict(runs) if self._is_counting else None, refused)
         for piece in self._program.pieces:

@@ -11,6 +11,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from headwater import HandlerFailed, HeadwaterError, Refused, Runtime, Space
+from headwater.errors import ProtocolError
+from headwater.scheduler import Failure
 from tests.simulation.programs.build import real_classes
 from tests.simulation.programs.description import (
     By,
@@ -30,7 +32,7 @@ from tests.simulation.programs.description import (
 )
 from tests.simulation.programs.draw_shared import SERVER
 from tests.simulation.programs.expected_shared import Answer, Landed, Replayed, check_order, replayed
-from tests.simulation.programs.play import SPACE
+from tests.simulation.programs.play import SPACE, is_meant
 from tests.simulation.programs.record import (
     DONE,
     FAILED,
@@ -113,6 +115,7 @@ class SharedPlayer(Listener):
     async def _enter(self, user: _User) -> None:
         """Open the pieces of a user, or make handles of them."""
         space = self._space(user)
+        self._site.runtime(user.name).on_failure(lambda failure: self._failed(user, failure))
         for piece in self._program.pieces:
             of = self._classes[user.name][piece.of]
             if (user.name, piece.name) in self._program.handles:
@@ -120,6 +123,11 @@ class SharedPlayer(Listener):
                 continue
             given = {name: getattr(user.pieces[where], member) for name, where, member in piece.given}
             user.pieces[piece.name] = await space.open(of(**given) if given else of, piece.name)
+
+    def _failed(self, user: _User, failure: Failure) -> None:
+        """Connections that break are reported as well, and so is what a process had in hand that is killed."""
+        if not (user.is_gone or is_meant(failure.error) or isinstance(failure.error, ProtocolError)):
+            self._mixes.append(Mismatch(f"{user.name}: told on the error channel: {failure}"))
 
     async def _step(self, step: SharedStep) -> None:
         match step:
