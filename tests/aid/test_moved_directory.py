@@ -50,7 +50,11 @@ def replace_file(directory: Path) -> None:
     (directory / "backup").rename(file)
 
 
-SPOILS = [delete_directory, move_directory, replace_directory, delete_file, replace_file]
+def delete_log(directory: Path) -> None:
+    (directory / "shelves.space-wal").unlink()
+
+
+SPOILS = [delete_log, delete_directory, move_directory, replace_directory, delete_file, replace_file]
 
 
 @pytest.mark.parametrize("spoil", SPOILS)

@@ -7,6 +7,7 @@ that names the file. Knows no table but the schema's version.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from ctypes import addressof, c_int
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ class Database:
         "_is_doubtful",
         "_is_relaxed",
         "_log",
+        "_log_number",
         "_migrations",
         "_moved",
         "_path",
@@ -130,6 +132,7 @@ class Database:
         self._connection.create_scalar_function(SEAL_FUNCTION, row_seal, deterministic=True)
         self._is_doubtful = False
         self._log = self._connection.filename_wal
+        self._log_number = 0  # of the file on its disk; 0: nothing was committed yet
         self._cursor = self._connection.cursor()
         self.execute = self._cursor.execute
         try:
@@ -227,6 +230,7 @@ class Database:
         """
         # fault database.moved_file_written: pass
         self._check_place()
+        self._check_log()
         self._discard()
         self._create = self._path == ":memory:"  # a file that is gone must not come back empty
         self._open()
@@ -346,6 +350,7 @@ class Database:
         self.run("COMMIT")
         # fault database.moved_file_written: pass
         self._check_place()
+        self._check_log()
         if self._room is not None and not self._room.after_commit():
             self._room = None
 
@@ -357,10 +362,28 @@ class Database:
                 self._connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, addressof(moved))
             if moved.value:
                 self._is_doubtful = True
-                raise MovedError(
-                    f"{self._path} was moved, deleted or replaced while this process used it. Nothing more is stored "
-                    "there. Stop the process, put the file back, and start again."
-                )
+                raise self._moved_away(self._path)
+
+    def _check_log(self) -> None:
+        """C6: the same of the log, which has what was committed since the last checkpoint."""
+        if self._vfs is not None or self._path == ":memory:":
+            return
+        try:
+            number = os.stat(self._log).st_ino
+        except FileNotFoundError:
+            number = 0
+        if not self._log_number:
+            self._log_number = number
+        # fault database.deleted_log_written: if False:
+        if number != self._log_number or not number:
+            self._is_doubtful = True
+            raise self._moved_away(self._log)
+
+    def _moved_away(self, file: str) -> MovedError:
+        return MovedError(
+            f"{file} was moved, deleted or replaced while this process used it. Nothing more is stored there. Stop the "
+            "process, put the file back, and start again."
+        )
 
     def rollback(self) -> None:
         if self._connection.in_transaction:
