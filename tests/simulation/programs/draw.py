@@ -74,15 +74,15 @@ class Features:
     equal_writes: bool = True  # writes that may change nothing
     logged: bool | None = None  # whether each handler adds its id to a cell; None: in every second program
     steps: int = 30
+    links: bool = True  # cells of links, which computeds and handlers follow
     # In one runtime only: the models of several runtimes and processes do not have these.
     child_handlers: bool = False  # handlers of children, and writes to their cells by others
     follow_ups: bool = False  # handlers that post events to others, of their piece or one that they are given
-    links: bool = False  # cells of links, which computeds and handlers follow
     reactions: bool = False  # topics, and reactions to their records
     users: bool = False  # cells and computeds of users and sessions, and steps of other windows
 
 
-ALONE: Final = Features(child_handlers=True, follow_ups=True, links=True, reactions=True, users=True)
+ALONE: Final = Features(child_handlers=True, follow_ups=True, reactions=True, users=True)
 """The features of programs in one runtime."""
 
 

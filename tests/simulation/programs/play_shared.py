@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
-from headwater import HandlerFailed, HeadwaterError, Refused, Runtime, Space
+from headwater import HandlerFailed, HeadwaterError, Refused, Runtime, Space, link
 from headwater.errors import ProtocolError
 from headwater.scheduler import Failure
 from tests.simulation.programs.build import real_classes
@@ -187,7 +187,7 @@ class SharedPlayer(Listener):
         self._senders[step.eid] = user
 
     def _execute(self, user: _User, text: str) -> None:
-        exec(text, {"Rec": Rec, **user.pieces})
+        exec(text, {"Rec": Rec, "link": link, **user.pieces})
 
     def _writes(self, user: _User, step: Transact) -> Any:
         def writes() -> None:
@@ -253,7 +253,7 @@ class SharedPlayer(Listener):
                     what = f"{user.name}: the effect {piece.name}.{member.name}"
                     self._compare(what, shown, effect_value(piece.name, member.name)(done.naive))
             for member in of.members:
-                if member.kind not in ("given", "log", "effect", "handler", "children", "side", "beside"):
+                if member.kind not in ("given", "log", "link", "effect", "handler", "children", "side", "beside"):
                     got = await getattr(user.pieces[piece.name], member.name).pull()
                     what = f"{user.name}: pull of {piece.name}.{member.name}"
                     self._compare(what, [got], member_value(piece.name, member.name)(done.naive), "answered")
