@@ -76,7 +76,7 @@ class Player(Listener):
         self._classes = real_classes(program.classes)
         self.pieces: dict[str, Any] = {}
         self._open: set[str] = set()
-        self._sinks: dict[int, Any] = {}
+        self._sinks: dict[int, tuple[Any, Any, Watch]] = {}  # of its number: the sink, its handle and the step
         self._pulls = 0
         self._under_way: list[asyncio.Task[None]] = []
         self._errors: list[Failure] = []
@@ -164,7 +164,7 @@ class Player(Listener):
                 self._watch(step, window)
             case Unwatch():
                 if step.number in self._sinks:
-                    self._sinks.pop(step.number).close()
+                    self._sinks.pop(step.number)[0].close()
                     self._record.unwatch(step.number)
             case Stop():
                 await self._stop(step.piece, window)
@@ -244,7 +244,8 @@ class Player(Listener):
     def _watch(self, step: Watch, window: str) -> None:
         self._record.watch(step.number, step.piece, step.member, window)
         handle = getattr(self._pieces_of(window)[step.piece], step.member)
-        self._sinks[step.number] = handle.sink(lambda value: self._record.told(step.number, value))
+        sink = handle.sink(lambda value: self._record.told(step.number, value))
+        self._sinks[step.number] = sink, handle, step
 
     async def _stop(self, piece: str, window: str) -> None:
         await self._close_piece(seen_from(window, piece))
@@ -275,6 +276,9 @@ class Player(Listener):
         errors = [str(each) for each in self._errors if not is_meant(each.error)]
         runs, self._runs = self._runs, Counter()
         self._record.rest(errors, dict(runs) if self._is_counting else None, refused)
+        for _, handle, watch in self._sinks.values():
+            if handle is getattr(self.pieces[watch.piece], watch.member, None):  # Others are of another window.
+                self._record.beside(watch.piece, watch.member, handle.get())
         for piece in self._program.pieces:
             for member in self._program.class_named(piece.of).of_kind("side"):
                 if piece.name in self._open:

@@ -262,7 +262,7 @@ class Record:
             raise Mismatch(f"told on the error channel: {errors[0]}")
 
     def beside(self, piece: str, member: str, value: Any) -> None:
-        """The value of a cell that a materializer writes, at a rest."""
+        """The value that `get` returns at a rest, of a cell that a materializer writes or of something observed."""
         if (expected := member_value(piece, member)(self.naive)) != value:
             raise Mismatch(f"{piece}.{member} stays on {value!r}, and the model has {expected!r}")
 
