@@ -6,6 +6,16 @@ measures time. Commits of 10 documents are compared with commits of 1,000.
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import headwater
+from headwater import Cell, Piece, cell
 from headwater.clock import VirtualClock
 from headwater.data.address import DocKey
 from headwater.data.patch import replace
@@ -71,3 +81,40 @@ def test_documents_of_wide_commits_are_rebuilt_together() -> None:
         space.commit()  # reads each earlier commit of the log once, however many documents it rebuilds
         rows[documents] = (space.store.visited.bytes - before) / documents
     assert rows[MANY] <= FLAT * rows[FEW]
+
+
+class Page(Piece, name="aid.Page"):
+    visits: Cell[int] = cell(default=0)
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["writes", "reads and writes"])
+def test_calls_of_a_transaction_over_many_pieces_grow_with_the_pieces(tmp_path: Path, reads: bool) -> None:
+    """In all threads, from the call of `transact` until it is durable, on pieces of which the program has handles."""
+
+    async def spent(pieces: int) -> float:
+        async with headwater.open(tmp_path / f"{pieces}") as runtime:
+            space = runtime.space("s", user="ann")
+            pages = [space.piece(Page, f"p{number}") for number in range(pieces)]
+
+            def visit() -> None:
+                for page in pages:
+                    page.visits.set(page.visits.get() + 1 if reads else 1)
+
+            calls = 0
+
+            def count(frame: FrameType, event: str, argument: object) -> None:
+                nonlocal calls
+                calls += event == "call"
+
+            threading.setprofile(count)
+            sys.setprofile(count)
+            try:
+                await space.transact(visit)
+                await runtime.durable()
+            finally:
+                sys.setprofile(None)
+                threading.setprofile(None)
+            assert await pages[-1].visits.pull() == 1
+            return calls / pieces
+
+    assert asyncio.run(spent(600)) <= FLAT * asyncio.run(spent(150))
