@@ -262,26 +262,28 @@ class Cell(Input[T]):
             if not self.replace_link():
                 raise
             return
-        root = self._root_ or Root(self._codec, self._default)
-        if site.cell is None:
-            self._take_away(site, Patch("remove", site.path))
-            return
-        anchor, below = site.path[: site.cell], site.path[site.cell :]
-        stored = lookup(self._root(site.document), anchor)
-        raw = root.default if stored is ABSENT else stored
-        if fill(root, stored, below).value is ABSENT:
-            self._take_away(site, Patch("remove", site.path))
-            return
-        if is_required(root, raw, below):
-            raise AuthoringError(f"{self!r} is a field without a default and cannot be deleted: set it instead")
-        self._fill(site, is_whole=True)  # If a default above it has it, that is put there first.
-        default = own_default(root, raw, below)
+        default = ABSENT if site.cell is None else self._default_put_back(site, site.cell)
         if default is ABSENT:
             self._take_away(site, Patch("remove", site.path))
         else:
             # An increment or push of somebody else that lands later starts from it, as every reader does.
             # fault cell.deleted_default_left_out: self._write(site.document, Patch("remove", site.path))
             self._write(site.document, Patch("add", site.path, default))
+
+    def _default_put_back(self, site: Site, cell: int) -> MaybeValue:
+        """Return the default that a place has once it is deleted. ABSENT: none, or nothing is there.
+
+        If the value to be deleted is in a default above it, that is stored first.
+        """
+        root, below = self._root_ or Root(self._codec, self._default), site.path[cell:]
+        stored = lookup(self._root(site.document), site.path[:cell])
+        if fill(root, stored, below).value is ABSENT:
+            return ABSENT
+        raw = root.default if stored is ABSENT else stored
+        if is_required(root, raw, below):
+            raise AuthoringError(f"{self!r} is a field without a default and cannot be deleted: set it instead")
+        self._fill(site, is_whole=True)
+        return own_default(root, raw, below)
 
     def _apply_intent(self, kind: Kind, arg: Value, start: Value) -> None:
         """Write an intent over the value that a reader would see. Its own start value need not be stored first."""

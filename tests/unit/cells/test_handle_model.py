@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -88,7 +89,7 @@ class Play:
             lambda: self.part(key, lambda: item.at(lambda c: c.inner.count).increment(2), count_up),
             lambda: self.part(key, lambda: item.at(lambda c: c.inner.tags).push(word, keep=3), tag(word)),
             lambda: self.part(key, lambda: item.at(lambda c: c.marks).add(word), mark(word)),
-            lambda: self.part(key, lambda: item.at(lambda c: c.marks).discard(word), unmark(word)),
+            lambda: self.unmark(key, word),
             lambda: self.part(key, lambda: item.update(lambda i: Item(title=i.title + word)), retitle(word)),
             lambda: self.old(key, word),
             lambda: self.gone(key),
@@ -120,6 +121,13 @@ class Play:
         else:
             with pytest.raises(AbsentError):
                 act()
+
+    def unmark(self, key: str, word: str) -> None:
+        act = partial(self.cell.key(key).at(lambda c: c.marks).discard, word)
+        if self.state is None and key in self.shown and not self.shown[key]["marks"]:
+            act()  # There is nothing to take it out of, and nothing is stored for that.
+        else:
+            self.part(key, act, unmark(word))
 
     def gone(self, key: str) -> None:
         there = key in self.shown
