@@ -22,6 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NOT_INSTALLED = ("tests/browser", "tests/tools", "tests/types")
 """Tests of which the packages are only there for `./dev check`."""
+WORKERS = "8"
+"""Processes that run tests: more than the busy loops, which would have most of the machine otherwise."""
 TESTS_FAILED = 1  # pytest's exit code; 2 and above mean that it could not run them
 
 
@@ -67,7 +69,7 @@ def run_tests(paths: Sequence[str], times: int) -> tuple[dict[str, int], dict[st
         outcomes = Path(scratch) / "outcomes.json"
         environment = {**os.environ, "HEADWATER_REPEAT": str(times), "HEADWATER_OUTCOMES": str(outcomes)}
         environment.setdefault("HEADWATER_RANDOM_SCALE", "0.01")
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "5", "--dist", "worksteal"]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", WORKERS, "--dist", "worksteal"]
         command += [f"--ignore={folder}" for folder in NOT_INSTALLED]
         code = subprocess.run(
             [*command, "-p", "tools.repeat", *paths], cwd=ROOT, env=environment, stdout=sys.stderr, check=False
