@@ -11,6 +11,7 @@ from tests.simulation.programs.description import (
     PieceClass,
     Program,
     Pull,
+    Remake,
     Rest,
     Segment,
     Send,
@@ -45,16 +46,26 @@ def _drawn(seed: int, draw: Random, features: Features, *, is_changing: bool) ->
     for number in range(draw.randint(2, 5)):
         if is_changing and number and draw.random() < 0.6:
             classes = tuple(_changed(draw, each) for each in classes)
-        segments.append(_draw_segment(draw, classes, pieces, features, number))
+        # A piece whose process is killed while it makes it again is there for those who open it, and not for visitors.
+        may_visit = number > 0 and not any(
+            each.kill_after is not None and any(isinstance(step, Remake) for step in each.steps) for each in segments
+        )
+        segments.append(_draw_segment(draw, classes, pieces, features, number, may_visit=may_visit))
     return Program(seed, classes=segments[0].classes, pieces=pieces, segments=tuple(segments))
 
 
 def _draw_segment(
-    draw: Random, classes: tuple[PieceClass, ...], pieces: tuple[Piece, ...], features: Features, number: int
+    draw: Random,
+    classes: tuple[PieceClass, ...],
+    pieces: tuple[Piece, ...],
+    features: Features,
+    number: int,
+    *,
+    may_visit: bool,
 ) -> Segment:
     count = draw.choice((0, 2, 5, 10))
     drawn = Steps(draw, classes, pieces, replace(features, steps=count), number * ROOM).drawn()
-    is_visitor = number > 0 and features.visitors and draw.random() < 0.35
+    is_visitor = draw.random() < 0.35 and may_visit and features.visitors
     if is_visitor:
         drawn = tuple(each for each in drawn if isinstance(each, Send | Write | Transact | Pull | Rest))
     steps: tuple[Step, ...] = drawn if draw.random() < 0.6 else drawn[:-1]

@@ -277,8 +277,9 @@ class Player(Listener):
         runs, self._runs = self._runs, Counter()
         self._record.rest(errors, dict(runs) if self._is_counting else None, refused)
         for _, handle, watch in self._sinks.values():
-            if handle is getattr(self.pieces[watch.piece], watch.member, None):  # Others are of another window.
-                self._record.beside(watch.piece, watch.member, handle.get())
+            own: Any = getattr(self.pieces[watch.piece], watch.member, None)
+            if own is handle:  # Others are of another window.
+                self._record.beside(watch.piece, watch.member, own.get())
         for piece in self._program.pieces:
             for member in self._program.class_named(piece.of).of_kind("side"):
                 if piece.name in self._open:

@@ -436,14 +436,22 @@ class Record:
         tail = self._tape[first:]
         done = {eid for eid in tail if self._answers.get(eid, ("",))[0] == DONE}
         states = self._states()
+        doubted: list[tuple[Series, Mismatch]] = []
         for series in [*self._effects.values(), *self._sinks.values()]:
             if series.shown:
-                self._check_shown(series, first, states)
+                try:
+                    self._check_shown(series, first, states)
+                except Mismatch as mismatch:
+                    if not self._is_killed:
+                        raise
+                    doubted.append((series, mismatch))
                 series.is_unsure = self._is_killed
         self._looks.clear()
         self._answers.clear()
         self._sinks.clear()
         self._replay_landed(start, tail, done, cells)
+        for series, doubt in doubted:
+            self._check_without_lost(series, doubt, start, first, tail)
         if self._is_killed:
             self._forget_uncertain(start)
         self._checked = len(self._tape)
@@ -451,6 +459,30 @@ class Record:
         for series in self._effects.values():
             series.since = len(self._tape)
         self._take_code()
+
+    def _check_without_lost(
+        self, series: Series, doubt: Mismatch, start: dict[Address, Any], first: int, tail: list[int]
+    ) -> None:
+        """Compare what a killed process showed with states without the actions that did not land.
+
+        The last attempt of an event is on the tape. If it was taken back, and the process was killed before another
+        one, what was shown in between is without it.
+        """
+        final, landed = self._world.cells, set(self._tape[first:])
+        last = {eid: at for at, eid in enumerate(tail)}
+        self._world.restore(start)
+        states = [start]
+        for at, eid in enumerate(tail):
+            if eid in landed and last[eid] == at:
+                apply(self.naive, self._actions[eid])
+            states.append(self._world.cells)
+        try:
+            self._check_shown(series, first, states)
+        except Mismatch:
+            raise doubt from None
+        finally:
+            self._world.restore(final)
+        series.is_unsure = True
 
     def _forget_uncertain(self, certain: Mapping[Address, Any]) -> None:
         """Take first writes of a default as lost with their process: then the next write is the first one."""
