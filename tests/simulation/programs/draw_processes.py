@@ -34,9 +34,8 @@ def draw_processes(seed: int, features: Features | None = None) -> Program:
 
 
 def draw_changed(seed: int, features: Features | None = None) -> Program:
-    """A program for a row of processes, the code of which changes. Links of the model lead into the code before."""
-    features = features or Features(links=False)
-    return _drawn(seed, Random(f"changed processes {seed}"), features, is_changing=True)
+    """A program for a row of processes, the code of which changes."""
+    return _drawn(seed, Random(f"changed processes {seed}"), features or Features(), is_changing=True)
 
 
 def _drawn(seed: int, draw: Random, features: Features, *, is_changing: bool) -> Program:

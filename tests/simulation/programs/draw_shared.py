@@ -74,7 +74,7 @@ def plain_writes_in(value: object) -> list[int]:
 
 def draw_shared(seed: int, features: Features | None = None) -> Program:
     """The shared program of a seed."""
-    features = replace(features or Features(), logged=True, spaces=False)
+    features = replace(features or Features(links=True), logged=True, spaces=False)
     draw = Random(f"shared program {seed}")
     classes = draw_classes(draw, features)
     pieces = draw_pieces(draw, classes, features)
