@@ -90,7 +90,12 @@ def test_transaction_that_reads_many_pieces_of_which_handles_are_kept_is_called_
             async with headwater.open(tmp_path) as rt:
                 space = rt.space("s")
                 written = [space.piece(Task, f"t{number}") for number in range(COUNT)]
-                await space.transact(lambda: [task.owner.set("ann") for task in written])
+
+                def assign() -> None:
+                    for task in written:
+                        task.owner.set("ann")
+
+                await space.transact(assign)
         async with headwater.open(tmp_path) as rt:
             space = rt.space("s")
             tasks = [space.piece(Task, f"t{number}") for number in range(COUNT)]
