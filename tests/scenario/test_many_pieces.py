@@ -360,6 +360,7 @@ def test_sinks_that_are_opened_at_once_need_few_messages(tmp_path: Path) -> None
                 assert set(seen.values()) == {"for "}
                 assert len(seen) == COUNT
                 watches = [message for _, message in wire.sent if isinstance(message, Watch)]
-                assert len(watches) <= COUNT // 8
+                # Each of them may begin a slice of work of its own, as quickly as the engine answers on its thread.
+                assert len(watches) <= COUNT // 3
 
     run(work)
