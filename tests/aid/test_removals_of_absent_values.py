@@ -1,4 +1,4 @@
-"""Taking away what is not there is a write: it lands in its place among the writes of its runtime, and in the log.
+"""The removal of an absent value is a write: the commit lands in its place among the writes of its runtime.
 
 Bob, who has not seen what Ann writes, takes it away and writes it again. His last write stays.
 """
@@ -70,7 +70,9 @@ async def test_value_that_is_written_after_its_removal_stays(sim: Simulation, ho
 
 @pytest.mark.parametrize(("away", "again"), PAIRS)
 @simulated(seeds=3, faults=())
-async def test_removal_of_what_its_sender_has_not_seen_takes_it_away(sim: Simulation, away: str, again: str) -> None:
+async def test_value_that_the_sender_of_a_removal_has_not_seen_is_removed(
+    sim: Simulation, away: str, again: str
+) -> None:
     ann = await sim.runtime("ann").space(SPACE).open(Shelf, "s")
     bob = await sim.runtime("bob").space(SPACE).open(Shelf, "s")
     await sim.settle()

@@ -205,9 +205,11 @@ async def _written(sim: Simulation, user: str, shelf: Shelf, program: Program) -
 
 
 def is_misfit(program: Program) -> bool:
-    """Whether an earlier write of a user may not fit where it lands: it sets a key that somebody else deletes.
+    """Whether a user sets a key of a Mapping, more than once, that another user deletes.
 
-    It is then rejected and made again, and a later one of the same user that is accepted meanwhile comes before it.
+    The first commit replaces a key that is gone, so that the engine rejects it, and its runtime makes it again. A
+    replica that knows the deletion does not count its layer as a write of that key, so that the second commit does not
+    name the layer, is accepted, and lands before the first.
     """
     if program.member not in ("rows", "prices"):
         return False

@@ -266,7 +266,7 @@ class Cell(Input[T]):
         if default is ABSENT:
             self._take_away(site, Patch("remove", site.path))
         else:
-            # An increment or push of somebody else that lands later starts from it, as every reader does.
+            # An increment or push of another session that lands later starts from the default, as readers do.
             # fault cell.deleted_default_left_out: self._write(site.document, Patch("remove", site.path))
             self._write(site.document, Patch("add", site.path, default))
 

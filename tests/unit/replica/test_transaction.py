@@ -190,7 +190,7 @@ class TestMinimalPatches:
         assert layer.commit.operations == ()
         assert [(read.path, read.depth) for read in layer.commit.reads] == [(("l",), Depth.DEEP)]
 
-    def test_taking_away_what_is_not_there_is_sent(self) -> None:
+    def test_removal_of_an_absent_value_is_sent(self) -> None:
         """It may be there where the commit lands."""
         replica = holding(d={"x": 1})
         transaction = replica.begin()

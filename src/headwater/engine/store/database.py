@@ -365,7 +365,7 @@ class Database:
                 raise self._moved_away(self._path)
 
     def _check_log(self) -> None:
-        """C6: the same of the log, which has what was committed since the last checkpoint."""
+        """C6: a commit in a log that was deleted or replaced is lost, with all since the last checkpoint."""
         if self._vfs is not None or self._path == ":memory:":
             return
         try:
