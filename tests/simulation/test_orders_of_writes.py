@@ -204,33 +204,14 @@ async def _written(sim: Simulation, user: str, shelf: Shelf, program: Program) -
     await asyncio.gather(*sent)
 
 
-def is_misfit(program: Program) -> bool:
-    """Whether a user sets a key of a Mapping, more than once, that another user deletes.
-
-    The first commit replaces a key that is gone, so that the engine rejects it, and its runtime makes it again. A
-    replica that knows the deletion does not count its layer as a write of that key, so that the second commit does not
-    name the layer, is accepted, and lands before the first.
-    """
-    if program.member not in ("rows", "prices"):
-        return False
-    deleting = {user for user, writes in program.writes.items() if any(act.endswith("delete") for act, _ in writes)}
-    return any(
-        len(writes) > 1 and program.ways[user] != "transact" and deleting - {user}
-        for user, writes in program.writes.items()
-    )
-
-
 @pytest.mark.random
 def test_writes_of_several_runtimes_end_as_if_made_one_after_the_other() -> None:
-    for seed in range(scaled(10_000)):
+    for seed in range(scaled(5_000)):
         program = drawn(seed)
-        if is_misfit(program):
-            continue
         run_seed(lambda sim, program=program: play(sim, program), seed, program.faults)  # type: ignore[misc]
 
 
-@pytest.mark.xfail(strict=True, reason="a handler that was rejected lands after a later one of the same runtime")
 def test_handlers_that_set_a_key_which_another_runtime_deletes_keep_their_order() -> None:
     program = drawn(746)
-    assert is_misfit(program)
+    assert program.member in ("rows", "prices")
     run_seed(lambda sim: play(sim, program), 746, program.faults)

@@ -106,7 +106,7 @@ class Transaction:
         self._plain: dict[DocKey, set[Path]] = {}  # the paths of the plain writes among them
         self._reads: dict[tuple[DocKey, Path, Depth], None] = {}
         self._own: dict[tuple[DocKey, Path, Depth], None] = {}  # reads of values that the transaction wrote itself
-        self._behind: dict[DocKey, Sequence[Layer]] = {}  # per document, layers after which the commit must land
+        self._behind: dict[DocKey, dict[Layer, None]] = {}  # per document, layers after which the commit must land
         self._dead: dict[int, None] = {}  # layers that the commit names and that are dead by now
         self.basis = basis
         self.source = source
@@ -235,7 +235,7 @@ class Transaction:
 
     def stand_behind(self, doc: DocKey, layers: Sequence[Layer]) -> None:
         """Land after these layers, which wrote a document, or fall with them (C4). No value of them is read."""
-        self._behind[doc] = layers
+        self._behind.setdefault(doc, {}).update(dict.fromkeys(layers))
 
     def create(self, doc: DocKey, value: Value) -> None:
         """Create a document under the condition that it never existed. It need not be here, and is not read."""

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from headwater.cells.open_run import Run
-from headwater.data.address import Depth, DocKey
+from headwater.data.address import DocKey
 from headwater.data.path import Path, starts_with
 from headwater.data.reader_trie import Spot
 from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.pending import is_written, outside_arrays
+from headwater.replica.pending import outside_arrays
 from headwater.runtime.core.tracker import UNDECIDED, Missing, Stale, TransactionTracker, may_fall
 from headwater.scheduler.node import Node
 
@@ -87,24 +87,19 @@ class HandlerTracker(TransactionTracker):
     def _stand_behind(self, document: Document, path: Path) -> None:
         """Have this commit land after those of earlier events that wrote the same place and may be handled again.
 
-        The places that an earlier handler wrote to decide, also where its commit left an equal value out. If its commit
-        has a write at this place, a read of the place is enough. The same holds for earlier writes outside of events.
+        The places that an earlier handler wrote to decide, also where its commit left an equal value out. Every earlier
+        write outside of events counts.
         """
-        place = outside_arrays(path)
-        plain = []
+        place, behind = outside_arrays(path), []
         for layer in document.layers:
             if layer.source is not None or layer.fate not in UNDECIDED or not may_fall(layer):
                 continue
-            meant = self._written.get(layer.local_seq)
-            if meant is None:
-                plain.append(layer)
-            elif any(_meets(outside_arrays(each), place) for each in meant.get(document.key, ())):
-                at = place if is_written(layer, document, place) else ()
-                self._transaction.saw(document.key, at, Depth.SHAPE)
-                if not at:
-                    return
-        if plain:
-            self._transaction.stand_behind(document.key, plain)
+            written = self._written.get(layer.local_seq)
+            # fault handlers.earlier_handlers_overtaken: if written is None:
+            if written is None or any(_meets(outside_arrays(each), place) for each in written.get(document.key, ())):
+                behind.append(layer)
+        if behind:
+            self._transaction.stand_behind(document.key, behind)
 
     def _stop(self, why: BaseException) -> NoReturn:
         for document in _not_here(why):
