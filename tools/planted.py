@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.list:
         print(*(f"{one.name}  {one.test}" for one in chosen), sep="\n")
         return 0
-    sound = sorted({one._replace(name="") for one in chosen})
+    sound = largest_counts(chosen)
     missed = []
     with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
         for number, (one, code) in enumerate(zip(sound, pool.map(test_sound_product, sound), strict=True), 1):
@@ -94,6 +94,14 @@ def read_list(text: str) -> list[Planted]:
     """Parse tests/planted.txt: name, number of cases and test on each line, comments and empty lines between."""
     rows = [line.split(maxsplit=2) for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [Planted(name, int(seeds), test) for name, seeds, test in rows]
+
+
+def largest_counts(chosen: Sequence[Planted]) -> list[Planted]:
+    """Return each test once, without a fault, in the largest number of cases that is listed for it."""
+    counts: dict[str, int] = {}
+    for one in chosen:
+        counts[one.test] = max(one.seeds, counts.get(one.test, 0))
+    return [Planted("", seeds, test) for test, seeds in sorted(counts.items())]
 
 
 def test_sound_product(planted: Planted) -> int | None:

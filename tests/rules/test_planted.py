@@ -10,7 +10,7 @@ import pytest
 
 from tools import planted as tool
 from tools.flaky import NOT_INSTALLED
-from tools.planted import LIST, ROOT, SOURCE, fault_points, planted_text, read_list
+from tools.planted import LIST, ROOT, SOURCE, Planted, fault_points, planted_text, read_list
 
 
 def test_list_and_product_name_the_same_faults() -> None:
@@ -41,6 +41,11 @@ def test_every_listed_test_exists() -> None:
 
 def test_no_listed_test_needs_packages_that_only_the_check_installs() -> None:
     assert [one.test for one in read_list(LIST.read_text()) if one.test.startswith(NOT_INSTALLED)] == []
+
+
+def test_sound_product_is_tested_once_per_test_in_the_largest_count() -> None:
+    listed = [Planted("b", 3, "t.py::two"), Planted("a", 20, "t.py::one"), Planted("c", 80, "t.py::one")]
+    assert tool.largest_counts(listed) == [Planted("", 80, "t.py::one"), Planted("", 3, "t.py::two")]
 
 
 def test_listed_test_that_does_not_end_is_named(
