@@ -26,7 +26,7 @@
     │   ├── CorruptionError         stored data contradicts itself; names the first place
     │   ├── MovedError              a data directory or a file in it was moved, deleted or replaced while in use
     │   ├── NewerVersionError       the file was written by a newer version of Headwater
-    │   └── NotASpaceError          the file belongs to another program, or is a folder
+    │   └── NotASpaceError          the file is of another program or of an unreleased format, or is a folder
     └── DirectoryInUseError         another process owns this data directory
 
     InvariantViolation              our own bug. Not a HeadwaterError: nobody should catch it.
@@ -198,7 +198,7 @@ class NewerVersionError(StorageError):
 
 
 class NotASpaceError(StorageError):
-    """What is in the place of a space's file belongs to another program, or is a folder. Move it elsewhere."""
+    """The file is of another program or of an unreleased format, or is a folder. Move it elsewhere."""
 
 
 class DirectoryInUseError(HeadwaterError):

@@ -294,9 +294,8 @@ class CommitGroup:
         logged = self._sessions.logged(session, commit.local_seq)
         if logged is not None:
             seq = logged.seq
-            # Rows of an older version lack fields that were added since: encoded anew they have them.
-            encoded = encode_commit(commit)
-            if logged.encoded != encoded and encode_commit(self._log.decoded(seq, logged.encoded)) != encoded:
+            if logged.encoded != encode_commit(commit):
+                self._log.decoded(seq, logged.encoded)  # CorruptionError: the row is damaged.
                 # C10: the same key with other content is a mistake of the peer, not a second commit.
                 raise ProtocolError(
                     f"commit {commit.local_seq} of session {session.key!r} was accepted at seq {seq} with other "

@@ -7,16 +7,16 @@ from pathlib import Path
 import msgspec
 
 from headwater.clock import VirtualClock
-from headwater.data.address import DocKey
 from headwater.data.patch import append, replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.log.heads import snapshot_of
 from headwater.engine.log.log import Log
 from headwater.engine.observations.codec import NameCache
+from headwater.engine.store.database import Database
 from headwater.engine.store.port import LogRow, Part
 from headwater.engine.store.row_checksum import row_seal
-from headwater.engine.store.schema import MIGRATIONS
+from headwater.engine.store.schema import DRAFT_APPLICATION_ID
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import (
     Commit,
@@ -389,13 +389,14 @@ def row_beyond_the_store(_: Path) -> str:
     return raised(lambda: SqliteStore(":memory:").append(log_row(2**63)))
 
 
-@case("has schema version 1, not 9.", "Open the space once to bring it up to date. Nothing was done.")
-def older_file(folder: Path) -> str:
-    SqliteStore(folder / "s.space", migrations=MIGRATIONS[:1]).close()
-    return raised(lambda: SqliteStore(folder / "s.space", migrations=(*MIGRATIONS, "CREATE TABLE x (y)"), create=False))
+@case("was made by a Headwater from before schema version 1", "Open it with the version that made it, or move it")
+def draft_file(folder: Path) -> str:
+    path = space_file(folder)
+    execute(path, f"PRAGMA application_id={DRAFT_APPLICATION_ID}")
+    return raised(lambda: SqliteStore(path))
 
 
-@case("has schema version 0, not 8.", "It is no space. Nothing was done.")
+@case("has schema version 0, not 1.", "It is no space. Nothing was done.")
 def file_with_nothing_in_it(folder: Path) -> str:
     execute(folder / "s.space", "CREATE TABLE x (y)", "DROP TABLE x")
     return raised(lambda: SqliteStore(folder / "s.space", create=False))
@@ -425,18 +426,18 @@ def file_in_use(folder: Path) -> str:
 @case("no room left for", "Free disk space, then reopen.")
 def full_disk(folder: Path) -> str:
     # A file that may not grow is what a full disk looks like from here.
-    SqliteStore(folder / "s.space").close()
-    store = SqliteStore(folder / "s.space", migrations=(*MIGRATIONS, "PRAGMA max_page_count=30;"))
-    store.begin()
+    database = Database(str(folder / "s.space"), synchronous="FULL", vfs=None)
+    database.run("PRAGMA max_page_count=60")
+    database.begin()
 
     def fill() -> None:
         for number in range(1, 10_000):
-            store.put_doc(number, DocKey("space", f"{number:0200}"))
+            database.run("INSERT INTO names VALUES (?, ?, 0)", (number, f"{number:0200}"))
 
     try:
         return raised(fill)
     finally:
-        store.close()
+        database.close()
 
 
 @case("cannot open", "Check that the folder exists.")
@@ -483,8 +484,9 @@ def file_that_lacks_a_table(folder: Path) -> str:
 
 @case("has schema version", "Upgrade Headwater, or open the file with the version that wrote it.")
 def newer_file(folder: Path) -> str:
-    SqliteStore(folder / "s.space", migrations=(*MIGRATIONS, "CREATE TABLE x (y)")).close()
-    return raised(lambda: SqliteStore(folder / "s.space"))
+    path = space_file(folder)
+    execute(path, "PRAGMA user_version=2")
+    return raised(lambda: SqliteStore(path))
 
 
 @case("bytes long but its header counts", "the file was cut off", "Restore it from a backup.")

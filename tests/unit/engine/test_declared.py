@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace as with_
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import replace
-from headwater.engine import commit_group
 from headwater.engine.admission.access import ACCESS
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
@@ -268,18 +266,6 @@ class TestReplays:
     def test_a_commit_of_a_version_that_knew_nothing_of_it_is_what_it_was(self) -> None:
         commit = with_frame(1, order("a", 1))
         assert decode_commit(former(commit)) == commit
-
-    def test_a_commit_that_was_stored_before_may_be_replayed(self) -> None:
-        world = World()
-        commit = with_frame(1, order("a", 1))
-        with patch.object(commit_group, "encode_commit", former):
-            world.engine.submit("emitter", commit)
-        logged = world.store.rows_after(0, 1)[0].body
-        assert former(commit) in logged
-        assert encode_commit(commit) not in logged
-        (verdict,) = world.engine.submit("emitter", commit)
-        assert as_a(Accepted, verdict).replayed
-        assert verify_store(world.store).ok
 
 
 class TestTelling:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headwater.clock import VirtualClock
 from headwater.data.patch import Patch, append, replace
-from headwater.engine.engine import Engine
 from headwater.engine.log.log import Log, chained, entries_of
 from headwater.engine.store.port import LogRow
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.errors import CorruptionError, InvariantViolation, ProtocolError
+from headwater.errors import CorruptionError, InvariantViolation
 from headwater.protocol.commit import Commit, Operation, Provenance, SentEvent, encode_commit
-from headwater.protocol.verdict import Accepted
-from tests.unit.engine.kit import doc, value_of, write
+from tests.unit.engine.kit import doc, write
 
 
 @pytest.fixture
@@ -210,25 +207,3 @@ class TestDamage:
         store.append(last_row(store)._replace(seq=2, local_seq=2))
         with pytest.raises(CorruptionError, match=r"last log row \(seq 2\) does not match its checksum"):
             Log(store)
-
-
-def test_a_commit_logged_before_a_field_was_added_is_still_the_same_commit(store: SqliteStore) -> None:
-    """A field is added at the end with a default, so older bytes are shorter and mean the same."""
-    commit = Commit(1, (write("d", append((), [1])),))
-    fields = msgspec.msgpack.decode(encode_commit(commit), type=list[msgspec.Raw])
-    older = msgspec.msgpack.encode(fields[:-1])
-    assert older != encode_commit(commit)
-    engine = Engine(store, clock=VirtualClock())
-    number = engine.open_session("s").id
-    log = Log(store)
-    log.open_frame(number, 1, 0)
-    log.admit(1, older, (0,))
-    store.begin()
-    store.put_doc(1, doc("d"))
-    log.close_frame()
-    store.commit()
-    engine = Engine(store, clock=VirtualClock())
-    assert engine.submit("s", commit)[0] == Accepted(1, 1, replayed=True)
-    with pytest.raises(ProtocolError, match="with other content"):
-        engine.submit("s", Commit(1, (write("d", append((), [2])),)))
-    assert value_of(engine, "d") == (1,)

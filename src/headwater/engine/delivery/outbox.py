@@ -132,7 +132,7 @@ class CommitOutbox:
         )
 
     def _sender(self, session: int) -> tuple[str, str]:
-        """Return the sender of an event and its session; empty for an event that an older version stored."""
+        """Return the principal and the key of the session that sent an event, empty if there is no such session."""
         row = self._store.session(session) if session else None
         return (row.principal, row.key) if row is not None else ("", "")
 

@@ -19,7 +19,7 @@ import apsw
 
 from headwater.engine.store.port import Visited
 from headwater.engine.store.row_checksum import SEAL_FUNCTION, row_seal
-from headwater.engine.store.schema import APPLICATION_ID
+from headwater.engine.store.schema import APPLICATION_ID, DRAFT_APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 from headwater.engine.store.wal import COPY, WalPreallocation, write_again
 from headwater.errors import CorruptionError, LimitError, MovedError, NewerVersionError, NotASpaceError, StorageError
 
@@ -53,7 +53,6 @@ class Database:
         "_is_relaxed",
         "_log",
         "_log_number",
-        "_migrations",
         "_moved",
         "_path",
         "_room",
@@ -70,7 +69,6 @@ class Database:
         *,
         synchronous: Synchronous,
         vfs: str | None,
-        migrations: tuple[str, ...],
         create: bool = True,
         room_from: int | None = None,
     ) -> None:
@@ -80,7 +78,6 @@ class Database:
         # fault store.synced_at_checkpoints: self._synchronous = "NORMAL"
         self._synchronous = synchronous
         self._vfs = vfs
-        self._migrations = migrations
         self._room_from = STORE_LIMITS.plain_log_bytes if room_from is None and vfs is None else room_from
         self.visited = Visited()
         self._moved = c_int(0)  # SQLite puts its answer here
@@ -167,7 +164,7 @@ class Database:
             if self._vfs is None:  # a disk of the crash harness has its own, far smaller
                 self.run(f"PRAGMA wal_autocheckpoint={STORE_LIMITS.checkpoint_pages}")
             self._room = self._log_room()
-            self._migrate()
+            self._make_tables()
         except BaseException:
             self._discard()
             raise
@@ -192,35 +189,33 @@ class Database:
         """Found at open: a file that is not ours, and a newer one. SQLite finds one that lost its end."""
         application = self.number("PRAGMA application_id")
         version = self.number("PRAGMA user_version")
-        if application not in (0, APPLICATION_ID) or (
+        if application not in (0, APPLICATION_ID, DRAFT_APPLICATION_ID) or (
             application == 0 and self.number("SELECT count(*) FROM sqlite_schema")
         ):
             raise NotASpaceError(f"{self._path} is an SQLite file, but not a Headwater space. Choose another file.")
+        if application == DRAFT_APPLICATION_ID:
+            raise NotASpaceError(
+                f"{self._path} was made by a Headwater from before schema version {SCHEMA_VERSION}, which this one does "
+                "not read. Open it with the version that made it, or move it elsewhere. Nothing was done."
+            )
         if version < 0 or (application and not version):
             raise CorruptionError(f"{self._path} is damaged: it has schema version {version}. Restore a backup of it.")
-        if not self._create and version < len(self._migrations):
-            how = "Open the space once to bring it up to date." if version else "It is no space."
-            raise StorageError(
-                f"{self._path} has schema version {version}, not {len(self._migrations)}. {how} Nothing was done."
-            )
-        if version > len(self._migrations):
+        if not version and not self._create:
+            raise StorageError(f"{self._path} has schema version 0, not {SCHEMA_VERSION}. It is no space. Nothing was done.")
+        if version > SCHEMA_VERSION:
             raise NewerVersionError(
                 f"{self._path} has schema version {version}, this Headwater knows versions up to "
-                f"{len(self._migrations)}. Upgrade Headwater, or open the file with the version that wrote it."
+                f"{SCHEMA_VERSION}. Upgrade Headwater, or open the file with the version that wrote it."
             )
 
-    def _migrate(self) -> None:
-        version = self.number("PRAGMA user_version")
-        if version == len(self._migrations):
+    def _make_tables(self) -> None:
+        """Make the tables of a new file, in one transaction."""
+        if self.number("PRAGMA user_version"):
             return
         self.begin()
-        try:
-            for script in self._migrations[version:]:
-                self.run(script)
-        except UnicodeDecodeError as error:
-            raise self._no_text(error) from error
+        self.run(SCHEMA)
         self.run(f"PRAGMA application_id={APPLICATION_ID}")
-        self.run(f"PRAGMA user_version={len(self._migrations)}")
+        self.run(f"PRAGMA user_version={SCHEMA_VERSION}")
         self.commit()
 
     def reopen(self) -> None:
@@ -425,7 +420,7 @@ class Database:
 
     def check_schema(self) -> None:
         """A table, an index or a trigger that was added, changed or dropped outside is a CorruptionError."""
-        new = Database(":memory:", synchronous="OFF", vfs=None, migrations=self._migrations)
+        new = Database(":memory:", synchronous="OFF", vfs=None)
         try:
             expected, found = new.schema(), self.schema()
         finally:

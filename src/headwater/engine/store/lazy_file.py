@@ -12,7 +12,6 @@ from pathlib import Path as FilePath
 
 from headwater.engine.store.database import Database, Synchronous
 from headwater.engine.store.port import BranchRow, LogRow, MirrorRow
-from headwater.engine.store.schema import MIGRATIONS
 from headwater.engine.store.sqlite import SqliteStore
 
 MEMORY = ":memory:"
@@ -67,7 +66,7 @@ class LazyFileStore(SqliteStore):
         """C6: everything committed in memory is on the disk when this returns; if it fails, `reopen` decides."""
         self._check()
         memory = self._db
-        file = Database(str(path), synchronous=self._synchronous, vfs=None, migrations=MIGRATIONS)
+        file = Database(str(path), synchronous=self._synchronous, vfs=None)
         try:
             file.copy(memory)
         except BaseException:
@@ -86,7 +85,7 @@ class LazyFileStore(SqliteStore):
         self._is_needed = False
         if self._path is not None and self._path.exists():
             self._db.close()
-            self._db = Database(str(self._path), synchronous=self._synchronous, vfs=None, migrations=MIGRATIONS)
+            self._db = Database(str(self._path), synchronous=self._synchronous, vfs=None)
             self._path = None
         else:
             super().reopen()

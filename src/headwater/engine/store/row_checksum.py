@@ -13,7 +13,7 @@ from zlib import crc32
 from headwater.errors import CorruptionError
 
 SEAL_FUNCTION: Final = "headwater_seal"
-"""The name under which migrations call `row_seal`."""
+"""The name under which SQL statements call `row_seal`."""
 
 _PLAIN: Final = frozenset((int, str))
 """Types that are sealed as text. Most rows have no others."""

@@ -1,18 +1,20 @@
-"""The SQLite schema, as a list of migrations. The first n scripts make version n.
+"""The SQLite schema of a space's file, version 1.
 
-A script, once released, is never edited: a change is one more script. The version is the file's `user_version`;
-`application_id` marks the file as one of this project. Scripts may call `headwater_seal` (see `row_checksum`).
+`application_id` marks the file as one of this project; the schema version is its `user_version`. A change of a table, or
+of the bytes in a column, is a new version, so that another Headwater refuses the file by name instead of calling it
+damaged. The script calls `headwater_seal` (see `row_checksum`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-APPLICATION_ID: Final = 0x48574154  # "HWAT"
+APPLICATION_ID: Final = 0x48574131  # "HWA1"
+DRAFT_APPLICATION_ID: Final = 0x48574154  # "HWAT": files that were made before the schema had version 1
+SCHEMA_VERSION: Final = 1
 
-MIGRATIONS: Final[tuple[str, ...]] = (
-    """
-    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID, STRICT;
+SCHEMA: Final = """
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL) WITHOUT ROWID, STRICT;
 
     -- One row per accepted frame; seq is the first of its commits.
     CREATE TABLE log (
@@ -22,127 +24,60 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ) STRICT;
     CREATE UNIQUE INDEX log_by_session ON log (session, local_seq);
 
-    CREATE TABLE documents (doc INTEGER PRIMARY KEY, scope TEXT NOT NULL, id TEXT NOT NULL) STRICT;
+    CREATE TABLE documents (
+        doc INTEGER PRIMARY KEY, scope TEXT NOT NULL, id TEXT NOT NULL, seal INTEGER NOT NULL
+    ) STRICT;
     CREATE UNIQUE INDEX documents_by_key ON documents (scope, id);
 
     CREATE TABLE heads (
         branch INTEGER NOT NULL, doc INTEGER NOT NULL, seq INTEGER NOT NULL, base_seq INTEGER NOT NULL,
         base_bytes INTEGER NOT NULL, patches INTEGER NOT NULL, patch_bytes INTEGER NOT NULL,
-        ordinal INTEGER NOT NULL, PRIMARY KEY (branch, doc)
+        ordinal INTEGER NOT NULL, seal INTEGER NOT NULL, PRIMARY KEY (branch, doc)
     ) WITHOUT ROWID, STRICT;
 
     CREATE TABLE snapshots (
         branch INTEGER NOT NULL, doc INTEGER NOT NULL, seq INTEGER NOT NULL, ordinal INTEGER NOT NULL,
-        present INTEGER NOT NULL, body BLOB NOT NULL
+        present INTEGER NOT NULL, body BLOB NOT NULL, seal INTEGER NOT NULL
     ) STRICT;
     CREATE UNIQUE INDEX snapshots_by_seq ON snapshots (branch, doc, seq, ordinal);
 
+    -- The write index of each document.
     CREATE TABLE marks (
         branch INTEGER NOT NULL, doc INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL,
-        PRIMARY KEY (branch, doc)
+        seal INTEGER NOT NULL, PRIMARY KEY (branch, doc)
     ) WITHOUT ROWID, STRICT;
 
     CREATE TABLE branches (
         branch INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, parent INTEGER NOT NULL,
         fork_seq INTEGER NOT NULL, created_us INTEGER NOT NULL, deleted INTEGER NOT NULL,
-        merged_seq INTEGER NOT NULL
+        merged_seq INTEGER NOT NULL, seal INTEGER NOT NULL
     ) STRICT;
 
     CREATE TABLE sessions (
         session INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, principal TEXT NOT NULL,
         opened_us INTEGER NOT NULL, closed INTEGER NOT NULL, judged INTEGER NOT NULL,
-        resume TEXT NOT NULL, acked INTEGER NOT NULL
+        resume TEXT NOT NULL, acked INTEGER NOT NULL, seal INTEGER NOT NULL
     ) STRICT;
 
+    -- Stored events that have no receipt yet.
     CREATE TABLE events (
         id TEXT PRIMARY KEY, seq INTEGER NOT NULL, stream TEXT NOT NULL, due_us INTEGER NOT NULL,
-        payload BLOB NOT NULL
+        payload BLOB NOT NULL, seal INTEGER NOT NULL, branch INTEGER NOT NULL, stored_us INTEGER NOT NULL,
+        session INTEGER NOT NULL
     ) WITHOUT ROWID, STRICT;
     CREATE INDEX events_by_seq ON events (seq, id);
-
-    CREATE TABLE records (
-        topic TEXT NOT NULL, seq INTEGER NOT NULL, ordinal INTEGER NOT NULL, key TEXT NOT NULL,
-        payload BLOB NOT NULL, PRIMARY KEY (topic, seq, ordinal)
-    ) WITHOUT ROWID, STRICT;
-
-    CREATE TABLE leases (
-        name TEXT PRIMARY KEY, token INTEGER NOT NULL, holder TEXT NOT NULL, until_us INTEGER NOT NULL
-    ) WITHOUT ROWID, STRICT;
-    """,
-    """
-    ALTER TABLE documents ADD COLUMN seal INTEGER NOT NULL DEFAULT 0; -- nothing else would tell that it was edited
-    UPDATE documents SET seal=headwater_seal(doc, scope, id);
-    ALTER TABLE sessions ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
-    UPDATE sessions SET seal=headwater_seal(session, key, principal, opened_us, closed, resume, acked);
-    """,
-    """
-    ALTER TABLE branches ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
-    UPDATE branches SET seal=headwater_seal(branch, name, parent, fork_seq, created_us, deleted, merged_seq);
-    ALTER TABLE marks ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
-    UPDATE marks SET seal=headwater_seal(branch, doc, seq, body);
-    ALTER TABLE leases ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
-    UPDATE leases SET seal=headwater_seal(name, token, holder, until_us);
-    ALTER TABLE events ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
-    UPDATE events SET seal=headwater_seal(id, seq, stream, due_us, payload);
-    ALTER TABLE records ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
-    UPDATE records SET seal=headwater_seal(seq, ordinal, topic, key, payload);
-
-    -- A session's seal now covers `judged`, too. One that was broken stays broken.
-    UPDATE sessions SET seal=headwater_seal(session, key, principal, opened_us, closed, judged, resume, acked)
-        WHERE seal=headwater_seal(session, key, principal, opened_us, closed, resume, acked);
-
-    -- A seal does not tell that a row is gone: how many there are, and what compaction kept.
-    INSERT INTO meta SELECT 'branches_made', CAST(count(*) AS TEXT) FROM branches;
-    INSERT INTO meta SELECT 'sessions_made', CAST(count(*) AS TEXT) FROM sessions;
-    INSERT INTO meta SELECT 'leases_made', CAST(count(*) AS TEXT) FROM leases;
-    INSERT INTO meta SELECT 'kept_sum', CAST(
-        (SELECT coalesce(sum(headwater_seal(seq, count, session, local_seq, local_last, branch, at_us, chain, body)), 0)
-            FROM log WHERE seq < line)
-        + (SELECT coalesce(sum(seal), 0) FROM events WHERE seq < line)
-        + (SELECT coalesce(sum(seal), 0) FROM records WHERE seq < line) AS TEXT)
-        FROM (SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key='compacted_seq'), 0) AS line);
-    """,
-    """
-    ALTER TABLE heads ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
-    UPDATE heads SET seal=headwater_seal(branch, doc, seq, base_seq, base_bytes, patches, patch_bytes, ordinal);
-    ALTER TABLE snapshots ADD COLUMN seal INTEGER NOT NULL DEFAULT 0; -- what is in its body leaves out the ordinal
-    UPDATE snapshots SET seal=headwater_seal(branch, doc, seq, ordinal, present, body);
-
-    -- Every key is there from the beginning, so that one that is gone is missed.
-    INSERT OR IGNORE INTO meta VALUES ('heads_seq', '0'), ('compacted_seq', '1'), ('compacted_chain', '0');
-    INSERT INTO meta SELECT 'documents_made', CAST(count(*) AS TEXT) FROM documents;
-    INSERT INTO meta SELECT 'snapshots_made', CAST(count(*) AS TEXT) FROM snapshots;
-    INSERT INTO meta SELECT 'marks_made', CAST(count(*) AS TEXT) FROM marks;
-    ALTER TABLE meta ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
-    UPDATE meta SET seal=headwater_seal(key, value);
-    """,
-    """
-    ALTER TABLE events ADD COLUMN branch INTEGER NOT NULL DEFAULT 1; -- if that is not known any more, the main one
-    ALTER TABLE events ADD COLUMN stored_us INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE events ADD COLUMN session INTEGER NOT NULL DEFAULT 0;
-    UPDATE events SET (branch, stored_us, session) = (
-        SELECT CASE WHEN events.seq < seq + count THEN branch ELSE 1 END,
-            CASE WHEN events.seq < seq + count THEN at_us ELSE 0 END,
-            CASE WHEN events.seq < seq + count THEN session ELSE 0 END
-        FROM log WHERE seq <= events.seq ORDER BY seq DESC LIMIT 1)
-        WHERE EXISTS (SELECT 1 FROM log WHERE seq <= events.seq);
     CREATE INDEX events_by_branch ON events (branch, seq, id, due_us);
     CREATE INDEX events_by_due ON events (branch, due_us);
 
-    -- A deleted branch has no events, and a seal covers the new columns. What was edited or is missing stays so.
-    UPDATE meta SET (value, seal) = (
-        SELECT CAST(held AS TEXT), headwater_seal('kept_sum', CAST(held AS TEXT)) FROM (
-            SELECT CAST(meta.value AS INTEGER) + coalesce(sum(
-                CASE WHEN branch IN (SELECT branch FROM branches WHERE deleted) THEN 0
-                ELSE headwater_seal(id, seq, stream, due_us, payload, branch, stored_us, session) END - seal), 0) held
-            FROM events WHERE seal=headwater_seal(id, seq, stream, due_us, payload)
-                AND seq < (SELECT CAST(value AS INTEGER) FROM meta WHERE key='compacted_seq')))
-        WHERE key='kept_sum' AND seal=headwater_seal(key, value);
-    DELETE FROM events WHERE branch IN (SELECT branch FROM branches WHERE deleted);
-    UPDATE events SET seal=headwater_seal(id, seq, stream, due_us, payload, branch, stored_us, session)
-        WHERE seal=headwater_seal(id, seq, stream, due_us, payload);
+    -- The records of topics. `source` names the piece that emitted a record.
+    CREATE TABLE records (
+        topic TEXT NOT NULL, seq INTEGER NOT NULL, ordinal INTEGER NOT NULL, key TEXT NOT NULL,
+        payload BLOB NOT NULL, seal INTEGER NOT NULL, source TEXT NOT NULL, branch INTEGER NOT NULL,
+        emitted_us INTEGER NOT NULL, PRIMARY KEY (topic, seq, ordinal)
+    ) WITHOUT ROWID, STRICT;
+    CREATE INDEX records_by_key ON records (topic, branch, key, seq, ordinal);
 
-    -- What nodes last did; texts that many of them share are numbered.
+    -- The last run of each node. Texts that many nodes share are numbered in `names`.
     CREATE TABLE names (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, seal INTEGER NOT NULL) STRICT;
     CREATE TABLE observations (
         branch INTEGER NOT NULL, piece INTEGER NOT NULL, generation INTEGER NOT NULL, member INTEGER NOT NULL,
@@ -161,32 +96,8 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         branch INTEGER NOT NULL, owner INTEGER NOT NULL, piece INTEGER NOT NULL, body BLOB NOT NULL,
         seal INTEGER NOT NULL, PRIMARY KEY (branch, owner, piece)
     ) WITHOUT ROWID, STRICT;
-    INSERT INTO meta SELECT key, '0', headwater_seal(key, '0') FROM (SELECT 'names_made' AS key UNION
-        SELECT 'observations_made' UNION SELECT 'readers_made' UNION SELECT 'mirrors_made');
-    """,
-    """
-    ALTER TABLE records ADD COLUMN source TEXT NOT NULL DEFAULT ''; -- who emitted it
-    ALTER TABLE records ADD COLUMN branch INTEGER NOT NULL DEFAULT 1; -- if that is not known any more, the main one
-    ALTER TABLE records ADD COLUMN emitted_us INTEGER NOT NULL DEFAULT 0;
-    UPDATE records SET (branch, emitted_us) = (
-        SELECT CASE WHEN records.seq < seq + count THEN branch ELSE 1 END,
-            CASE WHEN records.seq < seq + count THEN at_us ELSE 0 END
-        FROM log WHERE seq <= records.seq ORDER BY seq DESC LIMIT 1)
-        WHERE EXISTS (SELECT 1 FROM log WHERE seq <= records.seq);
-    CREATE INDEX records_by_key ON records (topic, branch, key, seq, ordinal);
 
-    -- A seal covers the new columns. What was edited or is missing stays so.
-    UPDATE meta SET (value, seal) = (
-        SELECT CAST(held AS TEXT), headwater_seal('kept_sum', CAST(held AS TEXT)) FROM (
-            SELECT CAST(meta.value AS INTEGER) + coalesce(sum(
-                headwater_seal(seq, ordinal, topic, key, payload, source, branch, emitted_us) - seal), 0) held
-            FROM records WHERE seal=headwater_seal(seq, ordinal, topic, key, payload)
-                AND seq < (SELECT CAST(value AS INTEGER) FROM meta WHERE key='compacted_seq')))
-        WHERE key='kept_sum' AND seal=headwater_seal(key, value);
-    UPDATE records SET seal=headwater_seal(seq, ordinal, topic, key, payload, source, branch, emitted_us)
-        WHERE seal=headwater_seal(seq, ordinal, topic, key, payload);
-
-    -- Which reaction wants the records of which topic, from where on, and how far the earlier ones were looked through.
+    -- The reactions of each topic: from which record on, and how far the earlier records were searched.
     CREATE TABLE subscriptions (
         reaction INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, topic TEXT NOT NULL, state INTEGER NOT NULL,
         lane TEXT NOT NULL, priority INTEGER NOT NULL, start_seq INTEGER NOT NULL, start_ordinal INTEGER NOT NULL,
@@ -219,13 +130,15 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         ended_us INTEGER NOT NULL, error TEXT NOT NULL, message TEXT NOT NULL, fingerprint TEXT NOT NULL,
         seal INTEGER NOT NULL, PRIMARY KEY (reaction, key, seq, ordinal, slot)
     ) WITHOUT ROWID, STRICT;
-    INSERT INTO meta SELECT key, '0', headwater_seal(key, '0') FROM (SELECT 'subscriptions_made' AS key UNION
-        SELECT 'targets_made' UNION SELECT 'parked_made' UNION SELECT 'attempts_made' UNION SELECT 'claims_epoch');
-    """,
-    "",  # Commits may declare reactions. Rows of before lack that, and are read as they are.
-    # Only targets are leased.
-    """
-    DROP TABLE leases;
-    DELETE FROM meta WHERE key='leases_made';
-    """,
-)
+
+    -- Every key is there from the beginning, so that one that is gone is missed. The seal of a row does not tell that
+    -- a row is gone: `..._made` counts the rows of each table, `kept_sum` adds up the rows that compaction kept.
+    INSERT INTO meta SELECT key, value, headwater_seal(key, value) FROM (
+        SELECT 'heads_seq' AS key, '0' AS value UNION ALL VALUES
+        ('compacted_seq', '1'), ('compacted_chain', '0'), ('kept_sum', '0'), ('claims_epoch', '0'),
+        ('documents_made', '0'), ('snapshots_made', '0'), ('marks_made', '0'), ('branches_made', '0'),
+        ('sessions_made', '0'), ('names_made', '0'), ('observations_made', '0'), ('readers_made', '0'),
+        ('mirrors_made', '0'), ('subscriptions_made', '0'), ('targets_made', '0'), ('parked_made', '0'),
+        ('attempts_made', '0')
+    );
+"""

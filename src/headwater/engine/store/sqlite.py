@@ -39,7 +39,6 @@ from headwater.engine.store.port import (
     Visited,
 )
 from headwater.engine.store.row_checksum import row_seal
-from headwater.engine.store.schema import MIGRATIONS
 from headwater.errors import LimitError
 
 _APPEND: Final = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?)"
@@ -63,13 +62,12 @@ class SqliteStore(ObservationTables):
         *,
         synchronous: Synchronous = "FULL",
         vfs: str | None = None,
-        migrations: tuple[str, ...] = MIGRATIONS,
         create: bool = True,
         room_from: int | None = None,
     ) -> None:
         """`room_from`: bytes from which on the write-ahead log is given room, where not by itself (a `vfs`)."""
         self._db = Database(
-            str(path), synchronous=synchronous, vfs=vfs, migrations=migrations, create=create, room_from=room_from
+            str(path), synchronous=synchronous, vfs=vfs, create=create, room_from=room_from
         )
 
     @property

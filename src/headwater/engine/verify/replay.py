@@ -18,7 +18,7 @@ from headwater.data.change import overlaps
 from headwater.data.codec import encode
 from headwater.data.limits import STORED_VALUE_LIMITS
 from headwater.data.patch import Patch, PatchError, apply
-from headwater.data.value import MAX_INT, Absent, MaybeValue, equal
+from headwater.data.value import Absent, MaybeValue, equal
 from headwater.engine.log.heads import restored
 from headwater.engine.log.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained, number_in_meta
 from headwater.engine.store.port import EventRow, LogRow, SnapshotRow, Store
@@ -370,7 +370,7 @@ def _last_token(store: Store, lease: str) -> int:
     """The highest token that the lease of a target has had. -1: there is no such target."""
     named = target_of(lease)
     if named is None:
-        return MAX_INT  # A lease with a free name, as older versions gave them: its tokens are not stored any more.
+        return -1
     numbers = [row.reaction for row in store.delivery.subscriptions() if row.name == named[0]]
     target = store.delivery.target(numbers[0], named[1]) if numbers else None
     return -1 if target is None else target.token
