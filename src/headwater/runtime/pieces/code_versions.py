@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
@@ -63,18 +64,15 @@ class CodeVersions:
         code = tuple(code for each in classes for member in each.__schema__ for code in _code(member))
         known = cls.__schema__.digests
         if known is None or known[0] != code:  # The code of a member may have been patched.
-            found = fingerprints(classes)
-            kept = {at for each in classes for at in _derived(each)}
-            known = cls.__schema__.digests = (
-                code,
-                {f"{at[0]}.{at[1]}": digest for at, digest in found.items() if digest is not None and at in kept},
-            )
+            found: dict[str, str] = {}
+            for each in classes:
+                described, name = described_members(each), each.__schema__.name
+                for stored in _derived(each):
+                    digest = described[stored].digest if stored in described else None
+                    if digest is not None:
+                        found[f"{name}.{stored}"] = digest
+            known = cls.__schema__.digests = (code, found)
         return known[1]
-
-    def patched(self) -> None:
-        """Drop the cached fingerprints of all classes, after code was replaced in the running process."""
-        for cls in imported_classes():
-            cls.__schema__.digests = None
 
     def digest(self, cls: type[Piece], member: Declaration, *, keys: bool = False) -> str:
         """Return the fingerprint of a member, or of its element keys, as commits carry it (I8). Empty: not known."""
@@ -129,13 +127,12 @@ def _code(member: Declaration) -> Iterator[object]:
             yield getattr(fn, "__code__", fn)
 
 
-def _derived(cls: type[Piece]) -> Iterator[tuple[str, str]]:
-    """Yield the members of a class whose results are stored. Other members do not make a new generation."""
-    schema = cls.__schema__
-    for member in schema:
+def _derived(cls: type[Piece]) -> Iterator[str]:
+    """Yield the names of members whose results are stored. Other members do not make a new generation."""
+    for member in cls.__schema__:
         if not isinstance(member, (EffectMember, HandlerMember, ReactionMember)):
-            yield schema.name, member.stored
-            yield schema.name, KEYS + member.stored
+            yield member.stored
+            yield KEYS + member.stored
 
 
 def with_children(cls: type[Piece]) -> list[type[Piece]]:
@@ -147,6 +144,29 @@ def with_children(cls: type[Piece]) -> list[type[Piece]]:
             if isinstance(member, (EachMember, ChildMember)):
                 found += [made for made in schema.elements(member).pieces if made not in found]
     return found
+
+
+_described: WeakKeyDictionary[type[Piece], tuple[tuple[object, ...], Mapping[str, Fingerprint]]] = WeakKeyDictionary()
+"""By class: the code of its members, and their fingerprints. All runtimes of a process say the same of one class."""
+
+
+def described_members(cls: type[Piece]) -> Mapping[str, Fingerprint]:
+    """Return the fingerprints of the members of a class by stored name. A class is looked at once in a process.
+
+    It is looked at again if the code of a member was replaced, and after `forget_fingerprints`.
+    """
+    code = tuple([code for member in cls.__schema__ for code in _code(member)])
+    known = _described.get(cls)
+    if known is None or known[0] != code:
+        known = _described[cls] = (code, {at[1]: found for at, found in described((cls,)).items()})
+    return known[1]
+
+
+def forget_fingerprints() -> None:
+    """Drop the cached fingerprints of all classes, after code was replaced in the running process."""
+    _described.clear()
+    for cls in imported_classes():
+        cls.__schema__.digests = None
 
 
 Fingerprints = Mapping[tuple[str, str], str | None]
@@ -173,8 +193,10 @@ def described(classes: Iterable[type[Piece]]) -> Mapping[tuple[str, str], Finger
                 found[at] = maker.of(member.fn, owner=cls, extra=_declared(member))
                 if isinstance(member, EachMember):
                     chosen = [each for each in (member.key, member.order) if each is not None]
+                    # Which elements there are depends on how they are stored, too.
+                    types = schema.typing.types(member)[:1]
                     found[schema.name, KEYS + member.stored] = _together(
-                        [maker.of(each, owner=cls, extra=(member.source,)) for each in (*chosen, _no_key)]
+                        [maker.of(each, owner=cls, types=types, extra=(member.source,)) for each in (*chosen, _no_key)]
                     )
     return found
 
@@ -206,7 +228,7 @@ def changed(before: Fingerprints, after: Fingerprints) -> frozenset[tuple[str, s
 
 def renew(pieces: PieceRegistry, members: frozenset[tuple[str, str]]) -> None:
     """Invalidate the nodes of these members in every piece of a runtime. They run again when they are demanded."""
-    pieces.code_versions.patched()
+    forget_fingerprints()
     pieces.node_source.drop_fingerprints()
     for instance in pieces.instances():
         for member in instance.schema:

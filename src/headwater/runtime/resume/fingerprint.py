@@ -12,7 +12,7 @@ the record of its piece; an unknown declaration is None. This module compares no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.handle import Input
@@ -22,14 +22,14 @@ from headwater.data.json_form import digest
 from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AuthoringError, HeadwaterError
-from headwater.pieces.declarations import CellMember, EachMember, GivenMember
+from headwater.pieces.declarations import CellMember, GivenMember
 from headwater.pieces.fingerprints.fingerprint import Fingerprint, Fingerprinter
 from headwater.pieces.names import SEPARATOR, child_name, document_id
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import About, NodeKey
 from headwater.replica.document import NOT_HERE, Document
-from headwater.runtime.pieces.code_versions import described, with_children
-from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of, with_kinds
+from headwater.runtime.pieces.code_versions import described_members, with_children
+from headwater.runtime.pieces.identity import NodeIdentity, row_of, with_kinds
 from headwater.runtime.pieces.inputs import HANDLER, OtherScopeHandle, written
 from headwater.runtime.pieces.records import RECORD, class_named
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
@@ -244,7 +244,7 @@ class Codes:
     __slots__ = ("_known", "_wholes", "defaults")
 
     def __init__(self, limits: ResumeLimits = DEFAULT_RESUME_LIMITS) -> None:
-        self._known: dict[type[Piece], dict[str, Fingerprint]] = {}
+        self._known: dict[type[Piece], Mapping[str, Fingerprint]] = {}
         self._wholes: dict[type[Piece], str] = {}
         self.defaults = Defaults(limits)
 
@@ -265,23 +265,10 @@ class Codes:
         """Why nobody can know what it does. Empty: somebody can."""
         return self._all(cls).get(code, UNKNOWN).why if code else ""
 
-    def _all(self, cls: type[Piece]) -> dict[str, Fingerprint]:
+    def _all(self, cls: type[Piece]) -> Mapping[str, Fingerprint]:
         known = self._known.get(cls)
         if known is None:
-            schema = cls.__schema__
-            found = {at[1]: said for at, said in described((cls,)).items()}
-            for member in schema.of(EachMember):
-                # Which elements there are depends on how they are stored, too: their types are part of it.
-                keys = found.get(KEYS + member.stored, UNKNOWN)
-                gone_over = schema.typing.types(member)[0]
-                types = Fingerprinter().of(member.fn, owner=cls, types=(gone_over,))
-                is_known = keys.digest is not None and types.digest is not None
-                found[KEYS + member.stored] = Fingerprint(
-                    digest=f"{keys.digest} {types.digest}" if is_known else None,
-                    why="" if is_known else "; ".join([each.why for each in (keys, types) if each.why]),
-                    kinds=types.kinds,
-                )
-            known = self._known[cls] = found
+            known = self._known[cls] = described_members(cls)
         return known
 
     def whole(self, cls: type[Piece], made: Callable[[], str]) -> str:
