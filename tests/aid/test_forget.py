@@ -157,3 +157,17 @@ async def test_keys_removed_and_added_quickly_leave_no_error_and_no_old_data(sim
     await sim.settle()
     assert await kept_by(board) == dict.fromkeys(KEYS, ("", ()))
     assert errors == []
+
+
+@simulated(seeds=6, faults=("delay",))
+async def test_forget_survives_a_crash_of_the_server_right_after_the_removal(sim: Simulation) -> None:
+    ann = sim.runtime("ann")
+    board = await filled(ann)
+    await sim.settle()
+    await ann.space("s").transact(lambda: board.titles.key("a").delete())
+    await sim.crash()
+    await ann.durable()
+    await sim.settle()
+    board.titles.key("a").set("A")
+    await sim.settle()
+    assert await kept_by(board) == {"b": ("mine", (1,)), "a": ("", ())}

@@ -269,6 +269,9 @@ class Cell(Input[T]):
             # An increment or push of another session that lands later starts from the default, as readers do.
             # fault cell.deleted_default_left_out: self._write(site.document, Patch("remove", site.path))
             self._write(site.document, Patch("add", site.path, default))
+            if type(default) is dict:
+                # fault cell.deleted_fields_unread: pass
+                self._read_unwritten_fields(site, default)
 
     def _default_put_back(self, site: Site, cell: int) -> MaybeValue:
         """Return the default that a place has once it is deleted. ABSENT: none, or nothing is there.

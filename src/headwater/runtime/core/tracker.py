@@ -305,16 +305,14 @@ class TransactionTracker:
             raise Elsewhere(document)
         if document.writers:
             refuse_computed(document)
-        if document.layers:
-            self._stand_behind(document, patch.path)
+        self._stand_behind(document, patch.path)
         self._transaction.write(document.key, patch)
         cast("dict[Document, None]", run.overlay)[document] = None
         self.wrote[document] = None
 
     def _stand_behind(self, document: Document, path: Path) -> None:
         """Have this transaction land after earlier writes of this runtime to a document that may be made again."""
-        layers = falling(document)
-        if layers:
+        if document.layers and (layers := falling(document)):
             self._transaction.stand_behind(document.key, layers)
 
 

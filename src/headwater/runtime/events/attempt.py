@@ -143,7 +143,9 @@ class EventHooks:
             trace.emit(EventAttempted(event.stream, event.id, event.attempts, event.write.backoff_us / 1_000))
         assert event.attempt is not None
         if event.write.stage is Stage.SENT and event.seen is not None:
-            self._lane.written[transaction.local_seq] = event.seen.written
+            layer = event.instance.space.replica.pending.get(transaction.local_seq)
+            if layer is not None:
+                self._lane.undecided.add(layer, transaction)
             self._lane.made[transaction.local_seq] = event
         events.lineage.made(event.attempt, transaction)
         if events.behind:
@@ -152,7 +154,7 @@ class EventHooks:
     def settled(self, layer: Layer, rejection: Rejection | None) -> None:
         event, lineage, attempt = self._event, self._events.lineage, self._event.attempt
         assert attempt is not None
-        self._lane.written.pop(layer.local_seq, None)
+        self._lane.undecided.remove(layer)
         self._lane.made.pop(layer.local_seq, None)
         if rejection is None:
             # fault+ receipts.written_after_verdict: core = self._events.pieces.core
@@ -422,7 +424,7 @@ class Attempting:
 
     def _called(self, event: Event, view: ScopedView, arguments: dict[str, Any], transaction: Transaction) -> Value:
         core, replica = self._pieces.core, event.instance.space.replica
-        tracker = HandlerTracker(self._events, event, replica, transaction, self._lane.written)
+        tracker = HandlerTracker(self._events, event, replica, transaction, self._lane)
 
         def attempt() -> Value:
             return call_handler(self._events, event, view, arguments)

@@ -1,17 +1,15 @@
 """The tracker of a handler's attempt: a transaction that also knows its event.
 
-It prefetches documents for the event, has the handler land after earlier events that wrote the same places, and lists
-the undecided commits that a refusal was based on.
+It prefetches documents for the event, has the handler land after earlier events that touched the places it writes, and
+lists the undecided commits that a refusal was based on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from headwater.cells.open_run import Run
-from headwater.data.address import DocKey
-from headwater.data.path import Path, starts_with
+from headwater.data.path import Path
 from headwater.data.reader_trie import Spot
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import outside_arrays
@@ -24,16 +22,13 @@ if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
     from headwater.runtime.events.event import Event
     from headwater.runtime.events.events import Events
-
-
-Written = Mapping[DocKey, Sequence[Path]]
-"""The paths that a handler wrote to, by document, also where the value was equal."""
+    from headwater.runtime.events.lane import Lane
 
 
 class HandlerTracker(TransactionTracker):
     """The tracker of one attempt of a handler."""
 
-    __slots__ = ("_event", "_events", "_written", "documents_read")
+    __slots__ = ("_event", "_events", "_lane", "documents_read")
 
     def __init__(
         self,
@@ -41,13 +36,13 @@ class HandlerTracker(TransactionTracker):
         event: Event,
         home: Replica,
         transaction: Transaction,
-        written: Mapping[int, Written],
+        lane: Lane,
     ) -> None:
         core = events.pieces.core
         super().__init__(core.scheduler, home, transaction, core.visible)
         self._events = events
         self._event = event
-        self._written = written  # where the events on their way wrote, by the number of their commit
+        self._lane = lane
         self.documents_read: dict[Document, None] = {}
 
     def check(self) -> None:
@@ -85,18 +80,16 @@ class HandlerTracker(TransactionTracker):
         return list(found)
 
     def _stand_behind(self, document: Document, path: Path) -> None:
-        """Have this commit land after those of earlier events that wrote the same place and may be handled again.
+        """Have this commit land after earlier ones of this runtime that touched the same place and may be made again.
 
-        The places that an earlier handler wrote to decide, also where its commit left an equal value out. Every earlier
-        write outside of events counts.
+        Of events those count that read the place or wrote to it; every earlier write to the document that was made
+        outside of events counts.
         """
-        place, behind = outside_arrays(path), []
+        # fault handlers.earlier_handlers_overtaken: behind = []
+        behind = self._lane.undecided.touching(document.key, outside_arrays(path))
         for layer in document.layers:
-            if layer.source is not None or layer.fate not in UNDECIDED or not may_fall(layer):
-                continue
-            written = self._written.get(layer.local_seq)
-            # fault handlers.earlier_handlers_overtaken: if written is None:
-            if written is None or any(_meets(outside_arrays(each), place) for each in written.get(document.key, ())):
+            is_plain = layer.source is None and layer.local_seq not in self._lane.made
+            if is_plain and layer.fate in UNDECIDED and may_fall(layer):
                 behind.append(layer)
         if behind:
             self._transaction.stand_behind(document.key, behind)
@@ -114,7 +107,3 @@ def _not_here(why: BaseException) -> list[Document]:
     documents = why.documents if isinstance(why, Stale) else ()
     awaited = [each.loading for document in documents for each in document.writers if isinstance(each, Node)]
     return [each for each in (*documents, *awaited) if each is not None and each.value is NOT_HERE]
-
-
-def _meets(path: Path, other: Path) -> bool:
-    return starts_with(path, other) or starts_with(other, path)

@@ -7,6 +7,9 @@ An event gets its position when it is sent, whatever it waits for, and the event
 lane when its commit is made, without waiting for the verdict, and returns to the same position if the commit is
 rejected, so that several events rejected together are handled again in send order. A lane limits the number of queued
 events per handler. It never calls a handler.
+
+`UndecidedCommits` keeps a later event from landing before an earlier one that may be handled again: its commit names the
+commits of earlier events that read or wrote a place which it writes, and is rejected with them.
 """
 
 from __future__ import annotations
@@ -17,21 +20,81 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headwater.data.address import Depth, DocKey
+from headwater.data.path import Path, starts_with
 from headwater.errors import BacklogFullError
+from headwater.replica.pending import Layer, outside_arrays
+from headwater.replica.transaction import Transaction
+from headwater.runtime.core.tracker import RECORDS, may_fall
 
 if TYPE_CHECKING:
     from headwater.runtime.events.event import Event
-    from headwater.runtime.events.handler_tracker import Written
 
 
 def _stamp(event: Event) -> int:
     return event.stamp
 
 
+class _Places:
+    """The places of one document that a commit touched."""
+
+    __slots__ = ("layer", "read", "written")
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+        self.written: dict[Path, None] = {}  # also where its commit left an equal value out
+        self.read: dict[tuple[Path, Depth], None] = {}
+
+    def meets(self, place: Path) -> bool:
+        """True if a write at a place, made before the commit instead of after it, could make a difference to it."""
+        return any(starts_with(each, place) or starts_with(place, each) for each in self.written) or any(
+            starts_with(each, place)
+            or (starts_with(place, each) and (depth is Depth.DEEP or len(place) == len(each) + 1))
+            for each, depth in self.read
+        )
+
+
+class UndecidedCommits:
+    """The commits of events that have no verdict and may be rejected, by the documents that they read or wrote."""
+
+    __slots__ = ("_docs", "_places")
+
+    def __init__(self) -> None:
+        self._places: dict[DocKey, dict[int, _Places]] = {}  # by document and number of the commit
+        self._docs: dict[int, tuple[DocKey, ...]] = {}  # the documents of each commit
+
+    def add(self, layer: Layer, transaction: Transaction) -> None:
+        """Note the places that a commit touched. An intent without reads cannot be rejected, and is left out."""
+        if not may_fall(layer):
+            return
+        found: dict[DocKey, _Places] = {}
+        for doc, path in transaction.attempted:
+            found.setdefault(doc, _Places(layer)).written[outside_arrays(path)] = None
+        # fault handlers.earlier_reads_overtaken: for doc, path, depth in ():
+        for doc, path, depth in transaction.read_set():
+            if not doc.id.endswith(RECORDS):  # Every event reads that its piece is there: that orders none of them.
+                found.setdefault(doc, _Places(layer)).read[outside_arrays(path), depth] = None
+        for doc, places in found.items():
+            self._places.setdefault(doc, {})[layer.local_seq] = places
+        self._docs[layer.local_seq] = tuple(found)
+
+    def remove(self, layer: Layer) -> None:
+        """Forget a commit that has its verdict."""
+        for doc in self._docs.pop(layer.local_seq, ()):
+            commits = self._places[doc]
+            del commits[layer.local_seq]
+            if not commits:
+                del self._places[doc]
+
+    def touching(self, doc: DocKey, place: Path) -> list[Layer]:
+        """Return the commits that read or wrote a place of a document, in send order."""
+        return [each.layer for each in self._places.get(doc, {}).values() if each.meets(place)]
+
+
 class Lane:
     """The events of one space that have no end."""
 
-    __slots__ = ("_next", "_on_front", "_streams", "_waiting", "made", "space", "unended", "written")
+    __slots__ = ("_next", "_on_front", "_streams", "_waiting", "made", "space", "undecided", "unended")
 
     def __init__(self, space: str, on_front: Callable[[Event], object]) -> None:
         self.space = space
@@ -39,8 +102,8 @@ class Lane:
         self._waiting: list[Event] = []  # by stamp: those that are still, or again, to be committed
         self._streams: Counter[str] = Counter()  # how many of them each handler has
         self._next: dict[Event, asyncio.Future[None]] = {}  # those that wait for their turn
-        self.written: dict[int, Written] = {}  # where those on the wire wrote, by the number of their commit
-        self.made: dict[int, Event] = {}  # those that are committed here and have no verdict, by the same number
+        self.undecided = UndecidedCommits()
+        self.made: dict[int, Event] = {}  # those that are committed here and have no verdict, by number of the commit
         self.unended: dict[Event, None] = {}  # all of them, those on the wire included, in the order of their sending
 
     def __bool__(self) -> bool:

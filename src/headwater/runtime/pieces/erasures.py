@@ -13,12 +13,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import AccessError, LoadError
+from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.tracker import UNDECIDED
 from headwater.runtime.pieces.lifecycle import Due, SpaceUser, erase
 
 if TYPE_CHECKING:
     from headwater.data.value import Value
-    from headwater.replica.document import Document
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
     from headwater.runtime.core.waiting import Tasks
@@ -88,6 +88,11 @@ class Erasures:
             # When the wait ends, the key may have left the source again.
             while _is_undecided(due) and space.ended is None:
                 await core.observing.until(lambda: space.ended is not None or not _is_undecided(due))
+            # fault+ erasures.keys_not_loaded: token = stored()
+            # fault+ erasures.keys_not_loaded: if token is None: return
+            if due.value is NOT_HERE and space.ended is None:
+                await core.loaded(due)  # The connection was lost and is back: the keys have to arrive again.
+                continue
             token = stored()
             if token is None:
                 return

@@ -204,6 +204,9 @@ class ChildSet:
         """Begin to erase the documents of the children whose keys left the source."""
         assert self._due is not None
         document, instance = self._due.document, self._instance
+        if document.value is NOT_HERE:
+            instance.pieces.erasures.when_known(document, self._erase)
+            return
         for text in document.value if isinstance(document.value, Mapping) else ():
             child = child_name(instance.id, self.member.stored, text)
             instance.pieces.erasures.begin(instance.space, document, text, child, partial(self._is_back, text))

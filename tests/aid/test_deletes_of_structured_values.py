@@ -1,0 +1,90 @@
+"""A handler or transaction that deletes a Mapping or a Model does so where it lands, whatever others wrote meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from headwater import Cell, Model, Piece, cell, handler
+from headwater.testing import Simulation, simulated
+
+SPACE = "shelf"
+
+
+class Inner(Model):
+    left: int = 1
+    right: int = 2
+
+
+class Card(Model):
+    count: int = 5
+    inner: Inner = Inner()
+
+
+class Shelf(Piece, name="aid.Deletes"):
+    rows: Cell[Mapping[str, int]] = cell(default={})
+    prices: Cell[Mapping[str, int]] = cell(default={"a": 1})
+    card: Cell[Card] = cell(default=Card())
+    log: Cell[tuple[str, ...]] = cell(default=())
+
+    @handler
+    def do(self, what: str) -> None:
+        ACTS[what](self)
+        self.log.push(what)
+
+
+ACTS: dict[str, Callable[[Shelf], None]] = {
+    "put": lambda shelf: shelf.rows.key("a").set(7),
+    "clear": lambda shelf: shelf.rows.delete(),
+    "price": lambda shelf: shelf.prices.key("c").set(9),
+    "no prices": lambda shelf: shelf.prices.delete(),
+    "count": lambda shelf: shelf.card.at(lambda card: card.count).set(9),
+    "new card": lambda shelf: shelf.card.delete(),
+    "right": lambda shelf: shelf.card.at(lambda card: card.inner.right).set(9),
+    "new inner": lambda shelf: shelf.card.at(lambda card: card.inner).delete(),
+}
+CASES = [
+    ("put", "clear", lambda shelf: dict(shelf.rows.get()), {}),
+    ("price", "no prices", lambda shelf: dict(shelf.prices.get()), {"a": 1}),
+    ("count", "new card", lambda shelf: shelf.card.get(), Card()),
+    ("right", "new inner", lambda shelf: shelf.card.get(), Card()),
+]
+
+
+@pytest.mark.parametrize(("write", "delete", "shown", "default"), CASES)
+@pytest.mark.parametrize("is_stored", [False, True], ids=["new", "stored"])
+@simulated(seeds=12, faults=("delay",))
+async def test_nothing_is_left_of_a_value_that_is_deleted_after_a_write(
+    sim: Simulation, is_stored: bool, write: str, delete: str, shown: Callable[[Shelf], object], default: object
+) -> None:
+    ann = await sim.runtime("ann").space(SPACE).open(Shelf, "s")
+    bob = await sim.runtime("bob").space(SPACE).open(Shelf, "s")
+    if is_stored:
+        await ann.do.send(delete)
+    await sim.settle()
+    await asyncio.gather(bob.do.send(write), ann.do.send(delete))
+    await sim.settle()
+    if ann.log.get()[-1] == delete:
+        assert shown(ann) == shown(bob) == default
+    else:
+        assert shown(ann) == shown(bob) != default
+
+
+@pytest.mark.parametrize(("write", "delete", "shown", "default"), CASES)
+@simulated(seeds=4, faults=())
+async def test_transaction_that_deletes_an_equal_default_is_made_again(
+    sim: Simulation, write: str, delete: str, shown: Callable[[Shelf], object], default: object
+) -> None:
+    ann = await sim.runtime("ann").space(SPACE).open(Shelf, "s")
+    bob = await sim.runtime("bob").space(SPACE).open(Shelf, "s")
+    await ann.do.send(delete)
+    await sim.settle()
+    with sim.offline("ann"):
+        await bob.do.send(write)
+        deleting = asyncio.ensure_future(sim.runtime("ann").space(SPACE).transact(ACTS[delete], ann))
+        await sim.advance(seconds=1)
+    await deleting
+    await sim.settle()
+    assert shown(ann) == shown(bob) == default
