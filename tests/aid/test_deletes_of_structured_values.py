@@ -1,4 +1,4 @@
-"""A handler or transaction that deletes a Mapping or a Model does so where it lands, whatever others wrote meanwhile."""
+"""A handler or transaction that deletes a Mapping or a Model does so where it lands, whatever others wrote."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The bytes in a space's file have one form per schema version, so the version alone says whether they can be read.
 
-A change of any of these bytes is a new version of the schema, so that another Headwater refuses the file by name instead
-of calling it damaged. Then pin the new bytes.
+A change of any of these bytes is a new version of the schema, so that another Headwater refuses the file by name
+instead of calling it damaged. Then pin the new bytes.
 """
 
 from __future__ import annotations

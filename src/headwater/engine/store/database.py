@@ -195,13 +195,15 @@ class Database:
             raise NotASpaceError(f"{self._path} is an SQLite file, but not a Headwater space. Choose another file.")
         if application == DRAFT_APPLICATION_ID:
             raise NotASpaceError(
-                f"{self._path} was made by a Headwater from before schema version {SCHEMA_VERSION}, which this one does "
-                "not read. Open it with the version that made it, or move it elsewhere. Nothing was done."
+                f"{self._path} was made by a Headwater from before schema version {SCHEMA_VERSION}, which this one "
+                "does not read. Open it with the version that made it, or move it elsewhere. Nothing was done."
             )
         if version < 0 or (application and not version):
             raise CorruptionError(f"{self._path} is damaged: it has schema version {version}. Restore a backup of it.")
         if not version and not self._create:
-            raise StorageError(f"{self._path} has schema version 0, not {SCHEMA_VERSION}. It is no space. Nothing was done.")
+            raise StorageError(
+                f"{self._path} has schema version 0, not {SCHEMA_VERSION}. It is no space. Nothing was done."
+            )
         if version > SCHEMA_VERSION:
             raise NewerVersionError(
                 f"{self._path} has schema version {version}, this Headwater knows versions up to "

@@ -1,7 +1,7 @@
 """The SQLite schema of a space's file, version 1.
 
-`application_id` marks the file as one of this project; the schema version is its `user_version`. A change of a table, or
-of the bytes in a column, is a new version, so that another Headwater refuses the file by name instead of calling it
+`application_id` marks the file as one of this project; the schema version is its `user_version`. A change of a table,
+or of the bytes in a column, is a new version, so that another Headwater refuses the file by name instead of calling it
 damaged. The script calls `headwater_seal` (see `row_checksum`).
 """
 

@@ -66,9 +66,7 @@ class SqliteStore(ObservationTables):
         room_from: int | None = None,
     ) -> None:
         """`room_from`: bytes from which on the write-ahead log is given room, where not by itself (a `vfs`)."""
-        self._db = Database(
-            str(path), synchronous=synchronous, vfs=vfs, create=create, room_from=room_from
-        )
+        self._db = Database(str(path), synchronous=synchronous, vfs=vfs, create=create, room_from=room_from)
 
     @property
     def visited(self) -> Visited:

@@ -8,8 +8,8 @@ lane when its commit is made, without waiting for the verdict, and returns to th
 rejected, so that several events rejected together are handled again in send order. A lane limits the number of queued
 events per handler. It never calls a handler.
 
-`UndecidedCommits` keeps a later event from landing before an earlier one that may be handled again: its commit names the
-commits of earlier events that read or wrote a place which it writes, and is rejected with them.
+`UndecidedCommits` keeps a later event from landing before an earlier one that may be handled again: its commit names
+the commits of earlier events that read or wrote a place which it writes, and is rejected with them.
 """
 
 from __future__ import annotations
