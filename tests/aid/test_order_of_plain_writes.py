@@ -1,13 +1,19 @@
-"""Writes of one runtime to one document land in the order in which they were made, also if some are made again."""
+"""Writes of one runtime to one document land in the order in which they were made, also if some are made again.
+
+Transactions and handlers that come later read them.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from headwater import Cell, Piece, cell, handler
+import headwater
+from headwater import Cell, Piece, Refused, cell, handler
 from headwater.testing import Simulation, simulated
 
 
@@ -64,3 +70,40 @@ async def test_writes_after_an_update_are_shown_once_and_in_order(sim: Simulatio
     number.n.set(3)
     await sim.settle()
     assert shown == [2, 3]
+
+
+class Desk(Piece, name="aid.Desk"):
+    size: Cell[int] = cell(default=0)
+    note: Cell[str] = cell(default="", scope="user")
+    log: Cell[tuple[str, ...]] = cell(default=())
+
+    @handler
+    def file(self) -> str:
+        self.log.push(self.note.get())
+        return self.note.get()
+
+    @handler
+    def check(self) -> None:
+        if not self.note.get():
+            raise Refused("there is no note")
+
+
+@pytest.mark.parametrize("how", ["handler", "transaction", "refusal"])
+def test_value_that_was_written_before_is_read_also_if_its_document_had_to_arrive(tmp_path: Path, how: str) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            anns = await rt.space("s", user="ann").open(Desk, "d")
+            await rt.settled()
+            await rt.durable()
+            space = rt.space("s", user="bob")
+            bobs = space.piece(Desk, "d")
+            bobs.note.set("mine")  # The document is not here yet: the write waits for it.
+            await anns.size.pull()
+            if how == "handler":
+                assert await bobs.file.send() == "mine"
+            elif how == "transaction":
+                assert await space.transact(bobs.note.get) == "mine"
+            else:
+                await bobs.check.send()
+
+    asyncio.run(work())

@@ -338,6 +338,10 @@ class WaitingNodes:
         # fault waiting.due_node_without_turn_kept: return bool(self._came or self._doubtful or self._freed)
         return bool(self._came or self._due or self._doubtful or self._freed)
 
+    def is_freeing(self) -> bool:
+        """True if nodes that wait behind others may be able to try again, which the next tick finds out."""
+        return bool(self._freed or (self._behind and (self._doubtful or self._due)))
+
     def tidy(self) -> list[Node]:
         """Clean up at the end of a pass. Return the nodes that may try again.
 

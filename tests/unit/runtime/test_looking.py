@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from headwater.data.address import DocKey
 from headwater.errors import AuthoringError, HeadwaterError, LimitError, NotSettlingError, UpstreamFailedError
+from headwater.replica.replica import Replica
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.channel.backend import LocalDirectory
 from headwater.scheduler.limits import SchedulerLimits
@@ -250,6 +252,28 @@ def test_settled_waits_for_a_debounced_effect_and_not_for_one_that_was_removed()
             assert seen == [0, 2, -2, 3]
 
     run(work)
+
+
+def test_settled_waits_for_a_reader_behind_a_node_that_was_found_clean() -> None:
+    """Until the next tick, the reader waits behind a node that waits for nothing any more."""
+    hand = Hand()
+    n = hand.cell(int, 1)
+    double = hand.computed(lambda: n.get() * 2)
+    scheduler = hand.core.scheduler
+    (node,) = (each for each in scheduler.nodes() if double.document in each.outputs)
+    until = Replica().documents.of(DocKey("space", "what is known"))
+    scheduler.hold(node, until)
+    seen: list[str] = []
+    hand.effect(lambda: seen.append(str(double.get(0))))
+    go(hand)
+    assert seen == []
+    assert scheduler.resume(node, [], 0)
+    scheduler.let_on(until)
+    assert not hand.core.is_quiet()
+    assert not hand.core.is_settled()
+    go(hand)
+    assert seen == ["0"]
+    assert hand.core.is_settled()
 
 
 def test_settled_does_not_wait_for_ever_for_what_does_not_settle() -> None:

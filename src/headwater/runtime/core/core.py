@@ -363,6 +363,10 @@ class Core:
 
     def is_quiet(self) -> bool:
         """True if no work is runnable, running or parked on local work. Waiting for the network does not count."""
+        # fault idle.freed_nodes_ignored: if False:
+        if self.scheduler.loads.is_freeing():
+            self._loop.request_tick()
+            return False
         return self.scheduler.is_quiet() and not self._after and not self.plain_writes
 
     def is_settled(self) -> bool:

@@ -15,12 +15,11 @@ of these documents meanwhile has its turn after that write. `WriteOrder` makes n
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
-from headwater.data.address import DocKey
 from headwater.data.value import Value, equal
 from headwater.errors import CommitConvergenceError, LimitError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
@@ -79,10 +78,6 @@ class WriteOrder:
                 if hold is not None:
                     return hold
         return None
-
-    def is_over(self, home: Replica, docs: Container[DocKey]) -> bool:
-        """True if one of these documents of a space is in a hold."""
-        return any(document.home is home and document.key in docs for document in self._holds)
 
     def begin(self, documents: Iterable[Document]) -> Hold:
         """Begin a hold: from now on writes to these documents wait."""
@@ -162,16 +157,18 @@ class PlainWrites:
         """True if a write is still to be made, now or later."""
         return bool(self._unsent or self._standing)
 
-    def is_held(self, home: Replica, docs: Container[DocKey]) -> bool:
-        """True if a write to one of these documents is to be made again, or waits."""
-        return self._standing.is_over(home, docs)
+    def check_turn(self, transaction: Transaction, wrote: Iterable[Document]) -> None:
+        """Raise `Overtaking` if earlier writes outside any run to documents of a transaction are still to be made.
 
-    def check_turn(self, documents: Iterable[Document]) -> None:
-        """Raise `Overtaking` if earlier writes outside any run to one of these documents are still to be made.
-
-        A transaction or a handler that writes them has its turn after these writes.
+        A transaction or a handler that reads or writes these documents has its turn after these writes.
         """
-        # fault writing.overtaken_by_transactions: waiting = []
+        # fault writing.overtaken_by_transactions: wrote = ()
+        documents = dict.fromkeys(wrote)
+        # fault writing.unmade_writes_not_read: for doc, _, _ in ():
+        for doc, _, _ in transaction.read_set():
+            document = transaction.documents.get(doc)
+            if document is not None:
+                documents[document] = None
         waiting = [each for each in documents if self._is_to_be_made(each)]
         if waiting:
             raise Overtaking(waiting)

@@ -58,7 +58,7 @@ class Stale(BaseException):
 
 
 class Overtaking(BaseException):
-    """An attempt wrote documents to which earlier writes of this runtime are still to be made. Never leaves it."""
+    """An attempt touched documents to which earlier writes of this runtime are still to be made. Never leaves it."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
         super().__init__(", ".join(doc_text(each.key) for each in documents[:3]))

@@ -108,8 +108,6 @@ class EventHooks:
                 await self._events.storing.made(event)
             elif self._is_behind():
                 await self._events.until_made(lambda: not self._is_behind())
-            elif self._follows_writes():
-                await self._events.pieces.core.observing.until(lambda: not self._follows_writes())
             else:
                 return
             await self._lane.wait_for_turn(event)
@@ -125,16 +123,6 @@ class EventHooks:
         if not event.follows or event.instance.space.ended is not None:
             return False
         return any(each.stamp < event.stamp and self._events.is_waiting(each) for each in event.follows)
-
-    def _follows_writes(self) -> bool:
-        """Whether a rejected event wrote a document that this runtime had written before, and is to write again."""
-        # fault writing.overtaken_by_events: return False
-        event = self._event
-        if event.seen is None or event.write.last is None or event.instance.space.ended is not None:
-            return False
-        plain_writes = self._events.pieces.core.plain_writes
-        plain_writes.catch_up()
-        return plain_writes.is_held(event.instance.space.replica, event.seen.written)
 
     def made(self, transaction: Transaction) -> None:
         event, events = self._event, self._events
@@ -431,8 +419,12 @@ class Attempting:
 
         self._begin_attempt(event)
         try:
-            result: Value = core.call_in(replica, transaction, attempt, tracker)
-            core.plain_writes.check_turn(tracker.wrote)
+            try:
+                result: Value = core.call_in(replica, transaction, attempt, tracker)
+            except Exception:
+                core.plain_writes.check_turn(transaction, tracker.wrote)  # It may have refused for an old value.
+                raise
+            core.plain_writes.check_turn(transaction, tracker.wrote)
         except BaseException:
             event.stood_on = tracker.undecided()
             event.follows = self._events.makers_of(tracker.elsewhere, tracker.undecided_elsewhere())

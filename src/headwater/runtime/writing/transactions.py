@@ -67,7 +67,10 @@ class Transactions:
                 for document in missing.documents:
                     self.on_missed(document, brought)
                 raise
-            core.plain_writes.check_turn(tracker.wrote)
+            except Exception:
+                core.plain_writes.check_turn(transaction, tracker.wrote)  # It may have raised for an old value.
+                raise
+            core.plain_writes.check_turn(transaction, tracker.wrote)
             return made
 
         try:
