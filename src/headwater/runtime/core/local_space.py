@@ -184,6 +184,10 @@ class LocalSpace:
             dropped += [each[1] for each in self._deferred.pop(document, ())]
         return dropped
 
+    def has_deferred_writes(self) -> bool:
+        """True if a write waits for a document."""
+        return bool(self._deferred)
+
     def deferred(self) -> int:
         """Return the number of writes that wait for documents."""
         return sum(map(len, self._deferred.values()))

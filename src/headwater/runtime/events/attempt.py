@@ -411,7 +411,8 @@ class Attempting:
         return True
 
     def _called(self, event: Event, view: ScopedView, arguments: dict[str, Any], transaction: Transaction) -> Value:
-        core, replica = self._pieces.core, event.instance.space.replica
+        core, space = self._pieces.core, event.instance.space
+        replica = space.replica
         tracker = HandlerTracker(self._events, event, replica, transaction, self._lane)
 
         def attempt() -> Value:
@@ -422,9 +423,10 @@ class Attempting:
             try:
                 result: Value = core.call_in(replica, transaction, attempt, tracker)
             except Exception:
-                core.plain_writes.check_turn(transaction, tracker.wrote)  # It may have refused for an old value.
+                # It may have refused because of a value that is about to be replaced.
+                core.plain_writes.check_turn(space, transaction, tracker.wrote)
                 raise
-            core.plain_writes.check_turn(transaction, tracker.wrote)
+            core.plain_writes.check_turn(space, transaction, tracker.wrote)
         except BaseException:
             event.stood_on = tracker.undecided()
             event.follows = self._events.makers_of(tracker.elsewhere, tracker.undecided_elsewhere())

@@ -68,9 +68,10 @@ class Transactions:
                     self.on_missed(document, brought)
                 raise
             except Exception:
-                core.plain_writes.check_turn(transaction, tracker.wrote)  # It may have raised for an old value.
+                # It may have failed because of a value that is about to be replaced.
+                core.plain_writes.check_turn(space, transaction, tracker.wrote)
                 raise
-            core.plain_writes.check_turn(transaction, tracker.wrote)
+            core.plain_writes.check_turn(space, transaction, tracker.wrote)
             return made
 
         try:
