@@ -8,6 +8,7 @@ import pytest
 
 from headwater.data.address import DocKey, Link
 from headwater.errors import LimitError, LoadError
+from headwater.protocol.verdict import Conflict
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.core import plain_writes as standing_module
 from headwater.runtime.core.limits import RuntimeLimits
@@ -194,3 +195,23 @@ def test_documents_that_cannot_be_let_go_are_not_tried_over_and_over() -> None:
         space.release(space.document(f"d{number}"))
     space.trim(256)
     assert len(asked) <= 201
+
+
+def test_write_that_waits_for_its_document_is_made_after_an_older_one_that_was_rejected_meanwhile() -> None:
+    """After a lost connection, the newer write was never sent, and the verdict of the older one comes later."""
+    shop = Scripted()
+    n = shop.core.cell("shop", "n", tuple[int, ...], default=())
+    shop.arrive("n", (0,))
+    n.update(lambda value: (*value, 1))
+    (older,) = shop.layers()
+    older.send(older.commit, older.local_seq)
+    shop.replica.pending.sent(older)
+    n.update(lambda value: (*value, 2))
+    shop.replica.gap()
+    shop.replica.revert_unsent()
+    shop.core.settle()
+    shop.replica.rejected(older.local_seq, Conflict(dead_layers=(older.local_seq,)))
+    shop.core.settle()  # Now both wait for the document.
+    shop.arrive("n", (0,))
+    assert n.get() == (0, 1, 2)
+    assert not shop.core.plain_writes.waits()

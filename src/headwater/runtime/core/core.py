@@ -293,6 +293,7 @@ class Core:
         for space in tuple(self._spaces.values()):
             space.arrived()
             space.trim(RUNTIME_LIMITS.dropped_documents)
+        self.plain_writes.catch_up()
         self.scheduler.heard()
         self.observing.look()
         self._loop.request_tick()

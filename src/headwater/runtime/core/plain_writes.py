@@ -261,7 +261,8 @@ class PlainWrites:
         """True if earlier writes to the document are still to be made: this write then has its turn after them."""
         space = self._core.space_of(document)
         if space.waits_for(document):
-            space.when_here(document, lambda: self._make(serial, act))
+            space.when_here(document, lambda: self._queue([(serial, act)]))
+            self.catch_up()
             return True
         hold = self._standing.over((document,))
         if hold is None:
@@ -279,6 +280,13 @@ class PlainWrites:
                 self._make_all(writes)
             finally:
                 self._is_catching_up = False
+
+    def _queue(self, writes: list[QueuedWrite]) -> None:
+        """Note writes whose documents have arrived. `catch_up` makes them, the oldest of all first."""
+        # fault+ writing.older_writes_overtaken: return self._make_all(writes)
+        for queued in writes:
+            insort(self._unsent, queued, key=serial_of)
+        self._core.request_tick()
 
     def _make_all(self, writes: list[QueuedWrite]) -> None:
         made = 0
@@ -353,18 +361,20 @@ class PlainWrites:
         """Make a write again when a document that it needs has arrived. Later writes do not overtake it."""
         space = self._core.space_of(document)
         if document is write.cell.document:
-            space.when_here(document, lambda: self._make(write.serial, lambda: self._attempt(write)))
+            space.when_here(document, lambda: self._queue([(write.serial, lambda: self._attempt(write))]))
+            self.catch_up()
             return
         hold = self._standing.begin(write.documents)
 
         def here() -> None:
-            self._make_all([(write.serial, lambda: self._attempt(write)), *self._standing.end(hold)])
+            self._queue([(write.serial, lambda: self._attempt(write)), *self._standing.end(hold)])
 
         try:
             space.when_here(document, here, lambda: self._over(hold))
         except LimitError:
             self._over(hold)
             raise
+        self.catch_up()
 
     def _wait_until_fresh(self, write: Write, documents: Sequence[Document]) -> None:
         """Make a write again when the computeds that it reads are fresh. Later writes do not overtake it."""
