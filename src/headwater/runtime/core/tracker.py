@@ -320,7 +320,8 @@ def falling(document: Document) -> list[Layer]:
     """Return the undecided layers of a document, written outside any run, that may be rejected, newest first.
 
     Stops at a layer that names earlier ones. The newest layer tells whether there are any: a write that lands after one
-    of them names it, and may be rejected, too.
+    of them names it, and may be rejected, too. A handler names earlier plain writes and transactions, but of earlier
+    handlers only those that touched its places: a plain write may land before such a handler (decision 0029).
     """
     found: list[Layer] = []
     for layer in reversed(document.layers):
