@@ -18,15 +18,21 @@ _VARIABLES = ("HEADWATER_RANDOM_SCALE", "HEADWATER_SEEDS")
 _COLLECTED_AFTER = 100_000
 """Objects that are made before the collector looks for those that nobody has any more, instead of 700."""
 
-_THOROUGH = frozenset(
-    {
-        "browser",  # a browser
-        "rules",  # nothing, but they read all of the source again and again
-        "types",  # type checkers
-        "tools",  # linters, a compiler, and the libraries and databases that benchmarks compare with
-    }
+_TESTS = Path(__file__).parent
+_NOT_INSTALLED = (
+    _TESTS / "browser",  # a browser
+    _TESTS / "tools",  # linters, a compiler, and the libraries and databases that benchmarks compare with
+    _TESTS / "types",  # type checkers
 )
 """Folders whose tests are all thorough, and what they need that `./dev test` does not install."""
+_LONG = (
+    _TESTS / "rules",  # read all of the source again and again
+    _TESTS / "unit" / "cli",  # start commands
+    _TESTS / "unit" / "engine",  # write and damage files
+    _TESTS / "unit" / "server",  # serve and connect
+    _TESTS / "unit" / "testing",  # play whole simulations
+)
+"""Folders whose tests are thorough unless the command line names the folder, or a file in it."""
 
 hypothesis.settings.register_profile(
     "headwater",
@@ -61,15 +67,22 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    is_thorough = collection_path.name in _THOROUGH and collection_path.is_dir()
-    return True if is_thorough and is_quick(config.option.markexpr) else None
+    return True if collection_path in _thorough_folders(config) and is_quick(config.option.markexpr) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    thorough = _thorough_folders(config)
     for item in items:
-        if _THOROUGH.intersection(item.path.parts):
+        if not thorough.isdisjoint(item.path.parents):
             item.add_marker(pytest.mark.thorough)
         if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.random)
     # The long ones first, so that all workers end together. The order is the same in every run.
     items.sort(key=lambda item: "simulation" not in item.path.parts)
+
+
+def _thorough_folders(config: pytest.Config) -> frozenset[Path]:
+    """Return the folders whose tests are all thorough in this run."""
+    named = [(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args]
+    asked_for = {folder for folder in _LONG for path in named if folder == path or folder in path.parents}
+    return frozenset({*_NOT_INSTALLED, *_LONG} - asked_for)
