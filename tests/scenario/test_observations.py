@@ -50,18 +50,16 @@ async def nothing(rt: Runtime, till: Till) -> None:
     """Only open it."""
 
 
-async def observed(data: LocalDirectory, steps: Steps = nothing) -> dict[str, Observed]:
+async def observed(data: LocalDirectory, steps: Steps = nothing, id: str = "t") -> dict[str, Observed]:
     """Play some steps in a process; what the engine knows of each node when that process has ended."""
     async with Runtime(data, identity="one") as rt:
         rt.on_error(lambda _: None)
-        till = await rt.space("s", user="ann").open(Till, "t")
+        till = await rt.space("s", user="ann").open(Till, id)
         await rt.settled()
         await steps(rt, till)
         await rt.settled()
     host = await data.host("s")
-    answer = await asyncio.to_thread(
-        host.call, lambda engine, hub: engine.query_observations(QueryObservations(1, "t"))
-    )
+    answer = await asyncio.to_thread(host.call, lambda engine, hub: engine.query_observations(QueryObservations(1, id)))
     assert isinstance(answer, Observations)
     assert len({each.node for each in answer.observed}) == len(answer.observed), "one entry for each node"
     return {each.node.member: each for each in answer.observed}
@@ -117,6 +115,21 @@ def test_run_that_changed_its_result_is_stored_with_the_seq_of_that_result(tmp_p
                 assert after[member].changed_at > before[member].changed_at
                 assert after[member].stale == ()
                 assert docs(after[member]) == docs(before[member])
+
+    run(work)
+
+
+def test_nodes_of_all_pieces_of_a_class_have_the_same_fingerprints(tmp_path: Path) -> None:
+    """A fingerprint is stored once, however many pieces there are."""
+
+    async def work() -> None:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
+            one, other = await observed(data), await observed(data, id="another")
+            assert one.keys() == other.keys()
+            assert {name: each.fingerprint for name, each in one.items()} == {
+                name: each.fingerprint for name, each in other.items()
+            }
+            assert one["half"].fingerprint != one["sign"].fingerprint
 
     run(work)
 

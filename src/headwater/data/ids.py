@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final
 
 from headwater.data.text import shown
 from headwater.errors import InvalidValueError
 
-__all__ = ["ID_LENGTH", "child_id", "derive", "event_id", "minted_at", "minted_id", "result_id"]
+__all__ = ["ID_LENGTH", "child_id", "derive", "derive_cached", "event_id", "minted_at", "minted_id", "result_id"]
 
 _DOMAIN: Final = b"headwater.id.1"
 _DIGEST_BYTES: Final = 20
 ID_LENGTH: Final = _DIGEST_BYTES * 8 // 5
+_CACHED: Final = 4_096  # derivations that are remembered in a process
 
 # Twelve digits of base 32 hold microseconds for 36,000 years. The alphabet ascends, so ids sort by mint time.
 _TIME_DIGITS: Final = 12
@@ -37,6 +39,12 @@ def derive(kind: str, *parts: str | int | bytes) -> str:
         digest.update(b"%c%d:" % (tag, len(data)))
         digest.update(data)
     return _base32(int.from_bytes(digest.digest(), "big"), ID_LENGTH)
+
+
+@lru_cache(maxsize=_CACHED)
+def derive_cached(kind: str, *parts: str) -> str:
+    """Return `derive(kind, *parts)`, for parts that come again, such as those of all pieces of a class."""
+    return derive(kind, *parts)
 
 
 def _part_bytes(part: str | int | bytes) -> tuple[bytes, bytes]:

@@ -15,7 +15,7 @@ from typing import Final, cast
 import msgspec
 
 from headwater.data.address import Depth, DocKey
-from headwater.data.ids import derive
+from headwater.data.ids import derive, derive_cached
 from headwater.data.path import Path
 from headwater.data.reader_trie import Spot
 from headwater.protocol.observations import About, Footprint, ForeignRead, Layers, Observed, Touched, encode_part
@@ -80,7 +80,7 @@ class RunReporter:
         self._imply = imply  # the defaults that unwritten documents read as; answer None: unknown
         self._implied: str | None = None  # the answer of `_imply` for the reported reads
         self._started = started  # keys of children to resume without a run; answer None: they cannot be resumed
-        self._abouts: tuple[bytes, bytes] | None = None  # without a fingerprint, and with it
+        self._abouts: dict[bool, bytes] = {}  # by whether it has a fingerprint
         self._reads: Sequence[Spot | None] | None = None  # reads of the run that the cached parts describe
         self._listed: tuple[str, ...] = ()
         self._found: tuple[tuple[Document, Path], ...] = ()
@@ -94,7 +94,8 @@ class RunReporter:
 
     def forget(self) -> None:
         """Drop cached descriptions: the code of the node or of its piece may have changed."""
-        self._abouts = self._implied = None
+        self._abouts = {}
+        self._implied = None
 
     def describe(self) -> About:
         """Return the node's identity and the description of its code."""
@@ -106,13 +107,14 @@ class RunReporter:
         self._due = (observed.reads[place].doc, observed.reads[place].path)
 
     def _about(self, is_known: bool) -> bytes:
-        if self._abouts is None:
+        found = self._abouts.get(is_known)
+        if found is None:
             said = self._describe()
             if self._implied is None:
                 self._implied = self._below()
-            said = msgspec.structs.replace(said, fingerprint=standing_on(said.fingerprint, self._implied))
-            self._abouts = (encode_part(msgspec.structs.replace(said, fingerprint="")), encode_part(said))
-        return self._abouts[is_known]
+            fingerprint = standing_on(said.fingerprint, self._implied) if is_known else ""
+            found = self._abouts[is_known] = encode_part(msgspec.structs.replace(said, fingerprint=fingerprint))
+        return found
 
     def report_removal(self, node: Node) -> None:
         """Report that the node was removed, so that its observations are deleted."""
@@ -231,7 +233,7 @@ class RunReporter:
         self._footprint = encode_part(Footprint(tuple(reads), children))
         implied = self._below()
         if implied != self._implied:
-            self._implied, self._abouts = implied, None
+            self._implied, self._abouts = implied, {}
         if self._on_elsewhere is not None and before != {spot.document for spot in self._foreign}:
             self._on_elsewhere()
 
@@ -293,4 +295,4 @@ def standing_on(fingerprint: str, implied: str | None) -> str:
     """Combine a fingerprint with the defaults that reads depend on. Empty: the result cannot be compared."""
     if not fingerprint or implied is None:
         return ""
-    return derive("standing on", fingerprint, implied) if implied else fingerprint
+    return derive_cached("standing on", fingerprint, implied) if implied else fingerprint

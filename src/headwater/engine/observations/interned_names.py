@@ -83,7 +83,7 @@ class InternedNames:
                 number_in_meta(self._store, f"{part.value}_made", 0)
                 for part in (Part.NAMES, Part.OBSERVATIONS, Part.MIRRORS)
             ]
-            # A node has a fingerprint of its own and shares most other texts.
+            # A node may have a fingerprint of its own, and shares most other texts.
             used = self._limits.names_per_row * (rows + mirrors)
             if made > max(self._limits.unswept_names + used, 2 * self._left):
                 self._sweep = _Sweep([row.branch for row in self._store.branches()])

@@ -409,8 +409,9 @@ def _is_later(stored: State | StoredState, said: tuple[int, int, int]) -> bool:
 
 def check_names(names: Iterable[str]) -> None:
     """Raise ProtocolError if a name is longer than names are kept of a node."""
-    if any(len(name) > NAME_LENGTH for name in names):
-        raise ProtocolError(TOO_MUCH)
+    for name in names:
+        if len(name) > NAME_LENGTH:
+            raise ProtocolError(TOO_MUCH)
 
 
 def _shorten(held: dict[Any, Any], most: int) -> None:

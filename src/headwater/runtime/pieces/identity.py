@@ -5,10 +5,10 @@ identity, because the next process is another session. This part only names node
 nothing.
 
 The kind of an observation is stored with the components of the node's code behind it (`with_kinds`). The fingerprint
-alone decides whether a node is current. A fingerprint is a digest per node, because it includes the inputs of the piece
-and the outputs of the node. The components of the code are the same for all nodes of a member, so they are stored
-behind the kind, which is stored once for all of them: a few characters for each sort of component. They tell people
-which component changed, as far as it is known (`changes`).
+alone decides whether a node is current. A fingerprint is one digest of the code, the inputs of the piece, and the
+documents of the node as seen from it, so that all pieces of a class with equal inputs share it. The components of the
+code are stored behind the kind: a few characters for each sort of component. They tell people which component changed,
+as far as it is known (`changes`).
 """
 
 from __future__ import annotations

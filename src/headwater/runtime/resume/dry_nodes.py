@@ -146,7 +146,7 @@ class Standing(Resume):
         self.codes.look(home.cls)
         said = about(self.codes, home, node, spec, identity, observed.node.generation)
         self._have_records(space, observed)
-        implied = self.implied(space, observed)
+        implied = self.implied(home, identity, observed)
         said = msgspec.structs.replace(said, fingerprint=standing_on(said.fingerprint, implied))
         self.stood[at] = Stood(home, node, identity, said, observed, identity.restore is None)
         if identity.restore is not None:

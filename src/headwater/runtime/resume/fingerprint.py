@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.handle import Input
 from headwater.data.address import DocKey, doc_text, parse_address
-from headwater.data.ids import derive
+from headwater.data.ids import derive_cached
 from headwater.data.json_form import digest
 from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue
@@ -63,8 +63,16 @@ class Defaults:
         self._members.clear()
         self._maker = Fingerprinter()
 
-    def of_reads(self, pieces: PieceRegistry, reads: Iterable[tuple[str, DocKey]]) -> str | None:
-        """How some documents are declared, each named with its space. None: that is not known here."""
+    def of_reads(
+        self,
+        pieces: PieceRegistry,
+        reads: Iterable[tuple[str, DocKey]],
+        place: Callable[[str, DocKey], str] | None = None,
+    ) -> str | None:
+        """Return how some documents are declared, each given with its space. None: that is not known here.
+
+        `place` names a document, by default with its full address.
+        """
         # fault+ fingerprint.declarations_ignored: return ""
         found: list[str] = []
         for space, doc in dict.fromkeys(reads):
@@ -72,8 +80,18 @@ class Defaults:
             if said is None:
                 return None
             if said:
-                found.append(f"{space}/{doc_text(doc)} {said}")
-        return derive("defaults", *sorted(found)) if found else ""
+                found.append(f"{_address(space, doc) if place is None else place(space, doc)} {said}")
+        return derive_cached("defaults", *sorted(found)) if found else ""
+
+    def of_reads_by(
+        self, home: PieceInstance, identity: NodeIdentity, reads: Iterable[tuple[str, DocKey]]
+    ) -> str | None:
+        """Return how the documents that a node read are declared, the same for that node in all pieces of a class."""
+
+        def place(space: str, doc: DocKey) -> str:
+            return _place(home, identity, doc) if space == home.space.name else _address(space, doc)
+
+        return self.of_reads(home.pieces, reads, place)
 
     def _of_document(self, pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> str | None:
         id, stored = owner_of(doc)
@@ -302,15 +320,20 @@ def about(
         places = [_place(home, identity, each.key) for each in node.outputs]
         places += [_place(home, identity, inside.key, path) for inside, path in node.envelope]
         # fault fingerprint.always_the_same: fingerprint = "always the same"
-        fingerprint = derive("node", code, given, *places)
+        fingerprint = derive_cached("node", code, given, *places)
     key = NodeKey(root.id, generation, member, child, scope, principal)
     # fault fingerprint.always_the_same: kind = spec.kind.value
     kind = with_kinds(spec.kind.value, codes.kinds(home.cls, identity.code))
     return About(key, kind, fingerprint, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}")
 
 
+def _address(space: str, doc: DocKey) -> str:
+    """Name a document by its full address. No name that `_place` returns begins like this one."""
+    return f"@{space}/{doc_text(doc)}"
+
+
 def _place(home: PieceInstance, identity: NodeIdentity, key: DocKey, path: Path = ()) -> str:
-    """Where a result goes, seen from its node: the same for all rows of an `each`, and in all pieces of a class.
+    """Name a document as seen from its node: the same for all rows of an `each`, and in all pieces of a class.
 
     What the node is called says the rest, so that nothing is lost. What is said of ten thousand rows is stored once.
     """

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Container, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey
@@ -178,7 +179,7 @@ class Resume:
                 chain_of=elsewhere.chain_of,
                 on_elsewhere=lambda: elsewhere.mirroring.changed(root),
                 on_unsure=elsewhere.unsure,
-                imply=self._implied,
+                imply=partial(self._implied, home, identity),
             )
         if not phase.is_over:
             self._pieces.core.scheduler.hold(node, phase.document)
@@ -435,7 +436,7 @@ class Resume:
             return f"nobody can know what it does{f': {opaque}' if opaque else ''}"
         phase = entered.instance.root.resume_state
         there = None if phase is None else self.elsewhere.why_not(phase.elsewhere, observed)
-        implied = self.implied(entered.instance.space.name, observed)
+        implied = self.implied(entered.instance, entered.identity, observed)
         if implied is None:
             return there or "what its reads are by default is not known"
         if (observed.fingerprint, observed.kind) != (standing_on(said.fingerprint, implied), said.kind):
@@ -466,15 +467,17 @@ class Resume:
         restore = entered.identity.restore
         return restore is None or restore(observed.children)
 
-    def _implied(self, documents: list[Document]) -> str | None:
-        """What documents that a run read are by default."""
+    def _implied(self, home: PieceInstance, identity: NodeIdentity, documents: list[Document]) -> str | None:
+        """Return how the documents that a run of a node read are declared."""
         name_of = self._pieces.core.name_of
-        return self._codes.defaults.of_reads(self._pieces, [(name_of(each.home) or "", each.key) for each in documents])
+        reads = [(name_of(each.home) or "", each.key) for each in documents]
+        return self._codes.defaults.of_reads_by(home, identity, reads)
 
-    def implied(self, space: str, observed: Observed) -> str | None:
-        """The same of what is known of a node of a space."""
+    def implied(self, home: PieceInstance, identity: NodeIdentity, observed: Observed) -> str | None:
+        """Return the same for the reads of a stored observation of the node."""
+        space = home.space.name
         reads = [(space, read.doc) for read in observed.reads] + [(read.space, read.doc) for read in observed.foreign]
-        return self._codes.defaults.of_reads(self._pieces, reads)
+        return self._codes.defaults.of_reads_by(home, identity, reads)
 
     async def have_classes(self, root: PieceInstance, observed: Iterable[Observed]) -> None:
         """Have it known here of which classes the pieces are whose documents some nodes read."""
