@@ -127,6 +127,15 @@ def test_key_or_fingerprint_that_matches_nothing_is_an_error(refuse: Command, as
     assert standing(ask) == before
 
 
+def test_empty_fingerprint_is_an_error_and_not_that_of_targets_without_a_failure(refuse: Command, ask: Command) -> None:
+    ask("skip", "charge", "--key", "ann", "--record", record_of(ask, "ann"))
+    before = standing(ask)
+    for action in ("unblock", "skip", "replay", "reset"):
+        assert "selects by an empty fingerprint" in refuse(action, "charge", "--key", "ann", "--fingerprint", "")
+        assert "selects by an empty fingerprint" in refuse(action, "charge", "--fingerprint", "")
+    assert standing(ask) == before
+
+
 def test_record_that_matches_nothing_is_an_error(refuse: Command, ask: Command) -> None:
     before = standing(ask)
     first, _ = blocked(ask)

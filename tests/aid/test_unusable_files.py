@@ -93,6 +93,51 @@ def test_open_of_a_damaged_or_newer_file_raises_with_the_reason(
         asyncio.run(asyncio.wait_for(write_one_page(tmp_path), WITHIN_S))
 
 
+def write_plainly(book: Book) -> None:
+    book.pages.set(1)
+
+
+def write_by_update(book: Book) -> None:
+    book.pages.update(lambda pages: pages + 1)
+
+
+@pytest.mark.parametrize("write", [write_plainly, write_by_update])
+def test_settled_returns_after_a_plain_write_to_a_space_that_cannot_be_opened(
+    tmp_path: Path, write: Callable[[Book], None]
+) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as runtime:
+            runtime.on_error(lambda _: None)
+            write(runtime.space("books", user="ann").piece(Book, "one"))
+            await asyncio.wait_for(runtime.settled(), WITHIN_S)
+            other = await runtime.space("others", user="ann").open(Book, "one")
+            other.pages.set(2)
+            await asyncio.wait_for(runtime.settled(), WITHIN_S)
+            assert await other.pages.pull() == 2
+            await asyncio.wait_for(runtime.durable(), WITHIN_S)
+
+    asyncio.run(write_one_page(tmp_path))
+    damage(tmp_path / "books.space")
+    with pytest.raises(CorruptionError, match="damaged"):
+        asyncio.run(work())
+
+
+def test_watch_of_a_value_in_a_space_that_cannot_be_opened_raises_the_reason(tmp_path: Path) -> None:
+    async def watch(runtime: headwater.Runtime) -> None:
+        async for _ in runtime.space("books", user="ann").piece(Book, "one").pages.watch():
+            break
+
+    async def work() -> None:
+        async with headwater.open(tmp_path) as runtime:
+            runtime.on_error(lambda _: None)
+            await asyncio.wait_for(watch(runtime), WITHIN_S)
+
+    asyncio.run(write_one_page(tmp_path))
+    damage(tmp_path / "books.space")
+    with pytest.raises(CorruptionError, match="damaged"):
+        asyncio.run(work())
+
+
 @pytest.mark.parametrize(("spoil", "error", "reason"), UNUSABLE)
 def test_open_over_a_connection_raises_with_the_reason_too(
     tmp_path: Path, spoil: Spoil, error: type[StorageError], reason: str

@@ -310,6 +310,12 @@ _FILTERS: Final[dict[str, frozenset[str]]] = {
 
 def _check_filters(wish: Operate) -> None:
     """Refuse a wish with a filter that its action would ignore: it would act on more than its sender meant."""
+    # fault operating.empty_fingerprint_taken: if False:
+    if wish.fingerprint == "":
+        raise ProtocolError(
+            f"{wish.does} of {wish.reaction!r} selects by an empty fingerprint, as from a variable that is not set: name "
+            "the fingerprint of an error, or leave it out. Nothing was changed"
+        )
     honoured = _FILTERS[wish.does]
     named = {"key": wish.key, "record": wish.record, "fingerprint": wish.fingerprint}
     wrong = [name for name, value in named.items() if value is not None and name not in honoured]

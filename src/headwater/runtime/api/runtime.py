@@ -230,7 +230,7 @@ class Runtime:
 
         Without `through`: from the state shown here now. Unlike `idle` it waits for documents that are on their way,
         and for nodes that a debounce, a throttle or a retry holds back. For nodes that do not come to an end it waits
-        only as long as `idle`.
+        only as long as `idle`, and for writes to a space that has ended not at all: `durable` raises their error.
         """
         if through is not None:
             names = [each.name for each in self.core.spaces()] if space is None else [space]

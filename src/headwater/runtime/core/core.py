@@ -374,9 +374,11 @@ class Core:
         """True if the core is quiet and no work waits for its time or for a document that may still arrive.
 
         A node that was held back because it spent its runs (`gates.is_exhausted`) is waited for only as long as
-        `is_quiet` waits for it.
+        `is_quiet` waits for it. Nothing will arrive for writes to a space that has ended.
         """
-        if not self.is_quiet() or any(space.deferred() for space in self._spaces.values()):
+        # fault settled.writes_to_ended_spaces_awaited: writes = [s.deferred() for s in self._spaces.values()]
+        writes = [space.deferred() for space in self._spaces.values() if space.ended is None]
+        if not self.is_quiet() or any(writes):
             return False
         gates = self.scheduler.gates
         if any(node.is_runnable and not gates.is_exhausted(node) for node in gates.waiting()):

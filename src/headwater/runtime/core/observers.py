@@ -370,14 +370,25 @@ class Observers:
                 look.foreign = True
 
     async def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:
-        """Yield the value now, then the latest value whenever it changed."""
+        """Yield the value now, then the latest value whenever it changed. Raises the reason why no value can come."""
         latest: list[Any] = []
         sink = self._sink(handle, lambda value: latest.__setitem__(slice(None), [value]), None)
         node = sink.node
         assert node is not None
+        cannot: list[Exception] = []
+
+        def is_over() -> bool:
+            """Take the reason at the moment it is known: it may be gone before the awaiting task resumes."""
+            # fault watch.refusal_not_raised: why = None
+            why = None if latest else self._cannot(node) or self._core.why_not(handle.document)
+            cannot[:] = [] if why is None else [why]
+            return bool(latest or cannot)
+
         try:
             while True:
-                await self.until(lambda: bool(latest))
+                await self.until(is_over)
+                if cannot:
+                    raise cannot[0]
                 value = latest[-1]
                 latest.clear()
                 self._body = body = WatchStep(node)
