@@ -177,7 +177,7 @@ class Options:
 
 
 class PieceSender(Protocol):
-    """The receiver of the events of one piece."""
+    """Port: sends events to the handlers of one piece, for one user and one user session."""
 
     def send(self, member: HandlerMember, payload: Value, options: Options) -> Coroutine[Any, Any, Any]: ...
 
@@ -189,16 +189,16 @@ class PieceSender(Protocol):
 
     @property
     def core(self) -> object:
-        """The runtime that takes them."""
+        """The core of the runtime that handles the events."""
 
     def place(self, member: HandlerMember) -> str:
-        """Whose handler it is, as text."""
+        """Return the piece and the handler as text, for messages."""
 
     def seen_by(self, view: Any) -> PieceSender:
-        """The same piece, for the user and the session of another view."""
+        """Return a sender to the same piece, for the user and the session of another view."""
 
     def same(self, other: object) -> bool:
-        """Whether it takes the same events."""
+        """True if both send to the same piece for the same user and session."""
 
 
 class Takes(Protocol[A_contra]):

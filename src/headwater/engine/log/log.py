@@ -265,7 +265,7 @@ class Log:
             seq = revision.previous
 
     def histories(self, spans: Mapping[DocKey, tuple[int, int]]) -> dict[DocKey, list[Revision]]:
-        """For each document the same as `back_from` from the first to the second seq of its span.
+        """For each document the same as `history` from the first to the second seq of its span.
 
         The walk visits commits from the latest to the oldest, so that each is looked through once for all documents.
         """

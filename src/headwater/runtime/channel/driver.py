@@ -433,7 +433,7 @@ class Driver:
 
     def _listener_failed(self, error: Exception) -> None:
         """Report an error of a listener or callback of the program. The session took the message in all the same."""
-        message = f"what session {self.session.key!r} had to say was not taken well"
+        message = f"a listener of session {self.session.key!r} raised an error"
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
     def _load_failed(self, docs: tuple[DocKey, ...], error: LoadError) -> None:
