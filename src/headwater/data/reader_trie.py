@@ -78,10 +78,6 @@ class TrieNode:
             twig.shape = spot
         spot.twig = twig
 
-    def is_leaf(self) -> bool:
-        """Whether the whole document is all that anybody reads."""
-        return self.shape is None and not self.children
-
     def spots(self) -> Iterator[Spot]:
         """Every spot at or below here, without recursion."""
         waiting = [self]

@@ -15,12 +15,9 @@ from headwater.data.reader_trie import Spot
 from headwater.errors import UpstreamFailedError
 from headwater.replica.document import Document
 from headwater.scheduler.graph.graph import Graph
-from headwater.scheduler.node import CLEAN, Marks, Node
+from headwater.scheduler.node import AFRESH, CLEAN, Marks, Node
 from headwater.scheduler.suspension import PassPort, Suspend, Suspension, invalid_above
 from headwater.scheduler.waiting_nodes import WaitingNodes
-
-AFRESH: Sequence[Spot | None] = (None,)
-"""The expected reads of a run that checks every read."""
 
 
 class Freshness:

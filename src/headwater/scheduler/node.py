@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 UNKNOWN: Final = -1
 """Stands for the number of hops when a document arrived as a whole, or a commit was reverted."""
 
+AFRESH: Final[Sequence[Spot | None]] = (None,)
+"""The expected reads of a run that checks every read."""
+
 
 def hops_of(change: Changed, ways: object | None) -> int:
     """Return the number of hops of a change that this runtime did not write, or UNKNOWN."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from headwater.data.address import Depth
 from headwater.data.path import Path
@@ -14,9 +14,7 @@ from headwater.data.reader_trie import Spot
 from headwater.protocol.commit import Read
 from headwater.replica.document import NOT_HERE, Document
 from headwater.scheduler.graph.graph import Graph
-from headwater.scheduler.node import CLEAN, INVALID, Node
-
-AFRESH: Final[Sequence[Spot | None]] = (None,)
+from headwater.scheduler.node import AFRESH, CLEAN, INVALID, Node
 
 
 class Held(NamedTuple):

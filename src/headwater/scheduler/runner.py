@@ -23,10 +23,10 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
 from headwater.scheduler.failures import INTERRUPTS, as_failure, check_plain
-from headwater.scheduler.freshness import AFRESH, Freshness
+from headwater.scheduler.freshness import Freshness
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
-from headwater.scheduler.node import CLEAN, Marks, Node, NodeKind
+from headwater.scheduler.node import AFRESH, CLEAN, Marks, Node, NodeKind
 from headwater.scheduler.suspension import PassPort, Suspend, Suspension
 from headwater.scheduler.waiting_nodes import WaitingNodes
 

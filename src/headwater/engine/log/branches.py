@@ -97,9 +97,6 @@ class Branches:
             )
         return self._by_id[branch].row.deleted
 
-    def by_id(self, branch: int) -> Branch:
-        return self._by_id[branch]
-
     def live(self) -> list[Branch]:
         return [branch for branch in self._by_id.values() if not branch.row.deleted]
 

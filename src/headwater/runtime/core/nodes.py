@@ -26,12 +26,11 @@ Kind = Literal["computation", "effect", "materializer"]
 class NodeHandle:
     """A registered node: its state, and the settings that can still be changed."""
 
-    __slots__ = ("_core", "node", "output")
+    __slots__ = ("_core", "node")
 
-    def __init__(self, core: Core, node: Node, output: Input[Any] | None) -> None:
+    def __init__(self, core: Core, node: Node) -> None:
         self._core = core
         self.node = node
-        self.output = output  # the handle of its result, if it has one
 
     def __repr__(self) -> str:
         return f"<node {self.node.id}>"
@@ -70,9 +69,6 @@ class NodeHandle:
     def set_throttle(self, ms: float) -> None:
         """Begin at most one run per `ms`."""
         self._configure(throttle_us=_us("set_throttle", ms))
-
-    def clear_throttle(self) -> None:
-        self._configure(throttle_us=0)
 
     def _configure(self, *, debounce_us: int | None = None, throttle_us: int | None = None) -> None:
         self._core.scheduler.set_delays(self._open(), debounce_us=debounce_us, throttle_us=throttle_us)
@@ -138,7 +134,7 @@ def register(
             throttle_ms=throttle_ms,
         )
     )
-    return NodeHandle(core, node, output)
+    return NodeHandle(core, node)
 
 
 def _name(core: Core, fn: Callable[[], object]) -> str:

@@ -34,8 +34,7 @@ from headwater.runtime.pieces.handles import (
     shown_as,
 )
 from headwater.runtime.pieces.view import ScopedView
-from headwater.scheduler.freshness import AFRESH
-from headwater.scheduler.node import Node
+from headwater.scheduler.node import AFRESH, Node
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:

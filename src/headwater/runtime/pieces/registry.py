@@ -72,7 +72,6 @@ class PieceRegistry:
         "sessions",
         "tasks",
         "transactions",
-        "worker",
     )
 
     events: EventSender
@@ -96,7 +95,6 @@ class PieceRegistry:
         self.channel = channel  # returns the channel of a space by its name; None: the space has no engine
         self.transactions = transactions
         self.sessions = sessions
-        self.worker = worker
         self.make_space = make_space  # returns the application's object for a space, a user and a session
         # Instances with a holder: a program, a node, an event, their parent. Those that run here are in `_kept`, too.
         self._instances: WeakValueDictionary[tuple[str, str], PieceInstance] = WeakValueDictionary()

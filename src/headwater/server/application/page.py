@@ -276,7 +276,7 @@ class Page:
                 raise AuthoringError(
                     f"{member!r} is nothing to look at: look at cells, computeds and children, and send to handlers"
                 )
-            watch.space, watch.right = await self._check_handle(message.place, handle, Right.READ)
+            watch.space, watch.right = await self._check_handle(handle, Right.READ)
         except BaseException:
             if self._watches.get(id) is watch:
                 del self._watches[id]
@@ -335,7 +335,7 @@ class Page:
                 raise AuthoringError(
                     f"{place.member!r} is no cell: only cells can be written, by {', '.join(_INTENTS)}"
                 )
-            name, _ = await self._check_handle(place, handle, Right.WRITE)
+            name, _ = await self._check_handle(handle, Right.WRITE)
             try:
                 arguments = () if message.kind == "delete" else (handle.decoded(message.kind, value),)
             except InvalidValueError as error:
@@ -382,7 +382,7 @@ class Page:
             raise AuthoringError(f"{place.cls} has no member {place.member!r}. It has: {there}.")
         return select_part(getattr(piece, place.member), place.path, place.member)
 
-    async def _check_handle(self, place: Place, handle: Input[Any], shared: Right) -> tuple[str, Right]:
+    async def _check_handle(self, handle: Input[Any], shared: Right) -> tuple[str, Right]:
         """Check the right that a handle needs, and return its space, which may be another one, and that right."""
         space = self._runtime.core.space_name(handle.document)
         right = needed_right(handle, self._user, self._session, shared)
