@@ -1,7 +1,8 @@
 """The composition of a runtime: makes its parts and connects their ports.
 
-Most parts reach core, tasks and channels through the `PieceRegistry`. This is the only module that knows all rooms of a
-runtime. `Runtime` and the objects that an application calls delegate to the parts.
+It passes core, tasks and channels to the `PieceRegistry` and to the reactions; instances of pieces, events and resume
+reach them through the `PieceRegistry`. This is the only module that knows all rooms of a runtime. `Runtime` and the
+objects that an application calls delegate to the parts.
 """
 
 from __future__ import annotations
@@ -80,7 +81,15 @@ class RuntimeParts:
         )
         self.events = Events(self.pieces, origin)
         self.resume = Resume(self.pieces, identity, backend)
-        self.served = ServedReactions(self.pieces, self.events, backend, origin)
+        self.served = ServedReactions(
+            core,
+            self.tasks,
+            self.channels,
+            pieces=self.pieces,
+            events=self.events,
+            backend=backend,
+            origin=origin,
+        )
         self.pieces.connect(self.events, self.resume)
         self.events.before_handling = self.served.declare
         self.events.on_emitted = self.served.emits

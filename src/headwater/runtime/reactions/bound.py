@@ -40,7 +40,9 @@ from headwater.runtime.writing.attempt import RetriedWrite
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Piece
+    from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
@@ -59,11 +61,13 @@ class BoundReaction:
 
     __slots__ = (
         "_cls",
+        "_core",
         "_events",
         "_is_async",
         "_member",
         "_pieces",
         "_space",
+        "_tasks",
         "_threads",
         "_wants_delivery",
         "name",
@@ -73,6 +77,8 @@ class BoundReaction:
 
     def __init__(
         self,
+        core: Core,
+        tasks: Tasks,
         pieces: PieceRegistry,
         events: Events,
         space: LocalSpace,
@@ -80,6 +86,8 @@ class BoundReaction:
         member: ReactionMember,
         threads: Executor | None,
     ) -> None:
+        self._core = core
+        self._tasks = tasks
         self._pieces = pieces
         self._events = events
         self._space = space
@@ -175,7 +183,7 @@ class BoundReaction:
             return known
         root = id.partition(SEPARATOR)[0]
         document = self._pieces.records.cell(self._space, root).document
-        await self._pieces.core.loaded(document)
+        await self._core.loaded(document)
         try:
             found = self._pieces.find(self._space.name, root) or self._pieces.records.found(self._space, root)
             return found if root == id else await pulled(self._pieces, found, id)
@@ -198,8 +206,8 @@ class BoundReaction:
             except PreconditionFailedError as error:
                 raise LeaseLostError from error
             except (ConflictError, CommitConvergenceError, BacklogFullError):
-                random = self._pieces.core.clock.randomness(f"landing {self.name}")
-                await self._pieces.tasks.elapsed(DEFAULT_DRAIN_LIMITS.handlers.delay_us(min(failures, 20), random))
+                random = self._core.clock.randomness(f"landing {self.name}")
+                await self._tasks.elapsed(DEFAULT_DRAIN_LIMITS.handlers.delay_us(min(failures, 20), random))
                 failures += 1
             else:
                 return
@@ -219,7 +227,7 @@ class BoundReaction:
             payload=freeze(home.schema.signature(member).encode((result,), {})),
             user="",
             session="",
-            minted_us=self._pieces.core.clock.now_us(),
+            minted_us=self._core.clock.now_us(),
             write=RetriedWrite(member.retries),
             delivers=(
                 batch.hold,

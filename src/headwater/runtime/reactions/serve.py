@@ -10,6 +10,7 @@ due and for which target, `headwater.reactions.drain` claims them, and `bound.py
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from headwater.errors import AuthoringError, HeadwaterError, LoadError, ProtocolError, ReactionBlockedError
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from headwater.protocol.commit import Commit
     from headwater.replica.transaction import Transaction
     from headwater.runtime.channel.backend import Backend
+    from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
@@ -71,6 +74,8 @@ class ServedReactions:
 
     __slots__ = (
         "_backend",
+        "_channels",
+        "_core",
         "_declared",
         "_events",
         "_hears",
@@ -78,13 +83,27 @@ class ServedReactions:
         "_pace",
         "_pieces",
         "_serving",
+        "_tasks",
         "_threads",
         "_worker",
         "is_on",
     )
 
-    def __init__(self, pieces: PieceRegistry, events: Events, backend: Backend, origin: str) -> None:
-        self._pieces = pieces
+    def __init__(
+        self,
+        core: Core,
+        tasks: Tasks,
+        channels: Mapping[str, SpaceChannel],
+        *,
+        pieces: PieceRegistry,
+        events: Events,
+        backend: Backend,
+        origin: str,
+    ) -> None:
+        self._core = core
+        self._tasks = tasks
+        self._channels = channels  # by space; a space without an engine has none
+        self._pieces = pieces  # for the reactions, which find the pieces of records in it
         self._events = events
         self._backend = backend
         self._worker = origin[:8]  # names this runtime in claims of records
@@ -110,7 +129,19 @@ class ServedReactions:
     def attend(self, channel: SpaceChannel, space: LocalSpace) -> None:
         """Serve a space that was opened."""
         if self.is_on and space.name not in self._serving:
-            serving = Serving(self, self._pieces, space, channel, self._pace, self._heard, self._backend, self._worker)
+            is_remote = isinstance(self._backend, RemoteServer)
+            drain = Drain(
+                SpaceDesk(channel),
+                (),
+                clock=self._core.clock,
+                worker=self._worker,
+                pace=self._pace,
+                on_trace=self._heard,
+                # A record that a commit gives to a worker costs an attempt. A worker that stands still or is cut off is
+                # given none, which is known only of a worker in the engine's own process. All other workers claim.
+                leaves_open=not is_remote,
+            )
+            serving = Serving(self._core, self._tasks, space, channel, drain, self.bound)
             serving.drain.is_terse = not self._hears
             self._serving[space.name] = serving
 
@@ -120,7 +151,7 @@ class ServedReactions:
 
     async def declare(self, home: PieceInstance) -> None:
         """Declare the reactions of a class before one of its handlers is called, so that they get its records."""
-        channel = self._pieces.channel(home.space.name)
+        channel = self._channels.get(home.space.name)
         if channel is None:
             return  # Records of a space without an engine are not delivered.
         session = channel.driver.session.key
@@ -153,8 +184,8 @@ class ServedReactions:
             except LoadError as error:
                 if is_refusal(error):
                     raise
-            random = self._pieces.core.clock.randomness(f"declaring {reaction.name}")
-            await self._pieces.tasks.elapsed(DEFAULT_DRAIN_LIMITS.asks.delay_us(min(failures, 20), random))
+            random = self._core.clock.randomness(f"declaring {reaction.name}")
+            await self._tasks.elapsed(DEFAULT_DRAIN_LIMITS.asks.delay_us(min(failures, 20), random))
             failures += 1
         return False
 
@@ -164,7 +195,7 @@ class ServedReactions:
         Applies to every such commit, whichever code emits. C7: the record and the declarations are on the disk
         together, or neither is.
         """
-        channel = self._pieces.channel(home.space.name)
+        channel = self._channels.get(home.space.name)
         if channel is None or ((session := channel.driver.session.key), home.cls) in self._declared:
             return
         for member in reactions_of(home.cls):
@@ -175,7 +206,7 @@ class ServedReactions:
 
     def declared(self, home: PieceInstance, commit: Commit) -> None:
         """Remember the declarations of a commit that landed: later commits need not repeat them."""
-        channel = self._pieces.channel(home.space.name)
+        channel = self._channels.get(home.space.name)
         if channel is not None:
             self._known.update([(channel.driver.session.key, each.reaction) for each in commit.declared])
 
@@ -183,7 +214,7 @@ class ServedReactions:
         lane = member.lane or DEFAULT_LANE
         slots = self._pace.lanes.get(lane, self._pace.slots)
         threads = self._threads.of(space.name, lane, slots) if self.is_on else None
-        return BoundReaction(self._pieces, self._events, space, cls, member, threads)
+        return BoundReaction(self._core, self._tasks, self._pieces, self._events, space, cls, member, threads)
 
     def is_looking(self, space: str) -> bool:
         """True until it is known which reactions a space has, and which of the reactions here are new to it."""
@@ -195,17 +226,17 @@ class ServedReactions:
             try:
                 hears(what)
             except Exception as failed:  # The failure of a listener keeps no record from being acknowledged.
-                self._pieces.core.report(what.reaction, failed)
+                self._core.report(what.reaction, failed)
         if isinstance(what, Unheard):
             why = f"what came of {what.reaction} for {what.key!r} was not taken in, and it is tried again: {what.error}"
-            self._pieces.core.report(what.reaction, ProtocolError(why))
+            self._core.report(what.reaction, ProtocolError(why))
         if isinstance(what, Attempt) and what.how == "failed" and what.then != "retry":
             stopped = {"block": "is blocked", "park": "was parked", "skip": "was skipped"}[what.then]
             error = ReactionBlockedError(
                 f"{what.reaction} for {what.key!r} {stopped} after attempt {what.attempt}: {what.error}: "
                 f"{what.message}. `headwater reactions failures` says more."
             )
-            self._pieces.core.report(what.reaction, error)
+            self._core.report(what.reaction, error)
 
     @property
     def is_busy(self) -> bool:
@@ -227,33 +258,27 @@ class ServedReactions:
 class Serving:
     """The worker of one space."""
 
-    __slots__ = ("_channel", "_desk", "_line", "_looks", "_number", "_pieces", "_reacting", "_space", "drain")
+    __slots__ = ("_bound", "_channel", "_core", "_desk", "_line", "_looks", "_number", "_space", "_tasks", "drain")
 
     def __init__(
         self,
-        reacting: ServedReactions,
-        pieces: PieceRegistry,
+        core: Core,
+        tasks: Tasks,
         space: LocalSpace,
         channel: SpaceChannel,
-        pace: Pace,
-        hears: OnTrace,
-        backend: Backend,
-        worker: str,
+        drain: Drain,
+        bound: Callable[[LocalSpace, type[Piece], ReactionMember], BoundReaction],
     ) -> None:
-        self._reacting = reacting
-        self._looks = 0  # calls of `_look` under way
-        self._pieces = pieces
+        self._core = core
+        self._tasks = tasks
         self._space = space
         self._channel = channel
+        self.drain = drain
+        self._bound = bound
         self._desk = SpaceDesk(channel)
+        self._looks = 0  # calls of `_look` under way
         self._line = -1  # the connection on which reactions were last looked up,
         self._number = -1  # and the number of subscriptions then
-        # A record that a commit gives to a worker costs an attempt. A worker that stands still or is cut off is given
-        # none, which is known only of a worker in the engine's own process. All other workers claim.
-        is_near = not isinstance(backend, RemoteServer)
-        self.drain = Drain(
-            self._desk, (), clock=pieces.core.clock, worker=worker, pace=pace, on_trace=hears, leaves_open=is_near
-        )
         channel.driver.session.queries.watch_targets(self._heard)
 
     async def stop(self) -> None:
@@ -269,7 +294,7 @@ class Serving:
         if (line, number) != (self._line, self._number):
             self._line, self._number = line, number
             self._looks += 1
-            self._pieces.tasks.begin(self._look(), f"reactions of {self._space.name}")
+            self._tasks.begin(self._look(), f"reactions of {self._space.name}")
         if due.is_more:
             self.drain.notify()
 
@@ -280,7 +305,7 @@ class Serving:
     async def _look(self) -> None:
         """Look up the reactions of the space until it answers, on one connection: the next one has its own notice."""
         line, failures = self._line, 0
-        random = self._pieces.core.clock.randomness(f"reactions of {self._space.name}")
+        random = self._core.clock.randomness(f"reactions of {self._space.name}")
         try:
             while self._channel.is_up() and line == self._line:
                 try:
@@ -288,9 +313,9 @@ class Serving:
                     break
                 except HeadwaterError as error:
                     if is_refusal(error):
-                        self._pieces.core.report(f"reactions of {self._space.name}", error)
+                        self._core.report(f"reactions of {self._space.name}", error)
                         break
-                await self._pieces.tasks.elapsed(DEFAULT_DRAIN_LIMITS.asks.delay_us(min(failures, 20), random))
+                await self._tasks.elapsed(DEFAULT_DRAIN_LIMITS.asks.delay_us(min(failures, 20), random))
                 failures += 1
         finally:
             self._looks -= 1
@@ -303,14 +328,14 @@ class Serving:
         except HeadwaterError as error:
             if not is_refusal(error):
                 raise
-            self._pieces.core.report(reaction.name, error)
+            self._core.report(reaction.name, error)
             return False
         return True
 
     async def _serve(self) -> None:
         """Serve reactions that the space knows and whose class is imported; declare new ones to topics with records."""
         here = {reaction_name(cls, each): (cls, each) for cls in classes() for each in reactions_of(cls)}
-        bound = {name: self._reacting.bound(self._space, cls, each) for name, (cls, each) in here.items()}
+        bound = {name: self._bound(self._space, cls, each) for name, (cls, each) in here.items()}
         topics = sorted({each.topic for each in bound.values()})
         known: dict[str, ReactionState] = {}
         emitted: set[str] = set()
@@ -330,6 +355,6 @@ class Serving:
             elif state.topic != reaction.topic:
                 # Its records are of another type. A handler that would emit to the other topic is refused.
                 why = f"{name} is for {state.topic} there, and for {reaction.topic} here: give it another name"
-                self._pieces.core.report(name, AuthoringError(why))
+                self._core.report(name, AuthoringError(why))
                 continue
             self.drain.serve(reaction)
