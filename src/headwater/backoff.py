@@ -69,7 +69,7 @@ class Backoff:
         exponential  min(base_ms * 2^r * f, max_ms)
 
     The cap comes last, so no delay is ever longer than `max_ms`; a schedule far beyond its cap therefore
-    waits exactly `max_ms` each time.
+    waits exactly `max_ms` each time. A caller need not bound the number of failures that it counts.
     """
 
     kind: BackoffKind

@@ -50,6 +50,9 @@ class CellLimits:
     known_places: int = 16
     """Places of one value that are told apart. Of a larger value all of it counts."""
 
+    remembered_selectors: int = 4_096
+    """Functions of `at` that a runtime remembers. A program has as many as it has lines with `at`."""
+
 
 CELL_LIMITS: Final = CellLimits()
 

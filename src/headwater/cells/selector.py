@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, NoReturn
 
-from headwater.cells.codec_base import Mismatch, TypeCodec
+from headwater.cells.codec_base import CELL_LIMITS, Mismatch, TypeCodec
 from headwater.cells.containers import JsonCodec, MappingCodec
 from headwater.cells.records import RecordCodec
 from headwater.cells.unions import UnionCodec
@@ -37,12 +37,12 @@ class Selection(NamedTuple):
 class Selector:
     """Runs functions on a recorder and remembers where they led. One per runtime; it is not thread-safe.
 
-    `most` bounds the functions that it remembers. A program has as many as it has lines with `at`.
+    `most` bounds the functions that it remembers.
     """
 
     __slots__ = ("_most", "_remembered")
 
-    def __init__(self, most: int = 4_096) -> None:
+    def __init__(self, most: int = CELL_LIMITS.remembered_selectors) -> None:
         self._most = most
         # By identity of code and codec, because a code object's own hash looks at all of it. The entry keeps both
         # alive, so that an identity is never that of something else.

@@ -15,6 +15,7 @@ class CommandLimits:
     import_s: float = 30.0  # for the import of an application that is tried before a new start
     switch_interval_s: float = 0.000_5  # after which a thread of a serving process gives way to another
     page: int = 1_000  # nodes, pieces or reads in one question of `preview` and `verify`
+    document_page: int = 200  # documents that are searched for pieces at once
     pages: int = 10_000  # of nodes of one space
     listed_nodes: int = 50  # printed by `preview`
     listed_findings: int = 50  # printed by `verify`

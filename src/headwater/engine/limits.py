@@ -107,6 +107,7 @@ class Limits:
     gather_us: int = 200  # a wait for messages that come together: about an fsync, which that saves
     slow_step_us: int = 1_000  # from this time of a step, lately, the disk is too slow for an event loop
     slow_step_us_most: int = 4_000  # a longer step counts as this long: it says little about the next
+    work_item_bytes: int = 512  # counted for a read, a document, an event or a notified peer in an estimate of work
     message_us: int = 100  # share of a message in the time of a step, which is not the disk's
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, Protocol, TypeVar, overload
 
 from headwater.cells.handle import Input
 from headwater.cells.handle_base import NotAValue
@@ -42,6 +42,8 @@ __all__ = [
     "Takes",
 ]
 
+EVENT_ID_LENGTH: Final = 256
+"""Characters of an id of an event that a caller chooses."""
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -260,8 +262,8 @@ class Handler(NotAValue, Generic[P, R]):
         The same `id` of the same user to the same handler is the same event, from any sender. If the program named a
         session, in that session only.
         """
-        if id is not None and (type(id) is not str or not 0 < len(id) <= 256):
-            raise AuthoringError(f"options(id={shown(id)}): write a text of 1 to 256 characters")
+        if id is not None and (type(id) is not str or not 0 < len(id) <= EVENT_ID_LENGTH):
+            raise AuthoringError(f"options(id={shown(id)}): write a text of 1 to {EVENT_ID_LENGTH} characters")
         if retries is not None and (type(retries) is not int or retries < 0):
             raise AuthoringError(f"options(retries={shown(retries)}): write how many, 0 for none")
         said = {"id": id, "retries": retries, "durable": durable}

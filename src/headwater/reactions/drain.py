@@ -284,7 +284,7 @@ class Drain:
         try:
             answer = await self._source.ask(question)
         except HeadwaterError:
-            wait_us = self._limits.asks.delay_us(min(lane.failures, 20), self._random)
+            wait_us = self._limits.asks.delay_us(lane.failures, self._random)
             lane.failures += 1
             self._note_due(lane, loop.time() + wait_us / 1e6)
         else:

@@ -99,7 +99,7 @@ class OutcomeReporter:
                 answer = await self._source.ask(Finish(0, told))
             except Exception as error:  # An outcome that cannot be encoded must not keep the others from being sent.
                 if isinstance(error, HeadwaterError) and not is_refusal(error):
-                    await asyncio.sleep(self._limits.asks.delay_us(min(failures, 20), self._random) / 1e6)
+                    await asyncio.sleep(self._limits.asks.delay_us(failures, self._random) / 1e6)
                     failures += 1
                 elif len(told) == 1:
                     why = error_text(error, self._limits.error_characters)

@@ -9,7 +9,7 @@ which makes the node invalid.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, cast
+from typing import cast
 
 from headwater.data.address import Depth
 from headwater.data.path import Path
@@ -28,18 +28,12 @@ from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, UNKNOWN, Marks, Node, hops_of
 from headwater.scheduler.waiting_nodes import WaitingNodes
 
-ANSWERED_HOPS: Final = 1
-"""The most hops of a changed result for which a node that reads the time runs again.
-
-Clocks of runtimes differ. A node whose clock is behind answers a peer once; it keeps the peer's next answer until its
-own clock has caught up.
-"""
-
 
 class CommitVerdicts:
     """Receiver of the verdicts about nodes' commits."""
 
     __slots__ = (
+        "_answered_hops",
         "_enqueue",
         "_gates",
         "_graph",
@@ -62,6 +56,7 @@ class CommitVerdicts:
         gates: Gates,
         ready: Callable[[Replica, Conflict], bool],
         on_refused: Callable[[Node, Exception, bool], object],
+        answered_hops: int,
     ) -> None:
         self._marks = marks
         self._loads = loads
@@ -69,6 +64,7 @@ class CommitVerdicts:
         self._enqueue = enqueue
         self._gates = gates
         self._ready = ready  # True if the commits that won a conflict are here
+        self._answered_hops = answered_hops
         self._on_refused = on_refused  # the flag: the node has written nothing since
         self._waiting: list[tuple[Node, Conflict]] = []
         self.own: set[Replica] = set()  # replicas that only this runtime shows: its clock
@@ -113,7 +109,7 @@ class CommitVerdicts:
                 # I1: a node's own result counts as read.
                 # fault fates.foreign_result_kept: if _has_found(node):
                 if _has_found(node) or (is_heard and _is_replaced(node, change)):
-                    if hops > ANSWERED_HOPS and not self.own.isdisjoint(_read_elsewhere(node)):
+                    if hops > self._answered_hops and not self.own.isdisjoint(_read_elsewhere(node)):
                         continue
                     self._look_again(node, Spot(change.document, (), Depth.DEEP), hops, notification)
             for node in self._graph.materializers(change.document):

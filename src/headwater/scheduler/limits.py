@@ -29,6 +29,13 @@ class SchedulerLimits:
     auto_debounce_us: int = 100_000  # the scheduler then gives the effect this debounce
     trace_entries: int = 10_000  # trace events kept for people; older ones are dropped
     counted_attempts: int = 64  # counted at once: nested ones, and some whose end was never reported
+    searched_reads: int = 64  # first reads of a node that are searched for a cause; others are reported by address
+    # Clocks of runtimes differ. A node whose clock is behind answers a peer once; it keeps the peer's next answer until
+    # its own clock has caught up.
+    answered_hops: int = 1  # most hops of a changed result for which a node that reads the time runs again
+    timed_runs: int = 8  # first runs of an effect, each of which is timed;
+    timed_every: int = 16  # later, one of so many: reading the clock costs more than a small effect does
+    timed_us: int = 1_000  # a shorter run of an effect without a gate is not noted
     causes_shown: int = 32  # steps of a chain of causes that `why` follows
 
     def __post_init__(self) -> None:

@@ -23,10 +23,11 @@ from headwater.replica.document import Document
 from headwater.replica.observation_queue import Cause, ObservationQueue
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
+from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN, Node
 
-NEAR: Final = 64
-"""Number of leading reads that are searched for a cause. A cause beyond them is reported by its address."""
+FAILURE_CHARACTERS: Final = 1_000
+"""Characters of an error message that the id of a failure depends on. Stored ids are compared: do not change it."""
 SESSION: Final = "session:"
 """Prefix of the scope of session documents: the next process is another session."""
 
@@ -51,6 +52,7 @@ class RunReporter:
         "_on_unsure",
         "_places",
         "_reads",
+        "_searched_reads",
         "_spots",
         "_started",
         "_unsure",
@@ -64,6 +66,7 @@ class RunReporter:
         describe: Callable[[], About],
         name_of: Callable[[Replica], str | None],
         *,
+        limits: SchedulerLimits,
         started: Callable[[], tuple[str, ...] | None] | None = None,
         chain_of: Callable[[Replica], int | None] | None = None,
         on_elsewhere: Callable[[], object] | None = None,
@@ -71,6 +74,7 @@ class RunReporter:
         imply: Callable[[list[Document]], str | None] | None = None,
     ) -> None:
         self.runs = runs
+        self._searched_reads = limits.searched_reads
         self._describe = describe  # the parts that are the same in every run of the node
         self._name_of = name_of  # name of a replica's space; None: it is not a space, as the clock
         self._chain_of = chain_of  # identity of the log of a replica's space; None: unknown
@@ -148,7 +152,7 @@ class RunReporter:
             and (self._started is not None or not node.children)
         )
         foreign = self._seen_elsewhere() if self._foreign else ()
-        failed = "" if failure is None else derive("failure", type(failure).__name__, str(failure)[:1_000])
+        failed = "" if failure is None else derive("failure", type(failure).__name__, str(failure)[:FAILURE_CHARACTERS])
         # Documents that arrived meanwhile, such as the record of its piece, were not the reason for this run.
         cause = self._cause(node, causes) if self._due is None else self._due
         self._due = self._unsure = None
@@ -284,7 +288,7 @@ class RunReporter:
     def _cause(self, node: Node, causes: Mapping[Spot, object] | None) -> Cause:
         """Return one of the changes that made the node run."""
         for spot in causes or ():
-            if spot in self._spots[:NEAR]:
+            if spot in self._spots[: self._searched_reads]:
                 return self._spots.index(spot)
             document = cast(Document, spot.document)
             return (document.key, spot.path) if document.home is node.home else None

@@ -26,6 +26,7 @@ from headwater.scheduler.failures import INTERRUPTS, as_failure, check_plain
 from headwater.scheduler.freshness import Freshness
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
+from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import AFRESH, CLEAN, Marks, Node, NodeKind
 from headwater.scheduler.suspension import PassPort, Suspend, Suspension
 from headwater.scheduler.waiting_nodes import WaitingNodes
@@ -48,6 +49,9 @@ class Runner:
         "_on_failed",
         "_on_missing",
         "_run",
+        "_timed_every",
+        "_timed_runs",
+        "_timed_us",
         "on_ran",
         "trace",
     )
@@ -65,6 +69,7 @@ class Runner:
         on_failed: Callable[[Node, Exception | None, bool], object],
         on_cleanup_failed: Callable[[Node, Exception], object],
         on_missing: Callable[[Document], object],
+        limits: SchedulerLimits,
     ) -> None:
         self._current = current
         self._graph = graph
@@ -75,6 +80,9 @@ class Runner:
         self._on_failed = on_failed  # called when a node's last run failed, or recovered: its readers are to be told
         self._on_cleanup_failed = on_cleanup_failed
         self._on_missing = on_missing  # called with a document that a run needs and that is not here
+        self._timed_runs = limits.timed_runs
+        self._timed_every = limits.timed_every
+        self._timed_us = limits.timed_us
         self._run = Run(self)
         self.on_ran: Callable[[Node, Layer | None], object] | None = None  # for diagnosis; decides nothing
         self.trace: Trace | None = None
@@ -215,11 +223,11 @@ class Runner:
 
     def _effect(self, node: Node, run: Run) -> object:
         """Call an effect. Its duration decides about an automatic debounce; a callable result becomes its cleanup."""
-        if node.runs < 8 or not node.runs & 15:  # Reading the clock costs more than a small effect does.
+        if node.runs < self._timed_runs or not node.runs % self._timed_every:
             began_us = self._gates.now_us()
             result = node.fn()
             spent_us = self._gates.now_us() - began_us - (run.away_us if run.parted == run.number else 0)
-            if spent_us > 1_000 or node.gate is not None:
+            if spent_us > self._timed_us or node.gate is not None:
                 self._gates.took(node, spent_us)
         else:
             result = node.fn()

@@ -105,6 +105,7 @@ class Scheduler:
             on_failed=self._failed,
             on_cleanup_failed=self._cleanup_failed,
             on_missing=port.load,
+            limits=self.limits,
         )
         self.pass_.use(
             self.runner,
@@ -119,6 +120,7 @@ class Scheduler:
             gates=self.gates,
             ready=port.is_ready,
             on_refused=self._refused,
+            answered_hops=self.limits.answered_hops,
         )
         self.invalidation.on_told = self.commit_verdicts.on_shown
         self.faults.subscribe(self.invalidation.on_notification)

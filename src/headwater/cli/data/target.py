@@ -170,7 +170,7 @@ def _stored_pieces(engine: Engine) -> JsonForm:
     found: list[JsonForm] = []
     after: str | None = ""
     while after is not None:
-        page = engine.documents("space", after=after, limit=200)
+        page = engine.documents("space", after=after, limit=DEFAULT_COMMAND_LIMITS.document_page)
         for each in page.items:
             value = each.value
             if each.doc.id.endswith(":@") and isinstance(value, dict):

@@ -30,12 +30,13 @@ LOGS: Final = ("-wal", f"-wal{COPY}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits:
-    """Bounds on the write-ahead log of one file."""
+    """Bounds on the write-ahead log of one file, and on statements."""
 
     # pages in the write-ahead log before they are moved into the file: 16 MiB, since each move costs two syncs
     checkpoint_pages: int = 4_096
     # bytes that a log may grow to by itself: a space that is hardly used is not made larger
     plain_log_bytes: int = 256 * 1024
+    statement_numbers: int = 500  # numbers of documents or nodes in one statement
 
 
 STORE_LIMITS: Final = StoreLimits()

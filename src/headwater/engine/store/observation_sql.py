@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from headwater.data.address import DocKey
 from headwater.engine.store.checksummed_tables import DOCUMENTS, MIRRORS, NAMES, OBSERVATIONS, READERS, ChecksummedTable
-from headwater.engine.store.database import Database
+from headwater.engine.store.database import STORE_LIMITS, Database
 from headwater.engine.store.port import MirrorRow, NodeNumbers, ObservationRow, ReaderRow
 from headwater.engine.store.row_checksum import observation_seal
 
@@ -28,7 +28,6 @@ _PIECES: Final = (  # From each to the next, without the rows between them.
     " SELECT (SELECT min(piece) FROM observations WHERE branch=?1 AND piece>found.piece) FROM found"
     " WHERE found.piece IS NOT NULL LIMIT ?3) SELECT piece FROM found) WHERE piece IS NOT NULL"
 )
-_TOGETHER: Final = 500  # numbers in one statement
 
 
 class ObservationTables:
@@ -260,7 +259,7 @@ class ObservationTables:
 def _together(numbers: Iterable[T]) -> Iterator[tuple[tuple[T, ...], str]]:
     """As many as one statement takes at once, and its places for them."""
     rest = iter(numbers)
-    while some := tuple(islice(rest, _TOGETHER)):
+    while some := tuple(islice(rest, STORE_LIMITS.statement_numbers)):
         yield some, ",".join("?" * len(some))
 
 

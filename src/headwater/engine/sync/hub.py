@@ -64,67 +64,68 @@ from headwater.protocol.observations import WatchWrittenDocuments
 from headwater.protocol.reactions import Finish, WatchTargets
 from headwater.protocol.verdict import Accepted, Conflict
 
-ITEM: Final = 512
-"""Bytes counted for each named thing besides its own: a read, a document, an event, a notified peer."""
 UNKNOWN: Final = maxsize
 
 
-def work_size(engine: Engine, watching: WatchTable, peer: Peer, message: FromReplica, most: int) -> int:
-    """About how many bytes are gone through for a message. Counting ends as soon as that is more than `most`."""
+def work_size(engine: Engine, watching: WatchTable, peer: Peer, message: FromReplica, *, most: int, item: int) -> int:
+    """About how many bytes are gone through for a message. Counting ends as soon as that is more than `most`.
+
+    `item` is counted for each named thing besides its own bytes: a read, a document, an event, a notified peer.
+    """
     match message:
         case Transact():
-            total = sum(2 * ITEM + len(run.about) + len(run.footprint) for run in message.observations)
+            total = sum(2 * item + len(run.about) + len(run.footprint) for run in message.observations)
             for commit in message.commits:
                 if total > most:
                     break
-                total += _size_of_commit(engine, watching, commit, most - total)
+                total += _size_of_commit(engine, watching, commit, most - total, item)
             return total
         case Ack():
             # A peer whose window was full is owed whole documents now.
-            return UNKNOWN if peer.is_owed() else ITEM
+            return UNKNOWN if peer.is_owed() else item
         case Open():
             # A resumed session is sent the changes that it missed.
             is_new = not (message.resume or message.seen or message.sent or message.acked)
-            return _size_of_documents(engine, peer, [ACCESS], most) if is_new else UNKNOWN
+            return _size_of_documents(engine, peer, [ACCESS], most, item) if is_new else UNKNOWN
         case Watch():
             if any(selector.follow for selector in message.selectors):
                 return UNKNOWN
-            return _size_of_documents(engine, peer, [selector.doc for selector in message.selectors], most)
+            return _size_of_documents(engine, peer, [selector.doc for selector in message.selectors], most, item)
         case Query():
             if message.at is not None or not message.doc:
                 return UNKNOWN
-            return _size_of_documents(engine, peer, [DocKey(message.scope, message.doc)], most)
+            return _size_of_documents(engine, peer, [DocKey(message.scope, message.doc)], most, item)
         case Finish():
-            return ITEM * (1 + len(message.outcomes))
+            return item * (1 + len(message.outcomes))
         case Unwatch() | Renew() | WatchEvents() | WatchWrittenDocuments() | WatchTargets():
-            return ITEM
+            return item
         case _:
             return UNKNOWN
 
 
-def _size_of_documents(engine: Engine, peer: Peer, docs: list[DocKey], most: int) -> int:
+def _size_of_documents(engine: Engine, peer: Peer, docs: list[DocKey], most: int, item: int) -> int:
     total = 0
     for doc in docs:
         size = engine.size_in_memory(doc, branch=peer.branch)
         if size is None:
             return UNKNOWN
-        total += ITEM + size
+        total += item + size
         if total > most:
             break
     return total
 
 
-def _size_of_commit(engine: Engine, watching: WatchTable, commit: Commit, most: int) -> int:
+def _size_of_commit(engine: Engine, watching: WatchTable, commit: Commit, most: int, item: int) -> int:
     named = (commit.reads, commit.preconditions, commit.handled, commit.delivered, commit.declared)
-    total = ITEM * (1 + sum(map(len, named)))
+    total = item * (1 + sum(map(len, named)))
     for operation in commit.operations:
         size = engine.size_in_memory(operation.doc, branch=commit.branch)
         if size is None or total > most:
             return UNKNOWN
         told = len(watching.watchers.get((commit.branch, operation.doc), ()))
-        patched = sum(size_up_to(patch.arg, most) for patch in operation.patches[: most // ITEM + 1])
-        total += size + (ITEM * len(operation.patches) + patched) * (1 + told)
-    total += ITEM * (len(commit.events) + len(commit.records))
+        patched = sum(size_up_to(patch.arg, most) for patch in operation.patches[: most // item + 1])
+        total += size + (item * len(operation.patches) + patched) * (1 + told)
+    total += item * (len(commit.events) + len(commit.records))
     for payload in [event.payload for event in commit.events] + [record.payload for record in commit.records]:
         if total > most:
             break
@@ -138,7 +139,7 @@ def _size_of_commit(engine: Engine, watching: WatchTable, commit: Commit, most: 
         behind = engine.seqs_behind(read.doc, read.seq, branch=commit.branch)
         if behind is None:
             return UNKNOWN
-        total += ITEM * behind if read.layers else 0
+        total += item * behind if read.layers else 0
     return total
 
 
@@ -288,7 +289,8 @@ class Hub:
 
     def work_size(self, peer: Peer, message: FromReplica, most: int) -> int:
         """How large the work is that a message makes, or anything over `most`: see `work_size`."""
-        return work_size(self._engine, self._watching, peer, message, most)
+        item = self._limits.work_item_bytes
+        return work_size(self._engine, self._watching, peer, message, most=most, item=item)
 
     def release_held(self) -> None:
         """End all turns, and judge the messages that were held back for them."""

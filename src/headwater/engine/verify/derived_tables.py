@@ -55,7 +55,7 @@ from headwater.engine.store.port import (
 )
 from headwater.engine.verify.document_history import DocumentHistories, DocumentHistory
 from headwater.engine.verify.replay import Replay, snapshot_value
-from headwater.engine.verify.report import RuleBroken
+from headwater.engine.verify.report import VERIFY_LIMITS, RuleBroken
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import MAIN
 
@@ -65,7 +65,7 @@ def check_observed(store: Store, replay: Replay) -> None:
     for branch in replay.lines.branches.values():
         readers: Counter[tuple[int, int]] = Counter()  # by document and piece
         after = first_of(branch.branch, 0)
-        while rows := store.observations_after(after, _PAGE):
+        while rows := store.observations_after(after, VERIFY_LIMITS.table_rows):
             if branch.deleted:
                 raise RuleBroken("observations", 0, f"branch {branch.name!r} was deleted and has observations")
             for row in rows:
@@ -136,7 +136,7 @@ def _check_readers(store: Store, branch: int, readers: Counter[tuple[int, int]])
 def _check_mirrors(store: Store, branch: int, last_seq: int) -> None:
     for owner in store.mirror_owners(branch):
         after = 0
-        while rows := store.mirrors_after(branch, owner, after, _PAGE):
+        while rows := store.mirrors_after(branch, owner, after, VERIFY_LIMITS.table_rows):
             for row in rows:
                 try:
                     docs = decode_mirror(row.body).docs
@@ -187,7 +187,7 @@ def _check_records(store: Store, row: SubscriptionRow) -> None:
     if row.state == SubscriptionState.RETIRED:
         return
     after, known = row.start, set[str]()
-    while records := store.records_after(row.topic, after, _PAGE):
+    while records := store.records_after(row.topic, after, VERIFY_LIMITS.table_rows):
         for record in records:
             place = (record.seq, record.ordinal)
             is_due = record.seq > row.until_seq or place <= row.cursor
@@ -204,7 +204,7 @@ def _check_records(store: Store, row: SubscriptionRow) -> None:
 def _check_targets(store: Store, row: SubscriptionRow, last_seq: int) -> None:
     epoch = number_in_meta(store, CLAIMS_EPOCH, 0)
     after: str | None = None
-    while targets := store.delivery.targets_after(row.reaction, after, _PAGE):
+    while targets := store.delivery.targets_after(row.reaction, after, VERIFY_LIMITS.table_rows):
         for target in targets:
             name = f"target {target.key!r} of reaction {row.name!r}"
             if why := _impossible(target, last_seq, epoch):
@@ -244,7 +244,7 @@ def _impossible(target: TargetRow, last_seq: int, epoch: int) -> str:
 def _check_passed(store: Store, row: SubscriptionRow) -> None:
     """Check that parked records and attempts are of records of their target."""
     places = ("", -1, -1)
-    while parked := store.delivery.parked_after(row.reaction, places, _PAGE):
+    while parked := store.delivery.parked_after(row.reaction, places, VERIFY_LIMITS.table_rows):
         for each in parked:
             target, record = (
                 store.delivery.target(row.reaction, each.key),
@@ -261,7 +261,7 @@ def _check_passed(store: Store, row: SubscriptionRow) -> None:
                 )
         places = (parked[-1].key, parked[-1].seq, parked[-1].ordinal)
     slots = ("", -1, -1, -1)
-    while attempts := store.delivery.attempts_after(row.reaction, slots, _PAGE):
+    while attempts := store.delivery.attempts_after(row.reaction, slots, VERIFY_LIMITS.table_rows):
         for tried in attempts:
             if store.delivery.target(row.reaction, tried.key) is None:
                 raise RuleBroken(
@@ -270,7 +270,6 @@ def _check_passed(store: Store, row: SubscriptionRow) -> None:
         slots = (attempts[-1].key, attempts[-1].seq, attempts[-1].ordinal, attempts[-1].slot)
 
 
-_PAGE = 500
 _DERIVED = (Part.HEADS, Part.SNAPSHOTS, Part.META)  # compared with the log first, since that says more
 
 
@@ -322,7 +321,7 @@ def _check_branch(rows: dict[int, BranchRow], row: BranchRow, last_seq: int) -> 
 def _take_up_bases(store: Store, lines: DocumentHistories, branch: int, kept_from: int) -> None:
     """Begin each document with the snapshot that compaction left of it; whether it has a head is checked later."""
     after = 0
-    while docs := store.docs_with_snapshots(branch, after, _PAGE):
+    while docs := store.docs_with_snapshots(branch, after, VERIFY_LIMITS.table_rows):
         for doc in docs:
             base = store.snapshot_at_or_before(branch, doc, kept_from - 1)
             if base is None:
@@ -338,7 +337,7 @@ def _take_up_bases(store: Store, lines: DocumentHistories, branch: int, kept_fro
 
 def _heads(store: Store, branch: int) -> list[HeadRow]:
     found: list[HeadRow] = []
-    while rows := store.heads_of_branch(branch, found[-1].doc if found else 0, _PAGE):
+    while rows := store.heads_of_branch(branch, found[-1].doc if found else 0, VERIFY_LIMITS.table_rows):
         found += rows
     return found
 
@@ -460,7 +459,7 @@ def _check_counts(store: Store, replay: Replay, heads_seq: int) -> None:
         raise RuleBroken("documents", 0, f"{store.last_doc()} documents are listed, {made} were made")
     after = (replay.kept_from - 1, "\U0010ffff")
     stored = 0
-    while events := store.events_after(after, _PAGE):
+    while events := store.events_after(after, VERIFY_LIMITS.table_rows):
         for event in events:
             expected = replay.events.get(event.id)
             if expected is None:
@@ -477,7 +476,7 @@ def _check_counts(store: Store, replay: Replay, heads_seq: int) -> None:
     for topic, sent in replay.records.items():
         place = (replay.kept_from - 1, 2**62)
         found = 0
-        while records := store.records_after(topic, place, _PAGE):
+        while records := store.records_after(topic, place, VERIFY_LIMITS.table_rows):
             found += len(records)
             place = (records[-1].seq, records[-1].ordinal)
         if found != sent:

@@ -24,7 +24,7 @@ from headwater.engine.log.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained, nu
 from headwater.engine.store.port import EventRow, LogRow, SnapshotRow, Store
 from headwater.engine.verify.document_history import DocumentHistories, DocumentHistory, Write, differences
 from headwater.engine.verify.naive import names, numbers, same
-from headwater.engine.verify.report import RuleBroken
+from headwater.engine.verify.report import VERIFY_LIMITS, RuleBroken
 from headwater.errors import CorruptionError, HeadwaterError
 from headwater.protocol.commit import (
     Commit,
@@ -39,9 +39,6 @@ from headwater.protocol.reactions import target_of
 
 Progress = Callable[[int, int], object]
 """Called now and then with the last seq that was replayed and the last there is."""
-
-_ROWS = 500
-_REPORT_EVERY = 1_000
 
 
 class Replay:
@@ -84,12 +81,12 @@ class Replay:
     def run(self) -> None:
         self._take_up_old_rows()
         seq = self.kept_from - 1
-        while rows := self._store.rows_after(seq, _ROWS):
+        while rows := self._store.rows_after(seq, VERIFY_LIMITS.log_rows):
             for row in rows:
                 self._check_row(row)
                 for place, entry in enumerate(self._entries(row)):
                     self._replay(row, row.seq + place, entry)
-                    if self._progress is not None and self.commits % _REPORT_EVERY == 0:
+                    if self._progress is not None and self.commits % VERIFY_LIMITS.report_commits == 0:
                         self._progress(row.seq + place, self.last_seq)
             seq = rows[-1].seq
         if self._progress is not None:
@@ -100,7 +97,7 @@ class Replay:
     def _take_up_old_rows(self) -> None:
         """Rows before the kept history stay for sessions that may name them. Not all their neighbours do."""
         before: LogRow | None = None
-        while rows := self._store.rows_after(before.seq if before is not None else 0, _ROWS):
+        while rows := self._store.rows_after(before.seq if before is not None else 0, VERIFY_LIMITS.log_rows):
             for row in rows:
                 if before is not None and before.seq + before.commits == row.seq:
                     self._check_chain(before.chain, row)

@@ -1,8 +1,21 @@
-"""The results of a verification. Plain records; nothing here decides anything."""
+"""The results and the bounds of a verification. Plain records; nothing here decides anything."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyLimits:
+    """Bounds on the rows that a verification has in memory, and on its reports of progress. They are fixed."""
+
+    log_rows: int = 500  # rows of the log that are read at once
+    table_rows: int = 500  # rows of another table that are read at once
+    report_commits: int = 1_000  # commits between two calls of `progress`
+
+
+VERIFY_LIMITS: Final = VerifyLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

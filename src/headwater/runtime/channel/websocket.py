@@ -31,7 +31,6 @@ from headwater.runtime.channel.transport import Heard, Lost
 
 SUBPROTOCOLS: Final[dict[str, Encoding]] = {"headwater.v1.msgpack": "msgpack", "headwater.v1.json": "json"}
 PATH: Final = "/v1/sync"
-MASKS: Final = 64  # drawn at once, for as many frames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +40,7 @@ class WebSocketLimits:
     connect_s: float = 10.0  # until the connection is established
     silence_s: float = 60.0  # without any byte from the server, which pings three times as often
     message_bytes: int = 256 * 1024 * 1024  # a whole document, and a margin
+    masks: int = 64  # of frames, drawn at once
     values: ValueLimits = DEFAULT_VALUE_LIMITS
 
 
@@ -132,7 +132,7 @@ class WebSocketConnection(asyncio.Protocol):
 
     def _mask(self) -> bytes:
         if not self._masks:
-            drawn = bytes.fromhex(self._clock.new_token(MASKS * 4))
+            drawn = bytes.fromhex(self._clock.new_token(self._limits.masks * 4))
             self._masks = [drawn[at : at + 4] for at in range(0, len(drawn), 4)]
         return self._masks.pop()
 

@@ -387,7 +387,7 @@ class Core:
             return True
         return all(self.why_not(document) is not None for document in self.scheduler.loads.awaited())
 
-    def settle(self, slices: int = 1_000_000) -> None:
+    def settle(self, slices: int = RUNTIME_LIMITS.settle_slices) -> None:
         """Call `tick` until there is nothing to run now. For programs without an event loop, and for tests."""
         for _ in range(slices):
             if not self.tick():

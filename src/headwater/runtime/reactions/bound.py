@@ -207,7 +207,7 @@ class BoundReaction:
                 raise LeaseLostError from error
             except (ConflictError, CommitConvergenceError, BacklogFullError):
                 random = self._core.clock.randomness(f"landing {self.name}")
-                await self._tasks.elapsed(DEFAULT_DRAIN_LIMITS.handlers.delay_us(min(failures, 20), random))
+                await self._tasks.elapsed(DEFAULT_DRAIN_LIMITS.handlers.delay_us(failures, random))
                 failures += 1
             else:
                 return

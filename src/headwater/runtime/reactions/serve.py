@@ -185,7 +185,7 @@ class ServedReactions:
                 if is_refusal(error):
                     raise
             random = self._core.clock.randomness(f"declaring {reaction.name}")
-            await self._tasks.elapsed(DEFAULT_DRAIN_LIMITS.asks.delay_us(min(failures, 20), random))
+            await self._tasks.elapsed(DEFAULT_DRAIN_LIMITS.asks.delay_us(failures, random))
             failures += 1
         return False
 
@@ -315,7 +315,7 @@ class Serving:
                     if is_refusal(error):
                         self._core.report(f"reactions of {self._space.name}", error)
                         break
-                await self._tasks.elapsed(DEFAULT_DRAIN_LIMITS.asks.delay_us(min(failures, 20), random))
+                await self._tasks.elapsed(DEFAULT_DRAIN_LIMITS.asks.delay_us(failures, random))
                 failures += 1
         finally:
             self._looks -= 1

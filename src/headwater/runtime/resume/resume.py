@@ -175,6 +175,7 @@ class Resume:
                 channel.driver.session.runs,
                 described,
                 core.name_of,
+                limits=core.scheduler.limits,
                 started=identity.started,
                 chain_of=elsewhere.chain_of,
                 on_elsewhere=lambda: elsewhere.mirroring.changed(root),

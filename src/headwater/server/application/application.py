@@ -277,7 +277,7 @@ class ReactionSpaces:
             return
         self._failures[space] = failures + 1
         clock, backoff = self._service.clock, self._service.limits.visits
-        wait_us = backoff.delay_us(min(failures, 20), clock.randomness(f"looking at {space}"))
+        wait_us = backoff.delay_us(failures, clock.randomness(f"looking at {space}"))
         former = self._waits.pop(space, None)
         if former is not None:
             former.cancel()
