@@ -99,6 +99,8 @@ class _Shared:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.token = backend.token
+        self.life = ""
+        self.is_only = False
 
     def transport(self, space: str) -> Transport | None:
         return self._backend.transport(space)

@@ -21,6 +21,8 @@ class Cable:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.token = backend.token
+        self.life = ""
+        self.is_only = False
         self.links: list[Gated] = []
 
     def transport(self, space: str) -> Transport | None:

@@ -149,6 +149,8 @@ class FailsOnce:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.token = backend.token
+        self.life = ""
+        self.is_only = False
         self.failed: list[str] = []
 
     def transport(self, space: str) -> Transport:

@@ -55,6 +55,8 @@ class Far:
     def __init__(self, data: LocalDirectory) -> None:
         self._data = data
         self.token = ""
+        self.life = ""
+        self.is_only = False
 
     def transport(self, space: str) -> Transport | None:
         return self._data.transport(space)

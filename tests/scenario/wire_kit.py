@@ -22,6 +22,8 @@ class Wire:
 
     def __init__(self, backend: Backend, change: Change | None = None) -> None:
         self.token = backend.token
+        self.life = ""
+        self.is_only = False
         self._backend = backend
         self._change = change
         self._holds: Callable[[FromEngine], bool] | None = None

@@ -14,7 +14,7 @@ from headwater.cells.open_run import Run
 from headwater.data.address import doc_text
 from headwater.replica.document import Document
 from headwater.scheduler.graph.edges import writers_above, writers_of
-from headwater.scheduler.node import CLEAN, Node
+from headwater.scheduler.node import AFRESH, CLEAN, Node
 
 
 class Suspend(BaseException):
@@ -64,11 +64,15 @@ def taken_off(frames: list[Frame], node: Node) -> list[Node]:
 def look_again(frames: Iterable[Frame]) -> None:
     """Make the next attempts of these frames check each read: values found fresh before may be stale by now."""
     for frame in frames:
-        frame.node.expect = (None,)
+        frame.node.expect = AFRESH
 
 
 class PassPort(Protocol):
-    """The operations of the pass that the components below it call; `pass_.Pass` implements it."""
+    """The operations of the pass that the components below it call; `pass_.Pass` implements it.
+
+    The pass calls these components, which call it back. Without the port they would import `Pass` from above them for
+    their types, and the import contract of this package counts such imports.
+    """
 
     def stopped(self) -> list[Frame]:
         """Return the stack of waiting attempts."""

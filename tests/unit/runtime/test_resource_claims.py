@@ -32,6 +32,7 @@ class Owner:
 
     def __init__(self, life: str) -> None:
         self.life = life
+        self.is_only = False
         self.token = ""
 
     def transport(self, space: str) -> None:

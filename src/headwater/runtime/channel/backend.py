@@ -27,6 +27,8 @@ class Backend(Protocol):
     """Where the spaces of a runtime are."""
 
     token: str  # identifies the user, if the backend checks it
+    life: str  # names this process as the owner of the spaces, until it ends; empty: another process may own them
+    is_only: bool  # no other process connects to the spaces
 
     def transport(self, space: str) -> Transport | None:
         """Return the transport to the engine of a space. None: the space has no engine."""
@@ -38,10 +40,12 @@ class Backend(Protocol):
 class InMemory:
     """No engine: writes are confirmed at once, and gone with the process."""
 
-    __slots__ = ("token",)
+    __slots__ = ("is_only", "life", "token")
 
     def __init__(self) -> None:
         self.token = ""
+        self.life = ""
+        self.is_only = False
 
     def transport(self, space: str) -> Transport | None:
         check_space(space)
@@ -61,12 +65,14 @@ def _web_socket(address: str) -> Transport:
 class RemoteServer:
     """A server, by its address `ws://host:port` or `wss://host:port`."""
 
-    __slots__ = ("_address", "token")
+    __slots__ = ("_address", "is_only", "life", "token")
 
     def __init__(self, address: str, *, token: str = "") -> None:
         _web_socket(address)  # Refuses an invalid address here.
         self._address = address
         self.token = token
+        self.life = ""
+        self.is_only = False
 
     def transport(self, space: str) -> Transport | None:
         check_space(space)

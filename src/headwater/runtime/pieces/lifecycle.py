@@ -22,12 +22,12 @@ from headwater.runtime.core.tracker import Missing
 from headwater.runtime.pieces.handles import cells_of
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import RECORD, NotArrivedError, class_named
+from headwater.runtime.pieces.view import ScopedView
 
 if TYPE_CHECKING:
     from headwater.replica.document import Document
     from headwater.runtime.core.local_space import LocalSpace
     from headwater.runtime.pieces.registry import PieceRegistry
-    from headwater.runtime.pieces.view import ScopedView
 
 PieceT = TypeVar("PieceT", bound=Piece)
 T_co = TypeVar("T_co", covariant=True)
@@ -199,8 +199,8 @@ async def delete(space: SpaceUser, what: Piece) -> None:
 
 
 def _own(space: SpaceUser, what: Piece) -> PieceInstance:
-    bound = what.__bound__ if isinstance(what, Piece) else None
-    instance: PieceInstance | None = getattr(bound, "instance", None)
+    view = what.__bound__ if isinstance(what, Piece) else None
+    instance = view.instance if isinstance(view, ScopedView) else None
     if instance is None or instance.pieces is not space.pieces or instance.space is not space.local:
         raise AuthoringError(f"{what!r} is no piece of {space!r}")
     return instance

@@ -56,9 +56,8 @@ class Worker:
     __slots__ = ("_is_only", "_life", "name")
 
     def __init__(self, backend: Backend, origin: str) -> None:
-        # A backend without these attributes may be shared with any number of other processes.
-        self._life: str = getattr(backend, "life", "")
-        self._is_only: bool = getattr(backend, "is_only", False)
+        self._life = backend.life
+        self._is_only = backend.is_only
         self.name = f"{self._life}/{origin}" if self._life else origin
 
     def has(self, claim: Claim | None) -> bool:

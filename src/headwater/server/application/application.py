@@ -45,11 +45,12 @@ from headwater.server.operation.service import Service
 class ServedSpaces:
     """The spaces of a server as the backend of a runtime in the same process."""
 
-    __slots__ = ("_service", "life", "token")
+    __slots__ = ("_service", "is_only", "life", "token")
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self.life = service.clock.new_token(8)  # identifies the process that owns the directory
+        self.is_only = False
         self.token = ""
 
     def transport(self, space: str) -> Transport | None:

@@ -163,11 +163,13 @@ class Client:
 class Route:
     """Where the spaces of a simulated runtime are."""
 
-    __slots__ = ("_client", "token")
+    __slots__ = ("_client", "is_only", "life", "token")
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self.token = ""
+        self.life = ""
+        self.is_only = False
 
     def transport(self, space: str) -> Transport | None:
         check_space(space)
