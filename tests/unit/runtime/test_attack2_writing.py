@@ -131,7 +131,7 @@ def test_a_write_that_raises_what_is_no_exception_takes_nobody_along(tmp_path: P
                 assert await n.pull() == 5
                 assert told
             finally:
-                rt.core.observing.end(AssertionError("the test is over"))  # type: ignore[arg-type]
+                rt.core.observers.end(AssertionError("the test is over"))  # type: ignore[arg-type]
                 await rt.close()
 
     run(work)

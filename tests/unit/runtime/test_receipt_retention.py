@@ -54,7 +54,7 @@ def test_sweep_continues_behind_deleted_receipts(tmp_path: Path, is_given: bool)
                         for n in range(12):
                             options = note.plain.options(id=f"{days} {day} {n}") if is_given else note.plain
                             await options.send(f"{days} {day}")
-                            await rt.core.observing.until(lambda: not len(rt.tasks))
+                            await rt.core.observers.until(lambda: not len(rt.tasks))
                         clock.advance(2 * DAY_US)
                     left = await results(data)
                     assert left.count(f"{days} 2") == 12
@@ -88,7 +88,7 @@ def test_narrow_scopes_are_forgotten_with_their_receipts(tmp_path: Path) -> None
             assert rt.events.retention.tracked[1] == [("s", "session:window w")]
             clock.advance(2 * DAY_US)
             await rt.space("s", user="ann", session="other").piece(Note, "n").plain.send("x")
-            await rt.core.observing.until(lambda: not len(rt.tasks))
+            await rt.core.observers.until(lambda: not len(rt.tasks))
             assert rt.events.retention.tracked[1] == []
 
     run(work)

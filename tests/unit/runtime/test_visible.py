@@ -53,8 +53,8 @@ def test_a_question_that_fails_is_its_waiter_s_failure_and_nobody_else_s(tmp_pat
                     raise NotReadyError("not here any more")
                 return False
 
-            first = asyncio.ensure_future(rt.core.observing.until(fails))
-            second = asyncio.ensure_future(rt.core.observing.until(lambda: n.document.value == 3))
+            first = asyncio.ensure_future(rt.core.observers.until(fails))
+            second = asyncio.ensure_future(rt.core.observers.until(lambda: n.document.value == 3))
             await asyncio.sleep(0)
             n.set(3)
             await rt.durable()
@@ -77,14 +77,14 @@ def test_one_who_raises_where_nobody_waits_for_it_takes_nobody_else_along() -> N
             raise ValueError("what it asks is gone")
         return False
 
-    shop.core.observing.when(fails, lambda: acted.append("failed"))
-    shop.core.observing.when(lambda: is_open[0], lambda: acted.append("went on"))
+    shop.core.observers.when(fails, lambda: acted.append("failed"))
+    shop.core.observers.when(lambda: is_open[0], lambda: acted.append("went on"))
     is_open[0] = True
     with pytest.raises(ValueError, match="what it asks is gone"):
-        shop.core.observing.look()
-    shop.core.observing.look()
+        shop.core.observers.check_conditions()
+    shop.core.observers.check_conditions()
     assert acted == ["went on"]
-    assert not shop.core.observing.is_awaited()
+    assert not shop.core.observers.is_awaited()
 
 
 def test_a_bug_while_something_is_taken_in_breaks_the_runtime_and_is_no_end_of_a_space(tmp_path: Path) -> None:

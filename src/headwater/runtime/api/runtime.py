@@ -81,7 +81,7 @@ class Runtime:
         self.core = Core(clock or RealClock(), self._loop, limits)
         self.core.open_space = self._open_space
         self.policy = policy or Policy()  # how long it retries, and how much it accepts
-        self.core.observing.window_us = round(self.policy.retry_window_ms * 1_000)
+        self.core.observers.window_us = round(self.policy.retry_window_ms * 1_000)
         self.close_s = close_s  # how long closing waits for work that is still to be done
         self._closed = False
         self._ending: asyncio.Task[HeadwaterError | None] | None = None  # releases everything, once begun
@@ -209,7 +209,7 @@ class Runtime:
 
         Work that waits for the network is not waited for.
         """
-        await self.core.observing.until(lambda: self.core.is_quiet() and self.pieces.is_quiet())
+        await self.core.observers.until(lambda: self.core.is_quiet() and self.pieces.is_quiet())
 
     async def durable(self) -> None:
         """Wait until every commit made so far has its verdict.
@@ -218,7 +218,7 @@ class Runtime:
         then, too, with the events and commits that followed from it, and the documents of children of removed keys are
         erased where their `each` says `forget=True`.
         """
-        await self.core.observing.until(self._parts.has_ended)
+        await self.core.observers.until(self._parts.has_ended)
         await self.written()
 
     async def written(self) -> None:
@@ -241,14 +241,14 @@ class Runtime:
             channel = self._parts.channels.get(names[0])
             if channel is not None:
                 await channel.reached(through)
-        await self.core.observing.until(lambda: self.core.is_settled() and self.resume.is_quiet())
+        await self.core.observers.until(lambda: self.core.is_settled() and self.resume.is_quiet())
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition()` is true. It is called again after each change that this runtime shows.
 
         Raises the reason if the runtime ends first, and any error that `condition` raises.
         """
-        await self.core.observing.until(condition)
+        await self.core.observers.until(condition)
 
     # ---- errors, threads ---------------------------------------------------------------------------
 
@@ -371,7 +371,7 @@ class Runtime:
         try:
             await self.served.stop()
             await self.tasks.close()
-            self.core.observing.end(closed)
+            self.core.observers.end(closed)
             for node in self.core.scheduler.nodes():
                 self.core.remove(node)  # Runs the cleanup of effects.
             undone = self._undone() if is_patient and not await self._cleaned_up() else None
@@ -389,7 +389,7 @@ class Runtime:
     async def _cleaned_up(self) -> bool:
         """Wait until the writes of cleanups have landed, too. False: they did not in `close_s`."""
         landed: asyncio.Future[None] = self._event_loop.create_future()
-        self.core.observing.when(
+        self.core.observers.when(
             lambda: landed.done() or self.transactions.have_verdicts(),
             lambda: None if landed.done() else landed.set_result(None),
         )

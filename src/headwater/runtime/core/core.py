@@ -138,7 +138,7 @@ class Core:
         self.current = self.scheduler.current
         self.time = TimeDocuments(clock, self.current, self.scheduler.gates.alarm)
         self.scheduler.attach(self.time.replica, is_shared=False)
-        self.observing = Observers(self)
+        self.observers = Observers(self)
         self.plain_writes = PlainWrites(self)
         self.record_port: RecordPort | None = None
         self.on_missed: Callable[[Document], object] = ignore  # called with a document that is needed and not here
@@ -154,7 +154,7 @@ class Core:
             raise AuthoringError(f"this runtime has a space {name!r} already")
         space = self._spaces[name] = self._of_replica[replica] = LocalSpace(name, replica, channel)
         self.scheduler.attach(replica)
-        self.observing.follow(replica)
+        self.observers.follow(replica)
         return space
 
     def add_replica(self, name: str, replica: Replica, channel: Channel) -> None:
@@ -244,7 +244,7 @@ class Core:
             return  # After `close` every node is removed: an observer that is closed late does no harm.
         self._check_structural()
         self.scheduler.remove(node)
-        if self.observing.is_awaited():
+        if self.observers.is_awaited():
             self._loop.request_tick()  # A waiter may have waited for this node.
 
     def call_in(
@@ -277,7 +277,7 @@ class Core:
                 raise
             except BaseException as error:  # The failure of one observer affects no other one.
                 self.report("an observer", as_failure(error))
-        self.observing.look()
+        self.observers.check_conditions()
         # Computed last, because observers may have written.
         more = bool(self._after) or bool(self.plain_writes) or not self.scheduler.pass_.is_quiet()
         if more:
@@ -295,7 +295,7 @@ class Core:
             space.trim(RUNTIME_LIMITS.dropped_documents)
         self.plain_writes.catch_up()
         self.scheduler.heard()
-        self.observing.look()
+        self.observers.check_conditions()
         self._loop.request_tick()
 
     def load_failed(self, space: LocalSpace, docs: Iterable[DocKey], error: HeadwaterError) -> None:
@@ -311,7 +311,7 @@ class Core:
         for each in dropped:
             self.report("a write outside any run", error)
             each()
-        self.observing.look()
+        self.observers.check_conditions()
 
     def broken(self, error: Exception) -> None:
         """Handle a bug of Headwater itself: end every wait with an error.
@@ -319,7 +319,7 @@ class Core:
         The state of this runtime cannot be trusted any more.
         """
         self.report("the runtime itself", error)
-        self.observing.end(HeadwaterError(f"this runtime broke: {error}. Report it, and open another one."))
+        self.observers.end(HeadwaterError(f"this runtime broke: {error}. Report it, and open another one."))
 
     def ended(self, space: LocalSpace, error: Exception) -> None:
         """Record that a space ended: nothing will be received from its engine any more."""
@@ -327,7 +327,7 @@ class Core:
         self.report(f"space {space.name}", error)
         for listener in self.on_ended:
             listener(space)
-        self.observing.look()
+        self.observers.check_conditions()
 
     def check_decidable(self, layers: Sequence[Layer]) -> None:
         """Raise the error of an ended space in which one of these commits is pending: its verdict will never come."""
@@ -352,7 +352,7 @@ class Core:
             await self._arrived(document)
 
     async def _arrived(self, document: Document) -> None:
-        await self.observing.until(lambda: document.value is not NOT_HERE or self.why_not(document) is not None)
+        await self.observers.until(lambda: document.value is not NOT_HERE or self.why_not(document) is not None)
         error = self.why_not(document)
         if document.value is NOT_HERE and error is not None:
             raise error
@@ -462,13 +462,13 @@ class Core:
         self.plain_writes.write(cell, act, group)
 
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:
-        return self.observing.pull(handle)
+        return self.observers.pull(handle)
 
     def sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> Subscription:
-        return self.observing.sink(handle, fn, group)
+        return self.observers.sink(handle, fn, group)
 
     def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:
-        return self.observing.watch(handle)
+        return self.observers.watch(handle)
 
     def post(self, stream: Stream[Any], payload: Value) -> None:
         self._find_record_port("posts to", stream).post(stream, payload)

@@ -95,7 +95,7 @@ class Demand:
     async def wait(self) -> None:
         """Wait until all documents are fresh. Raises the reason if one cannot become fresh."""
         while self._first_stale() is not None or self._is_uncomputed():  # Both may change until the task resumes.
-            await self._core.observing.until(self.is_over)
+            await self._core.observers.until(self.is_over)
             error = self.error()
             if error is not None:
                 raise error
@@ -118,12 +118,12 @@ class Demand:
         above += [each.id for writer in writers for each in writers_above(writer) if each.status != CLEAN]
         return NotSettlingError(
             f"{self._who} reads {doc_text(stale.key)}, which did not settle in "
-            f"{self._core.observing.window_us / 1e6:g} s: look at {', '.join(above[:5])}"
+            f"{self._core.observers.window_us / 1e6:g} s: look at {', '.join(above[:5])}"
         )
 
     def _arm(self, least_us: int = 0) -> Callable[[], None]:
         core = self._core
-        window_us = max(least_us, core.observing.window_us)
+        window_us = max(least_us, core.observers.window_us)
         return core.scheduler.gates.alarm(core.clock.monotonic_us() + window_us, self._late)
 
     def _late(self) -> None:
@@ -131,7 +131,7 @@ class Demand:
             self._cancel = self._arm(RUNTIME_LIMITS.demand_again_us)
         else:
             self._is_late = True
-            self._core.observing.look()
+            self._core.observers.check_conditions()
 
     def _first_stale(self) -> Document | None:
         scheduler = self._core.scheduler

@@ -143,7 +143,7 @@ class Deadline:
 
     def _late(self) -> None:
         self._is_over = True
-        self._core.observing.look()
+        self._core.observers.check_conditions()
 
     def end(self) -> None:
         if self._cancel is not None:
@@ -175,7 +175,7 @@ class Observers:
         else:
             self._waiting.append((holds, act))
 
-    def look(self) -> None:
+    def check_conditions(self) -> None:
         """Check every waiting condition again, because something happened."""
         if self._waiting:
             waiting, self._waiting = deque(self._waiting), []
@@ -222,7 +222,7 @@ class Observers:
     def end(self, error: HeadwaterError) -> None:
         """End every wait with `error`: the runtime is over."""
         self._ended = error
-        self.look()
+        self.check_conditions()
 
     # ---- looking -----------------------------------------------------------------------------------
 

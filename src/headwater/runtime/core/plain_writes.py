@@ -178,7 +178,7 @@ class PlainWrites:
 
     async def wait_for_turn(self, documents: Sequence[Document]) -> None:
         """Wait until the writes that `check_turn` has found are made."""
-        await self._core.observing.until(lambda: not any(map(self._is_to_be_made, documents)))
+        await self._core.observers.until(lambda: not any(map(self._is_to_be_made, documents)))
 
     def _is_to_be_made(self, document: Document) -> bool:
         return self._standing.over((document,)) is not None or self._core.space_of(document).waits_for(document)
@@ -213,7 +213,7 @@ class PlainWrites:
         marks = self._core.scheduler.marks
         running = marks.running
         if running is None:
-            marks.running = self._core.observing.author()
+            marks.running = self._core.observers.author()
         try:
             document.home.write_whole(document, value, (), None, self._group(group), "", None, False, settled)
         finally:
@@ -229,7 +229,7 @@ class PlainWrites:
         self.catch_up()
         write = Write(self._number(), cell, act, group)
         # fault writing.author_of_delayed_writes_lost: self._core.scheduler.marks.running = None
-        write.author = self._core.scheduler.marks.running or self._core.observing.author()
+        write.author = self._core.scheduler.marks.running or self._core.observers.author()
         if not self._stands_behind(cell.document, write.serial, lambda: self._attempt(write)):
             self._attempt(write)
 
@@ -390,14 +390,14 @@ class PlainWrites:
                 self._core.report(WHO, error)
             self._over(hold)
 
-        self._core.observing.when(demand.is_over, over)
+        self._core.observers.when(demand.is_over, over)
 
     def commit(self, home: Replica, transaction: Transaction, *settled: Settled, author: Node | None = None) -> None:
         """Commit writes made outside any run. Writes of a watch's body are caused by the watch (I6)."""
         marks = self._core.scheduler.marks
         running = marks.running
         if running is None:
-            marks.running = author or self._core.observing.author()
+            marks.running = author or self._core.observers.author()
         try:
             home.commit(transaction, *settled)
         finally:
@@ -449,7 +449,7 @@ class PlainWrites:
             return
         hold = self._standing.begin(write.documents)
         self._standing.stand(hold, (), (write.serial, lambda: self._attempt(write)))
-        core.observing.when(lambda: space.channel.is_ready(conflict), lambda: self._over(hold))
+        core.observers.when(lambda: space.channel.is_ready(conflict), lambda: self._over(hold))
 
     def _over(self, hold: Hold) -> None:
         """End a hold: the writes that waited behind it have their turn now, in order."""

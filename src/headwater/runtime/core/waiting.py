@@ -66,7 +66,7 @@ class Tasks:
             error = task.exception()
             if isinstance(error, Exception):
                 self._core.report(task.get_name(), error)
-        self._core.observing.look()
+        self._core.observers.check_conditions()
 
     async def elapsed(self, us: int) -> None:
         """Wait for `us` microseconds of the runtime's clock."""
@@ -86,11 +86,11 @@ class Tasks:
 
         def over() -> None:
             late.append(None)
-            self._core.observing.look()
+            self._core.observers.check_conditions()
 
         cancel = self._core.scheduler.gates.alarm(self._core.clock.monotonic_us() + max(0, us), over)
         try:
-            await self._core.observing.until(lambda: bool(late) or holds())
+            await self._core.observers.until(lambda: bool(late) or holds())
         finally:
             cancel()
 

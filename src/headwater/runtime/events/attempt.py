@@ -407,7 +407,7 @@ class Attempting:
         if is_decided():  # In the very moment of the no: what is decided later may be decided otherwise.
             return False
         event.write.stage = Stage.BACKING_OFF  # It waits for others' verdicts: they come, however late.
-        await self._pieces.core.observing.until(is_decided)
+        await self._pieces.core.observers.until(is_decided)
         return True
 
     def _called(self, event: Event, view: ScopedView, arguments: dict[str, Any], transaction: Transaction) -> Value:
@@ -434,7 +434,7 @@ class Attempting:
         event.seen = noted(transaction)
         event.follows = self._events.makers_of(tracker.elsewhere, transaction.waits)
         self._lane.leave(event)
-        if self._lane.front is None and core.observing.is_awaited():
+        if self._lane.front is None and core.observers.is_awaited():
             core.request_tick()  # `idle` may hold now, and without a connection nothing else would look.
         return result
 

@@ -82,7 +82,7 @@ class Waiting:
         if self._left and not self._is_looking:
             self._is_looking = True
             core = self._pieces.core
-            core.afterwards(lambda: core.observing.when(core.is_settled, self._settled))
+            core.afterwards(lambda: core.observers.when(core.is_settled, self._settled))
 
     def _settled(self) -> None:
         self._is_looking = False
@@ -164,7 +164,7 @@ class Keeping:
         """It is not stored, and never will be."""
         self.origin.status = Status.FAILED
         self._event.is_stored = False
-        self._core.observing.look()
+        self._core.observers.check_conditions()
 
     # ---- hooks of its write --------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class Keeping:
         if self.origin.status is Status.OPEN:
             self.origin.status, self.origin.local_seq = Status.PENDING, transaction.local_seq
             event.is_stored, event.stored_in = True, event.instance.space.name
-            self._core.observing.look()
+            self._core.observers.check_conditions()
 
     def settled(self, layer: Layer, rejection: Rejection | None) -> None:
         outcome = classify(rejection, layer.local_seq)
@@ -265,7 +265,7 @@ class Storing:
         keeping = event.keeping
         if keeping is None or keeping.is_made:
             return
-        await self._pieces.core.observing.until(lambda: keeping.is_made or keeping.is_over)
+        await self._pieces.core.observers.until(lambda: keeping.is_made or keeping.is_over)
         if not keeping.is_made:
             await self.accepted(event)
             raise asyncio.CancelledError  # It was withdrawn before, or nothing is stored here any more.

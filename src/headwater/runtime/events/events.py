@@ -417,7 +417,7 @@ class Events:
         """Wait until events of other spaces are committed: each commit is looked at."""
         self.behind += 1
         try:
-            await self.pieces.core.observing.until(holds)
+            await self.pieces.core.observers.until(holds)
         finally:
             self.behind -= 1
 

@@ -401,7 +401,7 @@ class Retention:
         documents = [local.document(doc.id, doc.scope) for doc in old]
         for document in documents:
             core.load(document)
-        await core.observing.until(
+        await core.observers.until(
             lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in documents)
         )
 

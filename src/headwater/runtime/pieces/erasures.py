@@ -87,7 +87,7 @@ class Erasures:
             # Wait until this runtime's earlier writes to the child are stored, so that the query finds their documents.
             # When the wait ends, the key may have left the source again.
             while _is_undecided(due) and space.ended is None:
-                await core.observing.until(lambda: space.ended is not None or not _is_undecided(due))
+                await core.observers.until(lambda: space.ended is not None or not _is_undecided(due))
             # fault+ erasures.keys_not_loaded: token = stored()
             # fault+ erasures.keys_not_loaded: if token is None: return
             if due.value is NOT_HERE and space.ended is None:

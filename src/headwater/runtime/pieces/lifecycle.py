@@ -117,7 +117,7 @@ async def open_piece(
             await pieces.node_source.load_cells(instance)
             await _arrived(space, instance.view("session", space.user, session))
         if instance.nodes or not pieces.is_quiet():
-            await pieces.core.observing.until(
+            await pieces.core.observers.until(
                 lambda: pieces.core.is_quiet() and pieces.is_quiet() and not instance.waits()
             )
         return made
@@ -128,7 +128,7 @@ async def open_piece(
         await _request(space, instance, session)
     pieces.keep(instance, space.user, session)
     await _arrived(space, instance.view("session", space.user, session))
-    await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not instance.waits())
+    await pieces.core.observers.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not instance.waits())
     return made
 
 
@@ -145,7 +145,7 @@ async def _request(space: SpaceUser, instance: PieceInstance, session: str) -> N
 async def _until_here(space: SpaceUser, documents: list[Document]) -> None:
     """Wait until each of the documents is loaded, or will not arrive."""
     core = space.pieces.core
-    await core.observing.until(
+    await core.observers.until(
         lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in documents)
     )
 
@@ -187,7 +187,7 @@ async def stop(space: SpaceUser, what: Piece) -> None:
     if not is_others and not instance.close(space.user, _session(space)):
         instance.stop(is_read_on=True)
     pieces = space.pieces
-    await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet())
+    await pieces.core.observers.until(lambda: pieces.core.is_quiet() and pieces.is_quiet())
 
 
 async def delete(space: SpaceUser, what: Piece) -> None:

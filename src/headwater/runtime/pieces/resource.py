@@ -243,12 +243,12 @@ class Fetch:
         task = self._tasks.spawn(self._fetch(wanted), f"resource {node.id}")
         self._task = (wanted, task)
         task.add_done_callback(lambda _: self._over(wanted, task))
-        core.observing.when(lambda: not node.live or task.done(), self._unwanted)
+        core.observers.when(lambda: not node.live or task.done(), self._unwanted)
 
     def _wait(self, holds: Callable[[], bool]) -> None:
         if not self._is_waiting:
             self._is_waiting = True
-            self.core.observing.when(lambda: holds() or self._node.removed, self._woken)
+            self.core.observers.when(lambda: holds() or self._node.removed, self._woken)
 
     def _woken(self) -> None:
         self._is_waiting = False
@@ -299,7 +299,7 @@ class Fetch:
 
     async def _fetch(self, wanted: str) -> None:
         if not self._member.speculative:
-            await self.core.observing.until(lambda: not self._input.document.layers)
+            await self.core.observers.until(lambda: not self._input.document.layers)
         async with self._tasks.at_most(self._member, self._member.limit):
             # An unconfirmed input is unknown to other runtimes, and no claim on it can be granted: fetch without one.
             is_early = self._member.speculative and bool(self._input.document.layers)

@@ -158,7 +158,7 @@ async def leave(resuming: Resume, homes: list[PieceInstance]) -> None:
     sleeping = resuming.sleeping
     spoken = {home.space.name: home for home in homes}.values()
     # What landed is soon part of what is confirmed, which has the seq that it is clean as of.
-    await resuming.pieces.core.observing.until(
+    await resuming.pieces.core.observers.until(
         lambda: not any(_speaks(resuming, home) and home.space.replica.pending.live() for home in spoken)
     )
     for home in homes:

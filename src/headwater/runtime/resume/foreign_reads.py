@@ -213,7 +213,7 @@ class Elsewhere:
         is_first = not self._unsure
         self._unsure[node] = None
         if is_first:
-            self._pieces.core.observing.when(self._is_confirmed, self._tell_again)
+            self._pieces.core.observers.when(self._is_confirmed, self._tell_again)
 
     def _is_confirmed(self) -> bool:
         """Whether those nodes stand on nothing elsewhere that could still be taken back."""

@@ -154,8 +154,8 @@ class AtOnce:
         if followed.task is None:
             return False
         followed.newest, until = max(followed.newest, newest), newest
-        resuming.pieces.core.observing.look()
-        await resuming.pieces.core.observing.until(
+        resuming.pieces.core.observers.check_conditions()
+        await resuming.pieces.core.observers.until(
             lambda: followed.through >= until or not followed.channel.is_up() or followed.local.ended is not None
         )
         return followed.through >= until
@@ -209,7 +209,7 @@ class AtOnce:
         def are_here() -> bool:
             return all(each.value is not NOT_HERE or core.why_not(each) is not None for each in loads.docs)
 
-        waiting = asyncio.get_running_loop().create_task(core.observing.until(are_here))
+        waiting = asyncio.get_running_loop().create_task(core.observers.until(are_here))
         waiting.add_done_callback(lambda task: _over(followed, loads, task))
 
     def _look_ahead(self, followed: Followed, loads: Loads, first: PieceInstance) -> None:
@@ -299,7 +299,7 @@ async def _registered(
     phase = root.resume_state
     assert phase is not None
     # Its children are being made: whoever is in them comes after them.
-    await resuming.pieces.core.observing.until(lambda: not phase.asked or root.resume_state is not phase)
+    await resuming.pieces.core.observers.until(lambda: not phase.asked or root.resume_state is not phase)
     phase.asked += 1
     try:
         return await _nodes(resuming, root, phase, found)
@@ -308,7 +308,7 @@ async def _registered(
     finally:
         phase.asked -= 1
         resuming.elsewhere.over(phase)
-        resuming.pieces.core.observing.look()
+        resuming.pieces.core.observers.check_conditions()
 
 
 async def _nodes(
@@ -472,12 +472,12 @@ class LazyResume:
         if followed is None:
             followed = self._spaces[home.space.name] = Followed(home.space, channel)
         if not channel.is_up():
-            await resuming.pieces.core.observing.until(lambda: channel.is_up() or home.space.ended is not None)
+            await resuming.pieces.core.observers.until(lambda: channel.is_up() or home.space.ended is not None)
         if not followed.is_looking and followed.wholes is None:
             followed.is_looking = True
             resuming.pieces.tasks.begin(self._look(followed), f"which pieces of {home.space.name} are clean")
         if followed.is_looking:
-            await resuming.pieces.core.observing.until(lambda: not followed.is_looking)
+            await resuming.pieces.core.observers.until(lambda: not followed.is_looking)
         return followed if channel.is_up() else None
 
     def falls_asleep(self, followed: Followed, home: PieceInstance, known: CleanPiece) -> None:
@@ -501,7 +501,7 @@ class LazyResume:
             await self._ask(followed)
         finally:
             followed.is_looking = False
-            self._resuming.pieces.core.observing.look()
+            self._resuming.pieces.core.observers.check_conditions()
 
     async def _ask(self, followed: Followed) -> None:
         found: dict[str, CleanPiece] = {}
@@ -524,7 +524,7 @@ class LazyResume:
     def _marked(self, followed: Followed, newest: int | HeadwaterError) -> None:
         if isinstance(newest, int):
             followed.newest = max(followed.newest, newest)
-            self._resuming.pieces.core.observing.look()
+            self._resuming.pieces.core.observers.check_conditions()
         else:
             self._all(followed)
 
@@ -534,7 +534,7 @@ class LazyResume:
         """Look through the log for what sleeping pieces read, as far as it is known here."""
         core, local = self._resuming.pieces.core, followed.local
         while True:
-            await core.observing.until(
+            await core.observers.until(
                 lambda: (followed.through < followed.last and followed.channel.is_up()) or local.ended is not None
             )
             if local.ended is not None:
@@ -544,7 +544,7 @@ class LazyResume:
                 await self._catch_up(followed)
             finally:
                 followed.waking -= 1
-                core.observing.look()  # Somebody may wait for that.
+                core.observers.check_conditions()  # Somebody may wait for that.
 
     async def _catch_up(self, followed: Followed) -> None:
         # fault+ resume.catch_up_skipped: followed.through = followed.last
@@ -620,7 +620,7 @@ class LazyResume:
                 await self._wake(followed, home, known.as_of)
         finally:
             followed.waking -= 1
-            self._resuming.pieces.core.observing.look()
+            self._resuming.pieces.core.observers.check_conditions()
 
     def _made(self, home: PieceInstance, docs: list[DocKey]) -> tuple[DocKey, ...]:
         """Those of some documents that are made by nodes which are here."""
@@ -698,11 +698,11 @@ class LazyResume:
         if root.id not in followed.roused:
             followed.roused[root.id] = False
             root.rouse()
-        observing = self._resuming.pieces.core.observing
-        await observing.until(lambda: _is_here(self._resuming, root) or not followed.channel.is_up())
+        observers = self._resuming.pieces.core.observers
+        await observers.until(lambda: _is_here(self._resuming, root) or not followed.channel.is_up())
         for document in _needed(root):
             self._resuming.pieces.core.load(document)
-        await observing.until(lambda: not any(_needed(root)) or not followed.channel.is_up())
+        await observers.until(lambda: not any(_needed(root)) or not followed.channel.is_up())
         if root.id in followed.roused:
             followed.roused[root.id] = followed.channel.is_up()
 

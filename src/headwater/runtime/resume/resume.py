@@ -287,7 +287,7 @@ class Resume:
         core = self._pieces.core
         try:
             if not root.space.replica.confirmed.seq:  # Nothing was ever here: it is waited for, as everything is.
-                await core.observing.until(lambda: channel.is_up() or root.space.ended is not None)
+                await core.observers.until(lambda: channel.is_up() or root.space.ended is not None)
             await self._ask(root, phase, channel)
             await self.have_classes(root, [known for known, _ in phase.table.values()])
             await have_given(root, round(self._pieces.policy.answer_ms * 1_000))

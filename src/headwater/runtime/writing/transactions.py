@@ -129,7 +129,7 @@ class Transactions:
     async def await_verdicts(self) -> None:
         """Wait until every commit made so far has its verdict. Raise the error of an ended space that owes one."""
         core = self._core
-        await core.observing.until(self.have_verdicts)
+        await core.observers.until(self.have_verdicts)
         for space in core.spaces():
             if space.ended is not None and not self._is_durable(space):
                 raise space.ended

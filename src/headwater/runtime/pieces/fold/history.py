@@ -85,7 +85,7 @@ class DocumentHistory:
         document.value = found
         replica.feed.emit(Notification(Kind.PULL, document, ABSENT, found, None, False, 0))
         replica.report()
-        core.observing.look()
+        core.observers.check_conditions()
         core.request_tick()
 
     async def _found(self, query: Query) -> MaybeValue:
