@@ -159,20 +159,20 @@ class Driver:
         "_closing",
         "_complained",
         "_connection",
+        "_connection_number",
         "_expected",
         "_failed_loads",
         "_flushing",
         "_gone",
         "_later",
-        "_line",
         "_loop",
         "_on_error",
         "_task",
         "_transport",
         "_waiters",
         "_yielding",
-        "attempts",
         "place_in_queue",
+        "reconnect_backoff",
         "reconnects",
         "session",
     )
@@ -191,10 +191,10 @@ class Driver:
         # after a conflict: number of writers before this session, if the engine sent it
         self.place_in_queue: int | None = None
         self._transport = transport
-        self.attempts = ReconnectBackoff(backoff, clock or RealClock(), f"driver of {session.key}")
+        self.reconnect_backoff = ReconnectBackoff(backoff, clock or RealClock(), f"driver of {session.key}")
         self._on_error = on_error
         self._complained: HeadwaterError | None = None  # the last error that was reported
-        self._line = 0  # number of the current connection; callbacks of others are ignored
+        self._connection_number = 0  # of the current connection; callbacks of others are ignored
         self._connection: Connection | None = None
         self._flushing = False
         self._yielding = False  # verdicts came in this turn of the loop, and their waiters run first
@@ -299,40 +299,40 @@ class Driver:
     async def _run_connections(self) -> None:
         while self._closing is None:
             self._gone.clear()
-            self._line += 1
+            self._connection_number += 1
             try:
-                self._connection = await self._transport.connect(*self._ears(self._line))
+                self._connection = await self._transport.connect(*self._callbacks_of(self._connection_number))
             except (OSError, TimeoutError) as error:
                 self._complain(ProtocolError(f"no connection: {error}"))
             except StorageError as error:
                 self._closing = self._closing or error
                 self._complain(error)
             else:
-                self.attempts.began()
+                self.reconnect_backoff.began()
                 self.session.connected()
                 self.flush()
                 await self._gone.wait()
                 self._connection = None
                 self._acks.forget()
                 self.place_in_queue = None  # A turn is valid on its connection only.
-                self.attempts.ended()
+                self.reconnect_backoff.ended()
                 self.session.lost()
                 self.reconnects += 1
             if self.session.link is LinkState.GONE:
                 self._closing = self._closing or SessionExpiredError(f"session {self.session.key!r} is over")
             self._wake()
             if self._closing is None:
-                await asyncio.sleep(self.attempts.delay_us() / 1e6)
+                await asyncio.sleep(self.reconnect_backoff.delay_us() / 1e6)
 
-    def _ears(self, line: int) -> tuple[Heard, Lost]:
+    def _callbacks_of(self, number: int) -> tuple[Heard, Lost]:
         """Return the callbacks of one connection. They may be called long after the next connection was made."""
 
         def heard(message: FromEngine) -> None:
-            if line == self._line:
+            if number == self._connection_number:
                 self._heard(message)
 
         def lost(reason: str) -> None:
-            if line == self._line:
+            if number == self._connection_number:
                 self._lost(reason)
 
         return heard, lost
@@ -384,11 +384,12 @@ class Driver:
         except ProtocolError as error:
             if error is not self._complained:  # Problems of the engine came through `on_error`.
                 self._complain(error)
-            self.attempts.refused = True
+            self.reconnect_backoff.refused = True
             self._end()  # In both cases this connection cannot go on.
             return
         if self.session.link is LinkState.UP:
-            self.attempts.achieved = self.attempts.achieved or not isinstance(message, Opened | Problem)
+            if not isinstance(message, Opened | Problem):
+                self.reconnect_backoff.achieved = True
         elif self.session.link is LinkState.GONE:
             self._end()
             return
@@ -410,11 +411,11 @@ class Driver:
         self._hear_rest()
         if self._closing is None and not self._gone.is_set():
             self._complain(ProtocolError(f"the connection was lost: {reason}"))
-        self._line += 1
+        self._connection_number += 1
         self._gone.set()
 
     def _end(self) -> None:
-        self._line += 1
+        self._connection_number += 1
         self._later.clear()
         if self._connection is not None:
             self._connection.close()

@@ -1,4 +1,4 @@
-"""The one policy of retrying a rejected transaction, and the pace at which a session sends.
+"""The one policy of retrying a rejected transaction, and the bound on the events that a session has in flight.
 
 `Writer` retries only a transaction with a stale view, and not before the winning commits are here. If the engine gives
 turns to sessions that lost, a write is retried when it has its turn; otherwise after a delay that is nearly nothing at
@@ -7,11 +7,12 @@ order. From its first conflict on a write has a window; when the window is over,
 other rejection is final at once. A transaction that reads a document which is not here waits for it, which counts as no
 attempt.
 
-`Pace` bounds the number of events in flight that may lose while other sessions keep writing documents that they read.
-Under contention every attempt sent during another session's turn is lost, with all attempts that stand on it. So after
-a conflict fewer attempts are sent at once, in the end one, which gets its place in the engine's line; when it has its
-turn, the attempts that wait behind it are sent with it. Each attempt that lands raises the bound by one. `Pace` never
-waits; the writer does.
+`InFlightLimit` bounds the number of events in flight that may lose while other sessions keep writing documents that
+they read. Under contention every attempt sent during another session's turn is lost, with all attempts that stand on
+it. So after a conflict fewer attempts are sent at once, in the end one, which gets its place in the engine's queue;
+when it has its turn, the attempts that wait behind it are sent with it. Each attempt that lands raises the bound by
+one.
+`InFlightLimit` never waits; the writer does.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from headwater.runtime.channel.driver import Driver
 from headwater.runtime.core.policy import RetryPolicy
 from headwater.runtime.writing.attempt import Outcome, RetriedWrite, Stage, classify
 
-__all__ = ["Pace", "Writer"]
+__all__ = ["InFlightLimit", "Writer"]
 
 
-class Pace:
+class InFlightLimit:
     """The bound on first attempts of events that are in flight at once."""
 
     __slots__ = ("_flying", "_has_turn", "_most", "_taken_along", "_window")
@@ -85,7 +86,7 @@ class Writer:
         "_goes_alone",
         "_hold",
         "_in_a_row",
-        "_pace",
+        "_in_flight_limit",
         "_policy",
         "_random",
         "_round_trip_us",
@@ -112,7 +113,7 @@ class Writer:
         self._against: list[Conflict] = []  # their conflicts
         self._goes_alone = True  # no other write was held back with the one that goes on now
         self._in_a_row = 0  # holds since the last commit that landed
-        self._pace = Pace(self._policy.pending)
+        self._in_flight_limit = InFlightLimit(self._policy.pending)
         self._round_trip_us = 0.0  # of a commit and its verdict, smoothed
         self.attempts = 0
         self.conflicts = 0
@@ -162,14 +163,14 @@ class Writer:
             if not isinstance(rejection, Conflict):
                 raise as_error(Rejected(own, rejection))
             self.conflicts += 1
-            await self._again(write, rejection, own)
+            await self._wait_for_retry(write, rejection, own)
 
     async def _admitted(self, write: RetriedWrite) -> None:
         """Wait until the write has its turn and there is room for one more commit, both at the same moment."""
         replica = self._driver.session.replica
 
         def has_room() -> bool:
-            return len(replica.pending) < self._policy.pending and self._pace.admits(write)
+            return len(replica.pending) < self._policy.pending and self._in_flight_limit.admits(write)
 
         await write.wait_for_lane()
         # fault writer.catches_up_after_begin: pass
@@ -180,14 +181,14 @@ class Writer:
             await write.wait_for_lane()
             self._catch_up()
 
-    async def _again(self, write: RetriedWrite, rejection: Conflict, own: int) -> None:
+    async def _wait_for_retry(self, write: RetriedWrite, rejection: Conflict, own: int) -> None:
         """Wait until a retry is useful. Raises the error of the write if it is not to be retried."""
         policy = self._policy
         # fault retry.fixed_budget: if write.conflicts > 5:
         if write.retries is not None and write.conflicts > write.retries:
             raise as_error(Rejected(own, rejection))
         # Without a connection no other writer is faster: that time does not count.
-        now_us = self._driver.attempts.connected_us
+        now_us = self._driver.reconnect_backoff.connected_us
         write.began_us = now_us() if write.began_us is None else write.began_us
         # With a window of zero the first conflict is the end.
         # fault retry.no_window: while left_us := 10**12:
@@ -213,12 +214,12 @@ class Writer:
             layers.append(layer.local_seq)
             if not settled.done():
                 settled.set_result(rejection)
-            self._pace.heard(write, classify(rejection, layer.local_seq))
+            self._in_flight_limit.heard(write, classify(rejection, layer.local_seq))
             write.settled(layer, rejection)
 
         self.attempts += 1
         write.attempts += 1
-        self._pace.sent(write)
+        self._in_flight_limit.sent(write)
         self._driver.place_in_queue = None  # A turn received before was about earlier attempts.
         self._driver.session.replica.commit(transaction, on_verdict)
         write.made(transaction)

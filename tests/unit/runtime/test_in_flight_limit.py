@@ -1,0 +1,77 @@
+"""How many events a writer has on their way while others are faster."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from headwater.runtime.writing.attempt import Outcome, RetriedWrite, WriteHooks
+from headwater.runtime.writing.retry import InFlightLimit
+
+
+def event() -> RetriedWrite:
+    return RetriedWrite(hooks=cast(WriteHooks, object()))
+
+
+def sent(limit: InFlightLimit, write: RetriedWrite) -> RetriedWrite:
+    write.attempts += 1
+    limit.sent(write)
+    return write
+
+
+def test_without_a_conflict_as_many_go_as_there_is_room_for() -> None:
+    limit = InFlightLimit(3)
+    flying: list[RetriedWrite] = []
+    while limit.admits(event()) and len(flying) < 10:
+        flying.append(sent(limit, event()))
+    assert len(flying) == 3
+
+
+def test_conflicts_make_it_one_and_each_that_lands_one_more() -> None:
+    limit = InFlightLimit(100)
+    flying = [sent(limit, event()) for _ in range(8)]
+    for each in flying:
+        limit.heard(each, Outcome.STALE)
+    first = sent(limit, event())
+    assert not limit.admits(event())
+    limit.heard(first, Outcome.SUCCESS)
+    pair = [sent(limit, event()) for _ in range(2)]
+    assert not limit.admits(event())
+    for each in pair:
+        limit.heard(each, Outcome.SUCCESS)
+    assert [limit.admits(event()) and bool(sent(limit, event())) for _ in range(6)] == [True] * 4 + [False] * 2
+
+
+def test_what_has_its_turn_takes_along_what_waits_behind_it_and_nothing_later() -> None:
+    limit = InFlightLimit(100)
+    lost = [sent(limit, event()) for _ in range(4)]
+    for each in lost:
+        limit.heard(each, Outcome.STALE)
+    again = [sent(limit, each) for each in lost]
+    along = sent(limit, event())
+    assert limit.admits(event())
+    limit.heard(again[0], Outcome.SUCCESS)
+    assert not limit.admits(event())  # The turn is about to be somebody else's.
+    for each in (*again[1:], along):
+        limit.heard(each, Outcome.SUCCESS)
+    sent(limit, event())
+    assert not limit.admits(event())  # That they landed says nothing of those who have no turn.
+
+
+def test_writes_that_are_no_events_and_retries_are_never_held_back() -> None:
+    limit = InFlightLimit(100)
+    for _ in range(3):
+        limit.heard(sent(limit, event()), Outcome.STALE)
+    again = event()
+    again.attempts = 1
+    sent(limit, event())
+    assert not limit.admits(event())
+    assert limit.admits(again)
+    assert limit.admits(RetriedWrite())
+
+
+def test_what_never_left_and_what_is_refused_says_nothing_of_others() -> None:
+    limit = InFlightLimit(4)
+    flying = [sent(limit, event()) for _ in range(4)]
+    for each, outcome in zip(flying, (Outcome.UNSENT, Outcome.PERMANENT, Outcome.TERMINAL, Outcome.OTHER), strict=True):
+        limit.heard(each, outcome)
+    assert [limit.admits(event()) and bool(sent(limit, event())) for _ in range(5)] == [True] * 4 + [False]
