@@ -18,9 +18,9 @@ from headwater.cells.open_run import Current, Run
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
+from headwater.scheduler.node import AFRESH, CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.runner import Runner
-from headwater.scheduler.suspension import Frame, PassPort, invalid_above, named_above
+from headwater.scheduler.suspension import PassPort, StoppedAttempt, invalid_above, named_above
 
 _COMPUTATION: Final = NodeKind.COMPUTATION
 
@@ -102,12 +102,12 @@ class NestedRuns:
         marks, current = self._marks, self._current
         running = marks.running  # of a transaction: the observer whose function made it, if there is one (I6)
         began_us = self._gates.now_us()
-        frame = None if node is None else Frame(node, [])
-        if node is not None and frame is not None:
+        stopped = None if node is None else StoppedAttempt(node, [])
+        if node is not None and stopped is not None:
             # A nested attempt that reads this node again sees that it waits, and does not wait for it.
             node.suspended = True
             node.status = INVALID if node.is_known else NEVER_RAN
-            self._stack.append(frame)
+            self._stack.append(stopped)
         run = self._runs[self._depth]
         run.number = current.number_apart() - 1  # `begin` adds one.
         current.run = None
@@ -120,7 +120,7 @@ class NestedRuns:
             marks.running = running
             if node is not None:
                 node.suspended = False
-                if self._stack and self._stack[-1] is frame:  # Otherwise the waiting node was removed.
+                if self._stack and self._stack[-1] is stopped:  # Otherwise the waiting node was removed.
                     self._stack.pop()
         if outer.parted != outer.number:
             outer.parted, outer.away_us = outer.number, 0
@@ -149,7 +149,7 @@ class NestedRuns:
             if target.due > marks.taken:
                 marks.taken = target.due
         if target.status != NEVER_RAN and invalid_above(target, marks.count, self._pass.lowest()):
-            target.expect = (None,)  # I9: as for a demanded node, each of its reads is checked anew.
+            target.expect = AFRESH  # I9: as for a demanded node, each of its reads is checked anew.
         target.queued = -1
         marks.running = target
         try:

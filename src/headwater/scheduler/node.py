@@ -137,7 +137,7 @@ class Node:
     opaque: str = ""  # why its code cannot be fingerprinted, so that it is never resumed as clean; empty: it can be
     # ---- reads ----
     reads: Sequence[Spot | None] = (None,)  # registered spots, each once; ends with None; replaced, never mutated
-    expect: Sequence[Spot | None] = (None,)  # `reads`, or (None,) to check each read anew
+    expect: Sequence[Spot | None] = (None,)  # `reads`, or AFRESH to check each read anew
     retried: Sequence[Spot | None] | None = None  # reads that its stopped attempt found fresh, in order; ends with None
     retried_at: int = 0  # the count of marks when `retried` was recorded
     # ---- validity ----

@@ -5,7 +5,7 @@ sweep only goes up; a node whose turn lies behind it waits for the next sweep. A
 by now is skipped when it is taken.
 
 `Pass` runs it. The sweeps of a pass and the runs of one node are bounded, and only the nodes that used all their
-runs are held back (I6). A stopped attempt waits on a stack of frames, not on the Python stack, so that depth costs only
+runs are held back (I6). A stopped attempt waits on a stack of its own, not on the Python stack: depth costs only
 memory. The pass marks no node invalid. Upholds I6, I9.
 """
 
@@ -23,9 +23,9 @@ from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.nested_runs import NestedRuns
-from headwater.scheduler.node import CLEAN, NEVER_RAN, Marks, Node, NodeKind
+from headwater.scheduler.node import AFRESH, CLEAN, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.runner import Runner
-from headwater.scheduler.suspension import Frame, look_again, named_above, taken_off
+from headwater.scheduler.suspension import StoppedAttempt, look_again, named_above, taken_off
 
 ABOVE_ALL: Final = 1 << 120
 """A turn, or a height, after every other one."""
@@ -180,7 +180,7 @@ class Pass:
         self._later: list[Node] = []  # for the next pass: nodes that this pass had no sweep left for
         # materializers whose outputs have no live reader; run when no other node has to
         self._idle: dict[Node, None] = {}
-        self._stack: list[Frame] = []
+        self._stack: list[StoppedAttempt] = []
         self._provisional: list[Node] = []
         self._forgiven: dict[Node, None] = {}  # nodes that were held back before and have run since
         self._spenders: dict[Node, None] = {}  # nodes that used all their runs without a pause
@@ -250,7 +250,7 @@ class Pass:
     def provisional(self, node: Node) -> None:
         self._provisional.append(node)
 
-    def stopped(self) -> list[Frame]:
+    def stopped(self) -> list[StoppedAttempt]:
         """Return the stack of waiting attempts. Nodes made by the attempt that the last one waits for are demanded."""
         return self._stack
 
@@ -387,10 +387,10 @@ class Pass:
         """Return the node whose stopped attempt can go on, since all its targets have run. None: there is none."""
         stack = self._stack
         while stack:
-            frame = stack[-1]
-            if frame.targets:
-                target = frame.targets.pop()
-                if target.status != CLEAN and self.may_wait_for(frame.node, target):
+            stopped = stack[-1]
+            if stopped.targets:
+                target = stopped.targets.pop()
+                if target.status != CLEAN and self.may_wait_for(stopped.node, target):
                     self._demand(target)
                 continue
             node = stack.pop().node
@@ -404,15 +404,15 @@ class Pass:
         node.suspended = True
         above = self._nested.above(node)
         if above:
-            node.expect = (None,)  # I9: the runs of these nodes may change its inputs in more than one way.
-        self._stack.append(Frame(node, above))  # `_resumed` skips the targets that it cannot wait for.
+            node.expect = AFRESH  # I9: the runs of these nodes may change its inputs in more than one way.
+        self._stack.append(StoppedAttempt(node, above))  # `_resumed` skips the targets that it cannot wait for.
 
     def _put_first(self, node: Node, writers: list[Node]) -> bool:
         """Run these writers before the node, which reads where they write. False: there is none to wait for."""
         targets = [each for each in dict.fromkeys(writers) if self.may_wait_for(node, each)]
         if targets:
-            node.suspended, node.expect = True, (None,)  # I9: it waits for the consequences of these runs, too.
-            self._stack.append(Frame(node, targets))
+            node.suspended, node.expect = True, AFRESH  # I9: it waits for the consequences of these runs, too.
+            self._stack.append(StoppedAttempt(node, targets))
         return bool(targets)
 
     def _is_put_off(self, node: Node) -> bool:
@@ -455,7 +455,7 @@ class Pass:
             # I1: this pass has no sweep left for the waiting nodes. The reads of this node run them, as far as they may
             # run.
             # fault settle.last_sweep_reads_unchecked: pass
-            node.expect = (None,)
+            node.expect = AFRESH
         node.queued = -1
         self._marks.running = node
         try:
@@ -471,7 +471,7 @@ class Pass:
                 self._runner.give_up(node)  # type: ignore[union-attr]
             elif stopped.targets:
                 node.suspended = True
-                self._stack.append(Frame(node, stopped.targets))
+                self._stack.append(StoppedAttempt(node, stopped.targets))
             elif node.loading is None:
                 self.enqueue(node)  # The document arrived while it was requested.
             return True

@@ -105,7 +105,7 @@ class Runner:
             node.hops = 0
         node.attempts += 1
         retried = node.retried
-        run.begin(node, node.expect if retried is None else self._again(node, retried), causes)
+        run.begin(node, node.expect if retried is None else self._reads_of_stopped_attempt(node, retried), causes)
         fresh.stopped = None
         reporter = node.reporter
         began_us = self._gates.now_us() if node.gate is not None or reporter is not None else 0
@@ -199,7 +199,7 @@ class Runner:
             node, self._run, NotSettlingError(f"{node.id} was started {stops} times and waits for what it makes itself")
         )
 
-    def _again(self, node: Node, retried: Sequence[Spot | None]) -> Sequence[Spot | None]:
+    def _reads_of_stopped_attempt(self, node: Node, retried: Sequence[Spot | None]) -> Sequence[Spot | None]:
         """Return the reads of the stopped attempt, which are still fresh unless a node was marked since."""
         node.retried = None
         return retried if node.retried_at == self._marks.count else AFRESH

@@ -24,7 +24,7 @@ from headwater.scheduler.introspection.introspection import Introspection
 from headwater.scheduler.invalidation import Invalidation
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.nested_runs import NestedRuns
-from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
+from headwater.scheduler.node import AFRESH, CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.pass_ import Pass
 from headwater.scheduler.persistence import Held, install, reconnect
 from headwater.scheduler.registry import NodeSpec, Registry
@@ -231,7 +231,7 @@ class Scheduler:
         if node.removed or node.status == NEVER_RAN:
             return
         node.status = INVALID
-        node.expect = (None,)
+        node.expect = AFRESH
         if node.reporter is not None:
             node.reporter.forget()
         self.marks.count += 1
@@ -420,7 +420,7 @@ class Scheduler:
         """Tell readers that the last run of a node failed or recovered; report a failure, and retry a transient one."""
         if not is_known:
             for reader in readers_of(node):
-                reader.expect = (None,)
+                reader.expect = AFRESH
             for document in node.outputs:
                 value = ABSENT if document.value is NOT_HERE else document.value
                 self.faults.emit(Notification(Kind.REVERT, document, value, value, None, False, 0, node))

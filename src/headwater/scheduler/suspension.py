@@ -21,8 +21,8 @@ class Suspend(BaseException):
     """Internal signal: the attempt is over. The node is attempted again when the missing input is available."""
 
 
-class Frame:
-    """An attempt that waits for other nodes to run. Frames form one stack: each waits for the frame on top of it."""
+class StoppedAttempt:
+    """An attempt that waits for other nodes to run. Stopped attempts form one stack: each waits for the one on top."""
 
     __slots__ = ("node", "targets")
 
@@ -49,22 +49,22 @@ class Suspension:
         return (*[target.id for target in self.targets], *documents)
 
 
-def taken_off(frames: list[Frame], node: Node) -> list[Node]:
-    """Remove a node's frame and all frames on top of it.
+def taken_off(stack: list[StoppedAttempt], node: Node) -> list[Node]:
+    """Remove the stopped attempt of a node and all those on top of it.
 
-    Return the other nodes removed, which only that frame demanded.
+    Return the other nodes removed, which only that attempt demanded.
     """
-    place = next((at for at, frame in enumerate(frames) if frame.node is node), len(frames))
-    dropped, frames[place:] = [frame.node for frame in frames[place:]], []
+    place = next((at for at, stopped in enumerate(stack) if stopped.node is node), len(stack))
+    dropped, stack[place:] = [stopped.node for stopped in stack[place:]], []
     for each in dropped:
         each.suspended = False
     return [each for each in dropped if each is not node]
 
 
-def look_again(frames: Iterable[Frame]) -> None:
-    """Make the next attempts of these frames check each read: values found fresh before may be stale by now."""
-    for frame in frames:
-        frame.node.expect = AFRESH
+def look_again(stack: Iterable[StoppedAttempt]) -> None:
+    """Make the next attempts of these nodes check each read: values found fresh before may be stale by now."""
+    for stopped in stack:
+        stopped.node.expect = AFRESH
 
 
 class PassPort(Protocol):
@@ -74,7 +74,7 @@ class PassPort(Protocol):
     their types, and the import contract of this package counts such imports.
     """
 
-    def stopped(self) -> list[Frame]:
+    def stopped(self) -> list[StoppedAttempt]:
         """Return the stack of waiting attempts."""
 
     def enqueue(self, node: Node) -> None:

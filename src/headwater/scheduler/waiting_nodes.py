@@ -16,7 +16,7 @@ from headwater.data.address import DocKey
 from headwater.replica.document import Document
 from headwater.replica.replica import Replica
 from headwater.scheduler.graph.edges import readers_of, writers_above
-from headwater.scheduler.node import Node
+from headwater.scheduler.node import AFRESH, Node
 
 
 class WaitingNodes:
@@ -113,7 +113,7 @@ class WaitingNodes:
             document = self._held_up_by(node)
             if document is not None:
                 self._stale[node] = document
-                node.expect = (None,)
+                node.expect = AFRESH
                 self._spread([node])
 
     def forget(self, node: Node) -> None:
@@ -253,7 +253,7 @@ class WaitingNodes:
             for reader in self._below(origin):
                 if reader not in self._stale:
                     self._stale[reader] = document
-                    reader.expect = (None,)
+                    reader.expect = AFRESH
                     origins.append(reader)
 
     def _below(self, node: Node) -> Iterator[Node]:
@@ -292,7 +292,7 @@ class WaitingNodes:
             document = self._held_up_by(node)
             if document is not None:
                 self._stale[node] = document
-                node.expect = (None,)
+                node.expect = AFRESH
                 origins.append(node)
         self._spread(origins)
 

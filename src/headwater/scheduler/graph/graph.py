@@ -27,7 +27,7 @@ from headwater.data.path import starts_with
 from headwater.data.reader_trie import NO_READERS, Spot, TrieNode, detach
 from headwater.replica.document import Document
 from headwater.scheduler.graph.edges import readers_of, writers_above, writers_of
-from headwater.scheduler.node import CLEAN, NEVER_RAN, Node
+from headwater.scheduler.node import AFRESH, CLEAN, NEVER_RAN, Node
 
 ROOM: Final = 1 << 14
 """How far a node is placed above a node that it reads and that has not run yet."""
@@ -409,7 +409,7 @@ class Graph:
         more = [spot for spot in dict.fromkeys(spots) if node not in spot.readers]
         if more:
             self.apply_read_delta(node, [*[spot for spot in node.reads if spot is not None], *more, None])
-        node.expect = (None,)  # No run was ordered by these edges, so that each read is checked anew.
+        node.expect = AFRESH  # No run was ordered by these edges, so that each read is checked anew.
 
     def united(self, reads: Iterable[Spot | None]) -> list[Spot]:
         """Return the reads with one spot for each place: other nodes may have registered another one meanwhile."""
