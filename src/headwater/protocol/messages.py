@@ -92,7 +92,7 @@ class StoredEvent(Message, frozen=True):
     session: str = ""  # the key of that session; empty: unknown
 
 
-class Events(Message, frozen=True, tag="events"):
+class StoredEvents(Message, frozen=True, tag="events"):
     """The events that a query asked for, as of `seq`; `next` continues a page.
 
     `next_due_us` is when the first of those becomes due that were not asked for. None: there is none.
@@ -115,13 +115,13 @@ class EventsStored(Message, frozen=True, tag="events_stored"):
     newest: Number
 
 
-def frozen_events(message: Events, limits: ValueLimits) -> Events:
+def frozen_events(message: StoredEvents, limits: ValueLimits) -> StoredEvents:
     """The same with every payload checked and frozen. InvalidValueError: no document can hold one of them."""
     events = tuple(
         StoredEvent(e.id, e.seq, e.stream, freeze(e.payload, limits), e.due_us, e.stored_us, e.principal, e.session)
         for e in message.events
     )
-    return Events(message.id, message.seq, events, message.next, message.next_due_us)
+    return StoredEvents(message.id, message.seq, events, message.next, message.next_due_us)
 
 
 VERSION: Final = 1
@@ -374,7 +374,7 @@ ObservationAnswer = (
     | ReadElsewhere
     | Mirrored
 )
-Told = Answer | Events | EventsStored | DocumentsWritten | TargetsDue | ObservationAnswer | Delivering
+Told = Answer | StoredEvents | EventsStored | DocumentsWritten | TargetsDue | ObservationAnswer | Delivering
 FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Told | Problem | Renewed
 
 # ---- bytes -----------------------------------------------------------------------------------------
@@ -410,7 +410,7 @@ def decode_from_engine(
                 return Watched(id, seq, _frozen_states(documents, limits), chain)
             case Answer(id, seq, documents, after):
                 return Answer(id, seq, _frozen_states(documents, limits), after)
-            case Events():
+            case StoredEvents():
                 return frozen_events(message, limits)
             case Claimed():
                 return frozen_claimed(message, limits)

@@ -17,13 +17,13 @@ from headwater.data.value import MAX_INT
 from headwater.errors import LoadError
 from headwater.protocol.messages import (
     Answer,
-    Events,
     EventsStored,
     FromReplica,
     ObservationAnswer,
     ObservationQuestion,
     Query,
     QueryEvents,
+    StoredEvents,
     Told,
     WatchEvents,
 )
@@ -32,7 +32,7 @@ from headwater.protocol.reactions import Delivering, Delivers, TargetsDue, Watch
 
 Question = Query | QueryEvents | ObservationQuestion | Delivers
 Reply = Callable[[Answer | LoadError], object]
-EventsReply = Callable[[Events | LoadError], object]
+EventsReply = Callable[[StoredEvents | LoadError], object]
 SeenReply = Callable[[ObservationAnswer | LoadError], object]
 DeliveringReply = Callable[[Delivering | LoadError], object]
 Watches = type[WatchEvents] | type[WatchWrittenDocuments] | type[WatchTargets]

@@ -296,7 +296,7 @@ class Replica:
         self.pending = Pending(self.documents, self.open_transactions.changing)
         self.evicted = Evicted(self.documents, self.confirmed, self.open_transactions.changing)
         self.feed = Feed()
-        # called with each new layer; a session sets it to `Session._take`
+        # called with each new layer; a session sets it to `Session._queue_layer`
         self.on_layer: Callable[[Layer], object] = ignore
         self.on_error: Callable[[Exception], object] = _raised
         self.may_write = True  # False: layers that are derived here are local

@@ -290,7 +290,7 @@ class Session:
         self._watches = Watches(replica, self._say)
         self.runs = ObservationQueue(replica.limits)
         self.queries = Queries(self._say, self._watches.new_number, replica.limits.queries)
-        replica.on_layer = self._take
+        replica.on_layer = self._queue_layer
 
     # ---- the connection ----------------------------------------------------------------------------
 
@@ -420,7 +420,7 @@ class Session:
 
     # ---- writing -----------------------------------------------------------------------------------
 
-    def _take(self, layer: Layer) -> None:
+    def _queue_layer(self, layer: Layer) -> None:
         """Take in a new layer. Computations of one pass are sent together; any other commit is sent at once."""
         derived = layer.is_derived()
         if derived and not self.replica.may_write:

@@ -9,7 +9,15 @@ from headwater.engine.admission.access import ACCESS
 from headwater.engine.limits import Limits
 from headwater.errors import LoadError
 from headwater.protocol.commit import Commit, Operation, SentEvent
-from headwater.protocol.messages import Encoding, Events, EventsStored, Problem, QueryEvents, Transact, WatchEvents
+from headwater.protocol.messages import (
+    Encoding,
+    EventsStored,
+    Problem,
+    QueryEvents,
+    StoredEvents,
+    Transact,
+    WatchEvents,
+)
 from headwater.replica.transaction import Transaction
 from tests.unit.engine.hub_kit import Raw, put
 from tests.unit.replica.kit import Client, World
@@ -37,12 +45,12 @@ class TestAsking:
         _, ann, will, _ = space()
         ann.say(Transact((Commit(3, events=sending("a", "b")), Commit(4, events=sending("c", due_us=70)))))
         (page,) = will.say(QueryEvents(9, 10, limit=1))
-        assert isinstance(page, Events)
+        assert isinstance(page, StoredEvents)
         assert (page.id, page.seq, [event.id for event in page.events]) == (9, 5, ["a"])
         assert (page.next, page.next_due_us) == ((4, "a"), 70)
         assert page.next is not None
         (last,) = will.say(QueryEvents(10, 10, page.next, 1_000_000))
-        assert isinstance(last, Events)
+        assert isinstance(last, StoredEvents)
         assert ([event.id for event in last.events], last.next) == (["b"], None)
 
     def test_readers_may_neither_ask_nor_be_told_and_their_connection_stays(self) -> None:
@@ -87,7 +95,7 @@ class TestAsking:
         events = tuple(SentEvent(f"e{n}", "s", "x" * 4_000) for n in range(5))
         raw.say(Transact((Commit(1, events=events),)))
         (page,) = raw.say(QueryEvents(1, limit=5))
-        assert isinstance(page, Events)
+        assert isinstance(page, StoredEvents)
         assert ([event.id for event in page.events], page.next) == (["e0", "e1"], (1, "e1"))
 
 
@@ -185,11 +193,11 @@ class TestOfAReplica:
         store(ann, "a", "b")
         world.settle()
         assert heard == [0, 1]
-        pages: list[Events | LoadError] = []
+        pages: list[StoredEvents | LoadError] = []
         bob.session.queries.ask_events(pages.append, due_by_us=0)
         world.settle()
         (page,) = pages
-        assert isinstance(page, Events)
+        assert isinstance(page, StoredEvents)
         assert [(event.id, event.stream, event.payload) for event in page.events] == [
             ("a", "cart.add", {"of": "a"}),
             ("b", "cart.add", {"of": "b"}),
@@ -225,7 +233,7 @@ class TestOfAReplica:
     def test_a_question_without_a_connection_or_right_is_answered_with_an_error(self, encoding: Encoding) -> None:
         world, _, _, _ = space()
         rob = world.join("rob-replica", principal="rob", encoding=encoding)
-        pages: list[Events | LoadError] = []
+        pages: list[StoredEvents | LoadError] = []
         rob.session.queries.ask_events(pages.append)
         assert [str(page) for page in pages] == ["stored events cannot be read: there is no connection"]
         world.settle()

@@ -32,7 +32,6 @@ from headwater.protocol.messages import (
     Answer,
     Bye,
     Encoding,
-    Events,
     EventsStored,
     FromEngine,
     FromReplica,
@@ -49,6 +48,7 @@ from headwater.protocol.messages import (
     Selector,
     State,
     StoredEvent,
+    StoredEvents,
     Sync,
     Transact,
     Unwatch,
@@ -168,8 +168,8 @@ FROM_REPLICA: list[FromReplica] = [
 ]
 FROM_ENGINE: list[FromEngine] = [
     Welcome(1, ("waves",)),
-    Events(2, 9, (StoredEvent("e1", 3, "stream", ODD, 5, 6, "ann"),), (3, "e1"), 8),
-    Events(2, 9, ()),
+    StoredEvents(2, 9, (StoredEvent("e1", 3, "stream", ODD, 5, 6, "ann"),), (3, "e1"), 8),
+    StoredEvents(2, 9, ()),
     EventsStored(3, 9),
     Observations(1, 9, (OBSERVED,), KEY),
     Backlog(2, 9, (PieceBacklog("p", 3, 2, 50, ((D, 8),)),), "p"),

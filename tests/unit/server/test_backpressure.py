@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headwater.engine.engine import Engine
 from headwater.engine.sync.hub import Hub
-from headwater.protocol.messages import Ack, Answer, Events, EventsStored, Problem, Sync, Verdicts, Watch, Watched
+from headwater.protocol.messages import Ack, Answer, EventsStored, Problem, StoredEvents, Sync, Verdicts, Watch, Watched
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
 from headwater.server.server import Server
 from headwater.server.sync.backpressure import Backpressure
@@ -42,7 +42,7 @@ class TestFrames:
 
 class TestQuestions:
     def test_every_kind_of_answer_makes_room_for_the_next(self) -> None:
-        answers = (Watched(1, 0, ()), Answer(1, 0, ()), Events(1, 0, ()), EventsStored(1, 0))
+        answers = (Watched(1, 0, ()), Answer(1, 0, ()), StoredEvents(1, 0, ()), EventsStored(1, 0))
         for answer in (*answers, Problem("limit", "too long", False, 1)):
             flow = Backpressure(LIMITS)
             flow.count_question(1)

@@ -13,12 +13,12 @@ from headwater.errors import LimitError, LoadError, RuleRefusedError
 from headwater.protocol.messages import (
     Answer,
     Encoding,
-    Events,
     Open,
     Problem,
     Query,
     State,
     StoredEvent,
+    StoredEvents,
     Sync,
     Transact,
     Verdicts,
@@ -258,11 +258,11 @@ def test_what_a_client_sends_and_takes_in_fits_what_a_server_takes_in_and_says()
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_stored_events_that_are_too_long_for_an_answer_come_in_shorter_pages(encoding: Encoding) -> None:
     events = tuple(StoredEvent(f"e{n}", n, "add", "x" * 1_000, 0, 0) for n in range(1, 9))
-    page, data = fit_message(Events(7, 9, events, None, 5), encoding, 5_000)
-    assert isinstance(page, Events)
+    page, data = fit_message(StoredEvents(7, 9, events, None, 5), encoding, 5_000)
+    assert isinstance(page, StoredEvents)
     assert (page.events, page.next, page.next_due_us) == (events[:4], (4, "e4"), 5)
     assert len(data) <= 5_000
-    problem, _ = fit_message(Events(7, 9, events[:1]), encoding, 500)
+    problem, _ = fit_message(StoredEvents(7, 9, events[:1]), encoding, 500)
     assert isinstance(problem, Problem)
     assert (problem.fatal, problem.id) == (False, 7)
     assert "stored at seq 1 is over 500 bytes" in problem.message

@@ -21,12 +21,12 @@ from headwater.protocol.commit import MAIN, Commit
 from headwater.protocol.messages import (
     Answer,
     Asks,
-    Events,
     EventsStored,
     ObservationQuestion,
     Problem,
     Query,
     QueryEvents,
+    StoredEvents,
     WatchEvents,
     state_of,
 )
@@ -182,7 +182,7 @@ class Queries:
         self._answer_budget.begin()
         for event in page.items:
             self._answer_budget.take(size_of(event.payload))
-        peer.send(Events(question.id, self._engine.last_seq, page.items, page.next, page.next_due_us))
+        peer.send(StoredEvents(question.id, self._engine.last_seq, page.items, page.next, page.next_due_us))
 
     # ---- reactions -------------------------------------------------------------------------------
 

@@ -29,7 +29,6 @@ from headwater.errors import AccessError, HeadwaterError, LoadError, ProtocolErr
 from headwater.protocol.messages import (
     Ack,
     Answer,
-    Events,
     FromEngine,
     FromReplica,
     ObservationAnswer,
@@ -37,6 +36,7 @@ from headwater.protocol.messages import (
     Opened,
     Problem,
     Query,
+    StoredEvents,
     Sync,
     Verdicts,
 )
@@ -524,7 +524,9 @@ class Driver:
         """Send a question about nodes or their reads once and return its answer. LoadError: as for `query`."""
         return await self._ask(lambda reply: self.session.queries.look(question, reply))
 
-    async def stored_events(self, *, due_by_us: int = MAX_INT, after: tuple[int, str] = (0, ""), limit: int) -> Events:
+    async def stored_events(
+        self, *, due_by_us: int = MAX_INT, after: tuple[int, str] = (0, ""), limit: int
+    ) -> StoredEvents:
         """Return a page of the stored events that are due at `due_by_us` or before. LoadError: as for `query`."""
         return await self._ask(
             lambda reply: self.session.queries.ask_events(reply, due_by_us=due_by_us, after=after, limit=limit)

@@ -263,7 +263,7 @@ class Core:
     def tick(self) -> bool:
         """Do one slice of work and deliver its results to observers. True: there is more work."""
         for space in tuple(self._spaces.values()):
-            space.arrived()  # Writes that waited for a document are made before a node reads it.
+            space.make_deferred_writes()  # Writes that waited for a document are made before a node reads it.
         self.plain_writes.catch_up()
         self.scheduler.tick()
         for space in self._spaces.values():
@@ -291,7 +291,7 @@ class Core:
     def heard(self) -> None:
         """Handle messages that a session has taken in from its engine."""
         for space in tuple(self._spaces.values()):
-            space.arrived()
+            space.make_deferred_writes()
             space.trim(RUNTIME_LIMITS.dropped_documents)
         self.plain_writes.catch_up()
         self.scheduler.heard()

@@ -97,7 +97,7 @@ class LocalSpace:
                 del self._held[document]
                 self.let_be(document)
 
-    def come(self, documents: Iterable[Document]) -> None:
+    def count_as_unread(self, documents: Iterable[Document]) -> None:
         """Count documents that were requested ahead of any reader as unread, so that `trim` may drop them."""
         self._unread.update([(each, None) for each in documents if each not in self._held and each.twig is None])
 
@@ -147,7 +147,7 @@ class LocalSpace:
         """True if writes wait for the document. A write made now has its turn after them."""
         return document in self._deferred
 
-    def arrived(self) -> None:
+    def make_deferred_writes(self) -> None:
         """Make the writes whose documents have arrived."""
         if self._deferred:
             for document in [each for each in self._deferred if each.value is not NOT_HERE]:

@@ -30,8 +30,8 @@ from headwater.replica.transaction import Transaction
 from headwater.runtime.core.demand import Demand
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import (
-    Elsewhere,
     Missing,
+    OtherSpaceWrite,
     Overtaking,
     Stale,
     TransactionTracker,
@@ -329,7 +329,7 @@ class PlainWrites:
         except Stale as stale:
             home.drop(transaction)
             self._wait_until_fresh(write, stale.documents)
-        except Elsewhere as elsewhere:
+        except OtherSpaceWrite as elsewhere:
             home.drop(transaction)
             if write.home is not None:
                 raise  # It was redirected once before: it writes several spaces.

@@ -73,7 +73,7 @@ class _LeftOut(Exception):
     """A write was left out, because its document is not here. Never leaves this module."""
 
 
-class Elsewhere(AuthoringError):
+class OtherSpaceWrite(AuthoringError):
     """A write to a document of another space than the transaction's."""
 
     def __init__(self, document: Document) -> None:
@@ -300,9 +300,9 @@ class TransactionTracker:
             self._is_writing = False
 
     def write(self, run: Run, document: Document, patch: Patch) -> None:
-        """Add a patch to the transaction. `Elsewhere`: the document is of another space."""
+        """Add a patch to the transaction. `OtherSpaceWrite`: the document is of another space."""
         if document.home is not self._home:
-            raise Elsewhere(document)
+            raise OtherSpaceWrite(document)
         if document.writers:
             refuse_computed(document)
         self._stand_behind(document, patch.path)

@@ -26,8 +26,7 @@ from headwater.data.ids import derive
 from headwater.data.value import ABSENT, MAX_INT
 from headwater.engine.admission.access import ACCESS, Right, right_in
 from headwater.errors import AccessError, BacklogFullError, HeadwaterError, InvalidValueError, LoadError
-from headwater.protocol.messages import Events as EventPage
-from headwater.protocol.messages import Query, StoredEvent
+from headwater.protocol.messages import Query, StoredEvent, StoredEvents
 from headwater.runtime.channel.sessions import beside
 from headwater.runtime.events import event_rows
 from headwater.runtime.events.deleted_target import Gone, is_gone
@@ -403,11 +402,11 @@ class Attending:
             self._is_refusing = True
             self._pieces.tasks.begin(self._refuse_gone(), f"events of {self._space} whose pieces are gone")
 
-    async def _page(self, due_by_us: int, after: EventPlace) -> EventPage:
+    async def _page(self, due_by_us: int, after: EventPlace) -> StoredEvents:
         driver = self._channel.driver
         reply = driver.expected()
 
-        def answered(answer: EventPage | LoadError) -> None:
+        def answered(answer: StoredEvents | LoadError) -> None:
             if not reply.done():
                 if isinstance(answer, LoadError):
                     reply.set_exception(answer)
@@ -416,7 +415,7 @@ class Attending:
 
         driver.session.queries.ask_events(answered, due_by_us=due_by_us, after=after, limit=PAGE)
         driver.flush()
-        page: EventPage = await reply
+        page: StoredEvents = await reply
         return page
 
     def _take(self, row: StoredEvent, now_us: int) -> int | None:

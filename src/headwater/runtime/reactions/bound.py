@@ -132,13 +132,13 @@ class BoundReaction:
     async def run(self, batch: Batch) -> Any:
         """Call the author's function, outside any run."""
         member = self._member
-        home = await self._home(batch.records[0].source)
-        codec = home.schema.codec(member.on)
+        instance = await self._find_instance(batch.records[0].source)
+        codec = instance.schema.codec(member.on)
         values = tuple([codec.decode(record.payload) for record in batch.records])
         arguments: list[Any] = [values if member.batch > 1 else values[0]]
         if self._wants_delivery:
             arguments.append(self._delivery(batch))
-        piece = home.view("space").piece
+        piece = instance.view("space").piece
         if self._is_async:
             return await member.fn(piece, *arguments)
         assert self._threads is not None
@@ -176,7 +176,7 @@ class BoundReaction:
             "delivery", self._space.name, self.name, record.seq, record.ordinal, record.source, record.emitted_us
         )
 
-    async def _home(self, id: str) -> PieceInstance:
+    async def _find_instance(self, id: str) -> PieceInstance:
         """Return the piece that emitted a record; a child is found through the piece that keeps it."""
         known = self._pieces.find(self._space.name, id)
         if known is not None and not known.is_stopped:
@@ -198,11 +198,11 @@ class BoundReaction:
         Conflicts do not fail the reaction, which was already called: the handler is sent again until it lands or the
         lease is lost.
         """
-        home = await self._home(batch.records[0].source)
+        instance = await self._find_instance(batch.records[0].source)
         failures = 0
         while True:
             try:
-                await self._events.sent(self._event(home, batch, result, failures))
+                await self._events.sent(self._event(instance, batch, result, failures))
             except PreconditionFailedError as error:
                 raise LeaseLostError from error
             except (ConflictError, CommitConvergenceError, BacklogFullError):
@@ -212,19 +212,19 @@ class BoundReaction:
             else:
                 return
 
-    def _event(self, home: PieceInstance, batch: Batch, result: Any, number: int) -> Event:
+    def _event(self, instance: PieceInstance, batch: Batch, result: Any, number: int) -> Event:
         member, last = self._member.then, batch.records[-1]
         assert isinstance(member, HandlerMember)
-        stream = home.place(member)
+        stream = instance.place(member)
         # The id is of one claim: a record delivered again, as after a reset, is handled again. Only the lease makes it
         # once.
         delivery = derive("delivery", self.name, last.seq, last.ordinal, batch.hold.token)
         return Event(
             id=event_id(delivery, stream, number, last.emitted_us),
-            instance=home,
+            instance=instance,
             member=member,
             stream=stream,
-            payload=freeze(home.schema.signature(member).encode((result,), {})),
+            payload=freeze(instance.schema.signature(member).encode((result,), {})),
             user="",
             session="",
             minted_us=self._core.clock.now_us(),

@@ -149,17 +149,17 @@ class ServedReactions:
         serving = self._serving.get(space)
         return None if serving is None else serving.drain
 
-    async def declare(self, home: PieceInstance) -> None:
+    async def declare(self, instance: PieceInstance) -> None:
         """Declare the reactions of a class before one of its handlers is called, so that they get its records."""
-        channel = self._channels.get(home.space.name)
+        channel = self._channels.get(instance.space.name)
         if channel is None:
             return  # Records of a space without an engine are not delivered.
         session = channel.driver.session.key
-        if (session, home.cls) in self._declared:
+        if (session, instance.cls) in self._declared:
             return
-        serving = self._serving.get(home.space.name)
-        for member in reactions_of(home.cls):
-            reaction = self.bound(home.space, home.cls, member)
+        serving = self._serving.get(instance.space.name)
+        for member in reactions_of(instance.cls):
+            reaction = self.bound(instance.space, instance.cls, member)
             try:
                 if not await self._is_heard(channel, reaction):
                     return  # A commit made without a connection carries the declarations itself (`emits`).
@@ -167,12 +167,12 @@ class ServedReactions:
                 if error.code == ACCESS:
                     return  # A user who may not write the space cannot emit there. The next handling asks again.
                 raise AuthoringError(
-                    f"{home.schema.name}.{member.name} cannot be declared to {home.space.name}, so that no handler of "
-                    f"its class is called there, lest a record is missed: {error}"
+                    f"{instance.schema.name}.{member.name} cannot be declared to {instance.space.name}, so that no "
+                    f"handler of its class is called there, lest a record is missed: {error}"
                 ) from error
             if serving is not None:
                 serving.drain.serve(reaction)
-        self._declared.add((session, home.cls))
+        self._declared.add((session, instance.cls))
 
     async def _is_heard(self, channel: SpaceChannel, reaction: BoundReaction) -> bool:
         """Declare a reaction, again while the disk fails. False: there is no connection. LoadError: it is refused."""
@@ -189,24 +189,24 @@ class ServedReactions:
             failures += 1
         return False
 
-    def emits(self, home: PieceInstance, topic: str, transaction: Transaction) -> None:
+    def emits(self, instance: PieceInstance, topic: str, transaction: Transaction) -> None:
         """Add declarations to a commit that emits to a piece's topic, if the space may not know the topic's reactions.
 
         Applies to every such commit, whichever code emits. C7: the record and the declarations are on the disk
         together, or neither is.
         """
-        channel = self._channels.get(home.space.name)
-        if channel is None or ((session := channel.driver.session.key), home.cls) in self._declared:
+        channel = self._channels.get(instance.space.name)
+        if channel is None or ((session := channel.driver.session.key), instance.cls) in self._declared:
             return
-        for member in reactions_of(home.cls):
-            if (session, reaction_name(home.cls, member)) not in self._known:
-                reaction = self.bound(home.space, home.cls, member)
+        for member in reactions_of(instance.cls):
+            if (session, reaction_name(instance.cls, member)) not in self._known:
+                reaction = self.bound(instance.space, instance.cls, member)
                 if reaction.topic == topic:
                     transaction.declared[reaction.name] = declaration(reaction)
 
-    def declared(self, home: PieceInstance, commit: Commit) -> None:
+    def declared(self, instance: PieceInstance, commit: Commit) -> None:
         """Remember the declarations of a commit that landed: later commits need not repeat them."""
-        channel = self._channels.get(home.space.name)
+        channel = self._channels.get(instance.space.name)
         if channel is not None:
             self._known.update([(channel.driver.session.key, each.reaction) for each in commit.declared])
 

@@ -204,7 +204,7 @@ class AtOnce:
         most = self._sleeping.resuming.limits.watched_documents
         for place in range(0, max(len(wanted), len(ahead)), most):
             followed.channel.watch_together(wanted[place : place + most], ahead[place : place + most])
-        local.come(loads.ahead)
+        local.count_as_unread(loads.ahead)
 
         def are_here() -> bool:
             return all(each.value is not NOT_HERE or core.why_not(each) is not None for each in loads.docs)

@@ -21,11 +21,11 @@ from headwater.protocol.messages import (
     Answer,
     Asks,
     Encoding,
-    Events,
     EventsStored,
     FromEngine,
     Problem,
     State,
+    StoredEvents,
     Sync,
     Told,
     Verdicts,
@@ -143,9 +143,9 @@ def reject_oversize_commits(data: bytes, encoding: Encoding, limit: int, commits
 
 def fit_message(message: FromEngine, encoding: Encoding, limit: int) -> tuple[FromEngine, bytes]:
     """Encode a message within `limit` bytes: the message itself, a shorter page of it, or a problem instead of it."""
-    if not isinstance(message, Watched | Answer | Sync | Events | Observations | ReadElsewhere):
+    if not isinstance(message, Watched | Answer | Sync | StoredEvents | Observations | ReadElsewhere):
         return message, encode(message, encoding)
-    if isinstance(message, Sync | Events | Observations | ReadElsewhere) or _fits(message.documents, limit):
+    if isinstance(message, Sync | StoredEvents | Observations | ReadElsewhere) or _fits(message.documents, limit):
         data = encode(message, encoding)
         if len(data) <= limit:
             return message, data
@@ -153,7 +153,7 @@ def fit_message(message: FromEngine, encoding: Encoding, limit: int) -> tuple[Fr
         # Pages of a scope are ordered by id: the next page begins after the last document of this one.
         first = message.documents[: len(message.documents) // 2]
         return fit_message(Answer(message.id, message.seq, first, first[-1].doc.id), encoding, limit)
-    if isinstance(message, Events) and len(message.events) > 1:
+    if isinstance(message, StoredEvents) and len(message.events) > 1:
         some = message.events[: len(message.events) // 2]
         page = msgspec.structs.replace(message, events=some, next=(some[-1].seq, some[-1].id))
         return fit_message(page, encoding, limit)
@@ -174,7 +174,7 @@ def _fits(documents: tuple[State, ...], limit: int) -> bool:
     return True
 
 
-def _problem(message: Watched | Answer | Sync | Events | Observations | ReadElsewhere, limit: int) -> Problem:
+def _problem(message: Watched | Answer | Sync | StoredEvents | Observations | ReadElsewhere, limit: int) -> Problem:
     if isinstance(message, ReadElsewhere):
         text = (
             f"what a piece reads of {len(message.docs)} documents elsewhere is over {limit} bytes, which is the limit"
@@ -184,7 +184,7 @@ def _problem(message: Watched | Answer | Sync | Events | Observations | ReadElse
         docs = len(message.changes) + len(message.arrived)
         text = f"what happened to {docs} documents is over {limit} bytes, which is the limit of one message."
         return Problem("limit", f"{text} Watch fewer or smaller documents with one session.")
-    if isinstance(message, Events):
+    if isinstance(message, StoredEvents):
         text = (
             f"an event that is stored at seq {message.events[0].seq} is over {limit} bytes, which is the limit of one"
         )
