@@ -17,7 +17,7 @@ from headwater.data.patch import Touch, replace
 from headwater.data.value import MAX_INT
 from headwater.engine.admission.access import ACCESS, Access, founding
 from headwater.engine.admission.admission import Admission, Planned
-from headwater.engine.delivery.outbox import CommitOutbox
+from headwater.engine.delivery.commit_outbox import CommitOutbox
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch, Branches
 from headwater.engine.log.heads import Heads
@@ -144,12 +144,12 @@ class CommitGroup:
         "_at_us",
         "_branches",
         "_clock",
+        "_commit_outbox",
         "_dropped",
         "_heads",
         "_limits",
         "_log",
         "_observed",
-        "_outbox",
         "_readers",
         "_replaced",
         "_sessions",
@@ -166,7 +166,7 @@ class CommitGroup:
         sessions: Sessions,
         admission: Admission,
         snapshots: Snapshots,
-        outbox: CommitOutbox,
+        commit_outbox: CommitOutbox,
         observations: ObservationWriter,
         readers: ReaderIndex,
         access: Access | None,
@@ -180,7 +180,7 @@ class CommitGroup:
         self._sessions = sessions
         self._admission = admission
         self._snapshots = snapshots
-        self._outbox = outbox
+        self._commit_outbox = commit_outbox
         self._observed = observations
         self._replaced = ReplacedPieces(store, observations)
         self._readers = readers
@@ -424,7 +424,7 @@ class CommitGroup:
                 f"limits are {limits.commit_reads}, {limits.commit_operations} and {limits.commit_patches}. Split it.",
             )
         if commit.events or commit.handled or commit.delivered or commit.declared:
-            return self._outbox.refusal(commit)
+            return self._commit_outbox.refusal(commit)
         return None
 
     def _apply(
@@ -459,7 +459,7 @@ class CommitGroup:
         self._sessions.accept(session, commit.local_seq, AcceptedCommit(seq, branch.id, written))
         if commit.events or commit.records or commit.handled or commit.delivered or commit.declared:
             # fault group.events_lost: pass
-            self._outbox.store_sent(session, branch, commit, seq, self._at_us)
+            self._commit_outbox.store_sent(session, branch, commit, seq, self._at_us)
 
     def effective(self, seq: int, commit: Commit) -> Commit:
         """A commit that this group accepted, without the operations that changed nothing where it landed."""

@@ -17,7 +17,7 @@ from headwater.data.value import MAX_INT
 from headwater.engine.admission.access import ANYONE, Founders, Right
 from headwater.engine.admission.merge import BranchDiff
 from headwater.engine.commit_group import Outcome
-from headwater.engine.delivery.outbox import EventPage, EventPlace
+from headwater.engine.delivery.commit_outbox import EventPage, EventPlace
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.log.branches import Branch
 from headwater.engine.log.heads import Head
@@ -270,11 +270,11 @@ class Engine:
     ) -> EventPage:
         """Events that were sent on a branch and are not handled yet, in the order of the log, if they are due."""
         size, wiring = self._wiring.history.page_size(limit), self._wiring
-        return self._read(lambda: wiring.outbox.page(wiring.branches.get(branch), due_by_us, after, size))
+        return self._read(lambda: wiring.commit_outbox.page(wiring.branches.get(branch), due_by_us, after, size))
 
     def newest_event(self, branch: str = MAIN) -> int:
         """The seq of the newest stored event of a branch; 0: there is none."""
-        return self._read(lambda: self._wiring.outbox.newest(self._wiring.branches.get(branch)))
+        return self._read(lambda: self._wiring.commit_outbox.newest(self._wiring.branches.get(branch)))
 
     def query_observations(self, question: ObservationQuestion, *, branch: str = MAIN) -> ObservationAnswer:
         """Answer a question about the nodes of a branch and their reads. A `Mirror` is stored."""
@@ -328,7 +328,7 @@ class Engine:
             self._wiring.heads.write_back()
             branch = self._wiring.branches.get(name)
             self._wiring.branches.delete(branch)
-            self._wiring.outbox.forget_branch(branch)
+            self._wiring.commit_outbox.forget_branch(branch)
             self._wiring.observation_writer.forget_branch(branch)
         self._wiring.heads.forget()
 

@@ -8,8 +8,8 @@ from headwater.engine.admission.admission import Admission
 from headwater.engine.admission.merge import Merge
 from headwater.engine.admission.preconditions import Preconditions
 from headwater.engine.commit_group import CommitGroup
+from headwater.engine.delivery.commit_outbox import CommitOutbox
 from headwater.engine.delivery.facade import DeliveryFacade
-from headwater.engine.delivery.outbox import CommitOutbox
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branches
 from headwater.engine.log.compaction import Compaction
@@ -33,6 +33,7 @@ class Wiring:
         "admission",
         "branches",
         "commit_group",
+        "commit_outbox",
         "compaction",
         "delivery",
         "heads",
@@ -41,7 +42,6 @@ class Wiring:
         "merge",
         "observation_queries",
         "observation_writer",
-        "outbox",
         "readers",
         "recovery",
         "sessions",
@@ -58,7 +58,7 @@ class Wiring:
         self.admission = admission = Admission(log, heads, sessions, preconditions, limits)
         snapshots = Snapshots(store, heads, limits)
         self.access = access = None if founders is None else Access(heads, branches, founders)
-        self.outbox = outbox = CommitOutbox(store, log, delivery, limits)
+        self.commit_outbox = commit_outbox = CommitOutbox(store, log, delivery, limits)
         self.readers = readers = ReaderIndex(store)
         self.observation_writer = ObservationWriter(store, log, heads, admission, readers, limits, is_on=observes)
         self.observation_queries = ObservationQueries(store, log, heads, admission, limits, is_on=observes)
@@ -70,7 +70,7 @@ class Wiring:
             sessions,
             admission,
             snapshots,
-            outbox,
+            commit_outbox,
             self.observation_writer,
             readers,
             access,

@@ -1,6 +1,6 @@
 """Events and topic records of a space, and their delivery to reactions.
 
-Start with `outbox` (events and records that a commit sends), then `targets` (one row per reaction and key: due,
+Start with `commit_outbox` (events and records that a commit sends), then `targets` (one row per reaction and key: due,
 claimed or parked). `subscriptions` lists the reactions of each topic, `idle_workers` the workers with free capacity,
 `results` moves positions after a delivery, `admin` has the operator's calls. `facade` is the interface for the rest
 of the engine.

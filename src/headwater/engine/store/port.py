@@ -80,6 +80,8 @@ class HeadRow(NamedTuple):
 
 
 class SnapshotRow(NamedTuple):
+    """A whole document on a branch, as it was at `seq`."""
+
     branch: int
     doc: int
     seq: int
@@ -98,6 +100,8 @@ class MarksRow(NamedTuple):
 
 
 class BranchRow(NamedTuple):
+    """A branch, with its parent and the seq of the parent at which it started. A deleted branch keeps its row."""
+
     branch: int
     name: str
     parent: int  # 0 for the main branch
@@ -108,6 +112,8 @@ class BranchRow(NamedTuple):
 
 
 class SessionRow(NamedTuple):
+    """A session of a replica: its user, the verdicts that it was given, and the commits that it acknowledged."""
+
     session: int
     key: str
     principal: str
@@ -352,10 +358,12 @@ class ParkedState(IntEnum):
 
 
 class SubscriptionRow(NamedTuple):
+    """A reaction that was declared to a topic, and how far the records of the topic have their targets."""
+
     reaction: int
     name: str
     topic: str
-    state: int  # Listening
+    state: int  # a SubscriptionState
     lane: str
     priority: int
     start_seq: int  # where a new target begins: after this record
@@ -379,11 +387,13 @@ class SubscriptionRow(NamedTuple):
 
 
 class TargetRow(NamedTuple):
+    """One reaction and one key: its position in the records, its lease and its attempts."""
+
     reaction: int
     key: str
     seq: int  # its position: the last record that was delivered or passed over
     ordinal: int
-    state: int  # Standing
+    state: int  # a TargetPhase
     due_us: int  # when it may be claimed
     attempt: int  # the number of the next attempt at its next record
     failures: int  # of those before it, how many failed,
@@ -401,16 +411,20 @@ class TargetRow(NamedTuple):
 
 
 class ParkedRow(NamedTuple):
+    """A record that the position of its target passed without a delivery."""
+
     reaction: int
     key: str
     seq: int
     ordinal: int
-    state: int  # Passed
+    state: int  # a ParkedState
     at_us: int
     fingerprint: str
 
 
 class AttemptRow(NamedTuple):
+    """An attempt to deliver a record that failed or lost its lease. The last ones of a record are kept."""
+
     reaction: int
     key: str
     seq: int

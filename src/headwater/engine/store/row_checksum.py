@@ -45,6 +45,7 @@ def observation_seal(
 
 
 def broken_seal(what: str) -> CorruptionError:
+    """Return the error for a row that does not match its checksum. `what` names the row."""
     return CorruptionError(
         f"the row of {what} does not match its checksum: it was edited or torn. Run `headwater verify`, and restore "
         "a backup."

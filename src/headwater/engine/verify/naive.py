@@ -334,6 +334,7 @@ def stepped(value: MaybeValue, commit: Commit, doc: DocKey) -> tuple[MaybeValue,
 
 
 def writes(commit: Commit, doc: DocKey) -> bool:
+    """Return whether a commit has an operation on a document."""
     return any(operation.doc == doc for operation in commit.operations)
 
 
@@ -343,6 +344,7 @@ def numbers(layers: tuple[tuple[int, int], ...]) -> list[int]:
 
 
 def names(read: Read, local_seq: int) -> bool:
+    """Return whether a read names a commit of its session among its layers."""
     return local_seq in numbers(read.layers)
 
 
