@@ -290,7 +290,7 @@ class HandlerMember(FunctionMember):
         if every_ms is not None and (type(every_ms) is not int or every_ms < 1):
             raise AuthoringError(f"@handler {fn.__name__}: every_ms={shown(every_ms)}: write how many milliseconds")
         if every_ms is not None and self.parameters():
-            raise AuthoringError(f"@handler(every_ms=...) {fn.__name__} takes arguments, and nobody gives them")
+            raise AuthoringError(f"@handler(every_ms=...) {fn.__name__} takes arguments, and a period has none to give")
         self.retries = retries
         self.allow = allow
         self.every_ms = every_ms

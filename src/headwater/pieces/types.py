@@ -223,7 +223,7 @@ class MemberTypes:
                 raise member.fault(f"it takes *{each.name}", "each argument with its name and type")
             if each.kind is each.POSITIONAL_ONLY:
                 raise member.fault(
-                    f"argument {each.name!r} has no name for whoever sends it, because of the /", "it without the /"
+                    f"argument {each.name!r} has no name for its senders, because of the /", "it without the /"
                 )
             if each.name not in said:
                 raise member.fault(f"argument {each.name!r} has no type", f"def {member.name}(self, {each.name}: str)")

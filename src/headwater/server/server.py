@@ -56,7 +56,7 @@ NO_PAGE: Final = (
     "An application runs here, and it has no page. What is in a folder `page` beside its file is shown here:\n"
     "begin with page/index.html, which imports /headwater.js, and start it again.\n"
 )
-FOREIGN_ORIGIN: Final = "Nobody has to prove who they are here, so that pages of other sites are not served.\n"
+FOREIGN_ORIGIN: Final = "This server asks users for no token, so that pages of other sites are not served.\n"
 FULL: Final = "This server takes no more connections now. Come back later.\n"
 _FRESH: Final = {"cache-control": "no-cache"}  # A page and its script have to be of one version.
 
@@ -326,7 +326,7 @@ class Server(uvicorn.Server):
         self._classes = None if classes is None else tuple(classes)
         if self._classes and not owner and key_ids(directory):
             raise AccessError(
-                f"{directory} has keys, and nobody would own the spaces that the application makes: say who does, with "
+                f"{directory} has keys, and the spaces that the application makes would have no owner: name one, with "
                 "--owner USER"
             )
         self._listener = _listen_first(directory, host, port, limits.listen_backlog)

@@ -93,12 +93,12 @@ def origin_committed(_: Path) -> str:
     return rejection(ann.send(preconditions=[OriginCommitted(7)]))
 
 
-@case("lease 'mail' with token 5 is no longer held: it is with nobody")
+@case("lease 'mail' with token 5 is no longer held: no worker holds it")
 def lease_with_nobody(_: Path) -> str:
     return rejection(Writer(open_engine(), "ann").send(preconditions=[LeaseHeld("mail", 5)]))
 
 
-@case("lease '$reaction:leases jobs:job' with token 5 is no longer held: it is with somebody else")
+@case("lease '$reaction:leases jobs:job' with token 5 is no longer held: another worker holds it")
 def lease_with_another(_: Path) -> str:
     engine = open_engine()
     held = lease_new_target(engine)

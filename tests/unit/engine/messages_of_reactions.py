@@ -115,7 +115,7 @@ def resumed_after_it_was_retired(_: Path) -> str:
     return raised(lambda: world.operate("resume"))
 
 
-@case("lease '$reaction:r:a' with token 1 is no longer held: it is with nobody", "Do not retry it.")
+@case("lease '$reaction:r:a' with token 1 is no longer held: no worker holds it", "Do not retry it.")
 def ousted(_: Path) -> str:
     return rejection(with_order().commit(preconditions=(LeaseHeld(lease_name("r", "a"), 1),)))
 

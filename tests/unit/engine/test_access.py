@@ -142,7 +142,7 @@ class TestScopes:
             "probe": Commit(1, preconditions=(EntityAbsent(key),)),
         }[how]
         (verdict,) = space.engine.submit(writer.key, commit)
-        assert refusal(verdict) == f"{scope}:secret belongs to somebody else than {user!r}"
+        assert refusal(verdict) == f"{scope}:secret belongs to another user or session than {user!r}"
 
     def test_an_absent_document_of_somebody_else_gives_the_same_answer(self) -> None:
         space = Space()
@@ -152,7 +152,7 @@ class TestScopes:
             if name == "there":
                 space.root.lands(Operation(key, (replace((), 1),)))
             (verdict,) = space.engine.submit(rob.key, Commit(number, preconditions=(EntityAbsent(key),)))
-            assert refusal(verdict) == f"user:zoe:{name} belongs to somebody else than 'rob'"
+            assert refusal(verdict) == f"user:zoe:{name} belongs to another user or session than 'rob'"
 
     def test_who_may_see_what(self) -> None:
         engine = Space().engine

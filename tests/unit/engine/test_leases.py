@@ -38,7 +38,7 @@ def test_commit_is_accepted_until_another_worker_has_the_lease(world: World) -> 
     assert isinstance(world.commit(preconditions=(LeaseHeld(MAIL, old),)), Accepted)
     new = world.claim_one(worker="w2").hold.token
     assert new > old
-    assert refusal(world, MAIL, old) == f"lease {MAIL!r} with token {old} is no longer held: it is with somebody else"
+    assert refusal(world, MAIL, old) == f"lease {MAIL!r} with token {old} is no longer held: another worker holds it"
     assert isinstance(world.commit(preconditions=(LeaseHeld(MAIL, new),)), Accepted)
 
 
@@ -65,7 +65,7 @@ def test_lease_that_was_given_back_is_held_under_no_token(world: World) -> None:
     old = grant.hold.token
     world.give_back(grant)
     for token in (0, 1, old - 1, old, old + 1, old + 2):
-        assert refusal(world, MAIL, token) == f"lease {MAIL!r} with token {token} is no longer held: it is with nobody"
+        assert refusal(world, MAIL, token) == f"lease {MAIL!r} with token {token} is no longer held: no worker holds it"
         hold = Hold("r", "mail", token)
         assert world.renew(hold, lease_us=1_000 * LEASE_US) == (hold,)
         assert world.finish(Outcome(hold)).late == (hold,)
@@ -85,7 +85,7 @@ def test_leases_of_two_targets_are_independent(world: World) -> None:
 def test_lease_of_no_target_has_no_holder(world: World, name: str) -> None:
     token = world.claim_one().hold.token
     for named in (0, 1, token):
-        assert refusal(world, name, named) == f"lease {name!r} with token {named} is no longer held: it is with nobody"
+        assert refusal(world, name, named) == f"lease {name!r} with token {named} is no longer held: no worker holds it"
 
 
 @pytest.mark.parametrize("lease_us", [0, -1, 2**51, 2**63])

@@ -129,14 +129,14 @@ class TestLeaseHeld:
     def test_a_lease_that_nobody_ever_had(self) -> None:
         found = failure(Writer(open_engine(), "ann").send(preconditions=[LeaseHeld("mail", 1)]))
         assert found == PreconditionFailed(
-            "lease_held", "lease 'mail' with token 1 is no longer held: it is with nobody"
+            "lease_held", "lease 'mail' with token 1 is no longer held: no worker holds it"
         )
 
     def test_a_lease_that_moved_on_names_its_holder(self) -> None:
         engine = open_engine()
         held = lease_new_target(engine)
         found = failure(Writer(engine, "ann").send(preconditions=[LeaseHeld(held.name, held.token - 1)]))
-        assert "it is with somebody else" in found.detail
+        assert "another worker holds it" in found.detail
 
 
 def test_the_first_that_fails_is_the_one_reported() -> None:

@@ -254,7 +254,7 @@ def _describe_last_run(last: Any, limits: CommandLimits = DEFAULT_COMMAND_LIMITS
         because = f"because of {cause['address']}, seq {cause['seq']}, {format_time(cause['at_us'])}, by {who}"
     lines = [f"last run: {because}; it took {last['took_us']} us{', and failed' if last['failed'] else ''}"]
     if not last["comparable"]:
-        lines.append("  nobody can compare it with a later one: it runs again at a start")
+        lines.append("  it cannot be compared with a later run: the node runs again at a start")
     elif not last["stale"] and not last["unasked"]:
         also = f", also in {', '.join(last['elsewhere'])}" if last["elsewhere"] else ""
         lines.append(f"  what it read held at seq {last['verified_at']}, and still does{also}")
@@ -303,7 +303,7 @@ def graph(
             ],
         )
     elif not found["nodes"]:
-        print_answer(f"nothing is computed in {space} now: nobody looks at anything")
+        print_answer(f"nothing is computed in {space} now: no effect, page or program looks at a value")
     else:
         print_table(
             ("node", "kind", "status", "demand", "runs", "reads"),

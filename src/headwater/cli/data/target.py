@@ -205,7 +205,7 @@ class EmbeddedEngines:
         return made
 
     async def copy(self, space: str) -> str:
-        raise AbsentError(f"nobody serves {space!r}: verify its file itself")
+        raise AbsentError(f"no process serves {space!r}: verify its file itself")
 
 
 def _ask_application(directory: Path, asked: CommandQuestion, app: str) -> Any:

@@ -120,7 +120,9 @@ class Access:
         named += [condition.doc for condition in commit.preconditions if isinstance(condition, EntityAbsent)]
         for doc in named:
             if not self.may_see(doc, principal, session.key):
-                return RuleRefused("access", f"{doc.scope}:{doc.id} belongs to somebody else than {principal!r}")
+                return RuleRefused(
+                    "access", f"{doc.scope}:{doc.id} belongs to another user or session than {principal!r}"
+                )
         # fault access.readers_send: shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations)
         shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations) or _sends(commit)
         # A commit that writes nothing is a row of the log, too, and moves the seq of all replicas.
@@ -141,7 +143,7 @@ class Access:
             return None
         document, owner = self.document(), self.founders.owner
         owners = document.get("owners", ()) if isinstance(document, dict) else ()
-        listed = ", ".join(map(repr, owners)) if isinstance(owners, tuple) else "nobody"
+        listed = ", ".join(map(repr, owners)) if isinstance(owners, tuple) else "no user"
         return RuleRefused(
             "access",
             f"this process runs for {owner!r} (--owner), who may not write to this space: it belongs to {listed}. Use "

@@ -56,8 +56,8 @@ class Preconditions:
                 # fault+ targets.commit_ignores_lease: holder = None
                 if holder is not None:
                     # The token fences the lease: a session that does not hold it must not learn it.
-                    holder = "somebody else" if holder else "nobody"
-                    return f"lease {name!r} with token {token} is no longer held: it is with {holder}"
+                    held = "another worker holds it" if holder else "no worker holds it"
+                    return f"lease {name!r} with token {token} is no longer held: {held}"
             case _:
                 assert_never(precondition)
         return None

@@ -222,7 +222,7 @@ def _check_targets(store: Store, row: SubscriptionRow, last_seq: int) -> None:
                 and not row.is_filling
             ):
                 raise RuleBroken(
-                    "targets", target.seq, f"{name} has something to deliver, and nobody would be given it"
+                    "targets", target.seq, f"{name} has something to deliver, and no worker would be given it"
                 )
         after = targets[-1].key
 

@@ -160,7 +160,7 @@ ASLEEP = "asleep"
 
 def _asleep_lines(seq: int) -> list[str]:
     return [
-        f"  it has not run here: its piece sleeps, since all of it that somebody wanted was clean at seq {seq}",
+        f"  it has not run here: its piece sleeps, since all of it that was demanded was clean at seq {seq}",
         "  `await pull()` brings it here, and with it what made its last run; `headwater why` tells that, too",
     ]
 

@@ -143,7 +143,7 @@ async def _answer(service: Service, application: Application, asked: CommandQues
     async def check(space: str, right: Right) -> None:
         if not space:
             if not application.may_create_space(user):
-                raise AccessError(f"{user!r} may not ask about all spaces: ask whoever runs this server")
+                raise AccessError(f"{user!r} may not ask about all spaces: ask the operator of this server")
             return
         if not application.has_space(space) and not application.may_create_space(user):
             raise AccessError(f"there is no space {space!r} here, and {user!r} may not make one")

@@ -143,7 +143,7 @@ class Keyring:
     def principal(self, token: str) -> Principal:
         """Return the user of a token. The text of AccessError says why it was refused, and nothing about the keys."""
         if not token:
-            raise AccessError("this server wants a token. Ask whoever runs it: headwater token DIR --user NAME")
+            raise AccessError("this server wants a token. Ask its operator for one: headwater token DIR --user NAME")
         if len(token) > self._limits.token_characters:
             raise AccessError("this is no token of this server")
         try:
