@@ -313,8 +313,8 @@ def _check_filters(wish: Operate) -> None:
     # fault operating.empty_fingerprint_taken: if False:
     if wish.fingerprint == "":
         raise ProtocolError(
-            f"{wish.does} of {wish.reaction!r} selects by an empty fingerprint, as from a variable that is not set: name "
-            "the fingerprint of an error, or leave it out. Nothing was changed"
+            f"{wish.does} of {wish.reaction!r} selects by an empty fingerprint, as from a variable that is not set: "
+            "name the fingerprint of an error, or leave it out. Nothing was changed"
         )
     honoured = _FILTERS[wish.does]
     named = {"key": wish.key, "record": wish.record, "fingerprint": wish.fingerprint}
