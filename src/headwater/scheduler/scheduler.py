@@ -83,7 +83,7 @@ class Scheduler:
         self._replicas: list[Replica] = []
         self.faults = Feed()  # failures reach readers through the one entrance, too (P1)
         self.marks = Marks()
-        self.loads = WaitingNodes(on_left=self._left)
+        self.loads = WaitingNodes(on_left=self._left, on_freed=self._opened)
         self.registry = Registry()
         self.gates = Gates(clock, self.limits, on_open=self._opened, set_timer=port.set_timer)
         self.graph = Graph(
@@ -340,8 +340,7 @@ class Scheduler:
         more = self.pass_.slice(self.limits.slice_runs)
         if more or not self.loads.is_untidy():
             return more
-        for node in self.loads.tidy():
-            self.pass_.enqueue(node)
+        self.loads.tidy()
         return not self.pass_.is_quiet()
 
     def wake(self) -> None:

@@ -28,8 +28,8 @@ class WaitingNodes:
         "_doubtful",
         "_due",
         "_followers",
-        "_freed",
         "_held",
+        "_on_freed",
         "_on_left",
         "_rounds",
         "_stale",
@@ -38,8 +38,10 @@ class WaitingNodes:
         "winner",
     )
 
-    def __init__(self, on_left: Callable[[Document], object]) -> None:
+    def __init__(self, on_left: Callable[[Document], object], on_freed: Callable[[Node], object]) -> None:
         self._on_left = on_left  # called with a document that no node waits for any more and that may be unread
+        # called with a node that may try again, since the node in front of it is not stale any more
+        self._on_freed = on_freed
         # Stands for the commit that won a conflict: nodes wait for it as for a document, and it is never fetched.
         self.winner = Document(DocKey("space", "winner"), Replica())
         self._waiting: dict[Document, dict[Node, None]] = {}  # nodes that wait for a document and not behind a node
@@ -49,7 +51,6 @@ class WaitingNodes:
         self._held: dict[Node, None] = {}
         self._stale: dict[Node, Document] = {}  # waiting nodes and all nodes below them, each with the awaited document
         self._doubtful: dict[Node, None] = {}  # stale nodes that may not wait, or not be below a waiting node, any more
-        self._freed: list[Node] = []  # nodes that may try again, since the node in front of them is not stale any more
         # node -> document that arrived for it, until an attempt has shown whether it is read
         self._came: dict[Node, Document] = {}
         # nodes that were released and whose next attempt is to come, each with the document that it waited for
@@ -314,8 +315,10 @@ class WaitingNodes:
         for node in followers:
             document = self._leave(node)
             if document is not None:
-                self._freed.append(node)
                 self._left(document)
+                # I9: the node has its turn in this pass, before readers of its output that are not stale any more.
+                # fault waiting.freed_nodes_have_no_turn: pass
+                self._on_freed(node)
 
     # ---- after the wait ------------------------------------------------------------------------------
 
@@ -335,15 +338,15 @@ class WaitingNodes:
             self._left(document)
 
     def is_untidy(self) -> bool:
-        # fault waiting.due_node_without_turn_kept: return bool(self._came or self._doubtful or self._freed)
-        return bool(self._came or self._due or self._doubtful or self._freed)
+        # fault waiting.due_node_without_turn_kept: return bool(self._came or self._doubtful)
+        return bool(self._came or self._due or self._doubtful)
 
     def is_freeing(self) -> bool:
         """True if nodes that wait behind others may be able to try again, which the next tick finds out."""
-        return bool(self._freed or (self._behind and (self._doubtful or self._due)))
+        return bool(self._behind and (self._doubtful or self._due))
 
-    def tidy(self) -> list[Node]:
-        """Clean up at the end of a pass. Return the nodes that may try again.
+    def tidy(self) -> None:
+        """Clean up at the end of a pass.
 
         Documents that arrived for nodes without demand are given up; they are requested again when needed.
         """
@@ -354,8 +357,6 @@ class WaitingNodes:
             self.tried(node)
         if self._doubtful:
             self._derive()
-        freed, self._freed = self._freed, []
-        return freed
 
     def _left(self, document: Document) -> None:
         if document is not self.winner and document not in self._waiting:

@@ -210,10 +210,35 @@ def test_node_whose_front_is_not_stale_tries_again_although_an_old_read_is() -> 
     assert seen == [(0, 5), (0,)]
 
 
+def test_node_that_is_freed_in_a_pass_runs_before_the_readers_of_its_output() -> None:
+    """It waited behind a node that found another way in the same pass."""
+    world = World()
+    number, is_far = world.cell(0), world.cell(False)
+    world.driver.lazy = True
+    far = world.absent_cell("far")
+    tops: list[Handle] = []
+    low = world.computed(lambda: tops[0].get() if number.get() % 2 else 0, id="low", output=world.document("low"))
+    asks = world.computed(is_far.get, id="asks", output=world.document("asks"))
+    tops += [world.computed(lambda: far.get() if asks.get() else 10, id="top", output=world.document("top"))]
+    last = world.computed(low.get, id="last", output=world.document("last"))
+    seen: list[object] = []
+    world.effect(tops[0].get)
+    world.effect(lambda: seen.append((number.get(), last.get())))
+    world.settle()
+    is_far.set(True)
+    world.settle()
+    number.set(1)
+    is_far.set(False)
+    world.settle()
+    assert seen == [(0, 0), (1, 10)]
+    check_world(world)
+
+
 def test_node_behind_a_released_node_without_a_turn_tries_again() -> None:
     """A change released the node in front, which has no turn: it is gated or not demanded."""
     home = Replica()
-    loads = WaitingNodes(lambda _: None)
+    freed: list[Node] = []
+    loads = WaitingNodes(lambda _: None, freed.append)
     document = home.documents.of(DocKey("space", "d"))
     front, behind = (Node(id=id, kind=NodeKind.COMPUTATION, fn=lambda: None, order=1, home=home) for id in ("a", "b"))
     loads.wait(front, document)
@@ -221,4 +246,5 @@ def test_node_behind_a_released_node_without_a_turn_tries_again() -> None:
     loads.changed(front, document)
     assert behind.loading is not None
     assert loads.is_untidy()
-    assert loads.tidy() == [behind]
+    loads.tidy()
+    assert freed == [behind]
