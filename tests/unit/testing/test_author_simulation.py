@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
+import apsw
 import pytest
 
 from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError
@@ -263,6 +267,21 @@ def test_a_test_that_waits_for_ever_is_told_where() -> None:
 
     with pytest.raises(LimitError, match=r"what line \d+ of test_author_simulation.py awaits: await shop\(sim"):
         run(test)
+
+
+def test_arranged_fault_of_the_disk_is_not_reported_as_uncatchable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite goes on after some failures of a disk, and apsw then calls the hook for uncatchable exceptions."""
+    reported: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(unraisable.exc_value))
+    mistake = ValueError("a mistake")
+
+    async def test(sim: Simulation) -> None:
+        hook: Callable[[Any], object] = sys.unraisablehook
+        for error in (apsw.IOError("I/O error"), mistake):
+            hook(SimpleNamespace(exc_value=error))
+
+    run_seed(test, 1, ("disk",))
+    assert reported == [mistake]
 
 
 def test_two_spaces_are_two_logs_on_one_disk() -> None:

@@ -25,6 +25,7 @@ from headwater.errors import AuthoringError
 from headwater.testing.author.faults import FAULTS, checked
 from headwater.testing.author.loop import VirtualLoop
 from headwater.testing.author.simulation import Simulation
+from headwater.testing.disk.faulty_disk import arranged_faults_unreported
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -154,7 +155,7 @@ def _simulation_of(fn: Callable[..., Awaitable[None]]) -> str:
 def run_seed(fn: Test, seed: int, faults: tuple[str, ...], *, hint: str = "pytest") -> str:
     """Run one seed, and return the digest of its trace. An error names the seed."""
     __tracebackhide__ = True
-    with _collected_later():
+    with _collected_later(), arranged_faults_unreported():
         clock = VirtualClock(seed=seed)
         loop = VirtualLoop(clock, is_busy="delay" in faults)
         sim: list[Simulation] = []

@@ -11,7 +11,9 @@ copy, so that the rest of a dead engine can be closed. Temporary files never fai
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, cast
@@ -283,3 +285,23 @@ def _was_arranged(error: BaseException | None) -> bool:
     An arranged fault is an apsw.Error. Anything else is a mistake in this module, and is to be seen.
     """
     return isinstance(error, apsw.Error)
+
+
+@contextmanager
+def arranged_faults_unreported() -> Iterator[None]:
+    """Keep arranged faults from the hook for uncatchable exceptions, which is not a place for them.
+
+    apsw calls that hook, too, where SQLite goes on after a failure of the disk.
+    """
+    report = sys.unraisablehook
+
+    def report_others(unraisable: sys.UnraisableHookArgs) -> None:
+        # fault disk.arranged_faults_reported: if True:
+        if not _was_arranged(unraisable.exc_value):
+            report(unraisable)
+
+    sys.unraisablehook = report_others
+    try:
+        yield
+    finally:
+        sys.unraisablehook = report

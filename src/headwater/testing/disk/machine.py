@@ -6,7 +6,6 @@ time of its own, so that asking it again writes the same rows.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from headwater.engine import Engine, Outcome, every
 from headwater.engine.store.port import DeliveryStore, Store
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import StorageError
-from headwater.testing.disk.faulty_disk import FaultyDisk
+from headwater.testing.disk.faulty_disk import FaultyDisk, arranged_faults_unreported
 from headwater.testing.disk.steps import Restart, Step, ask
 from headwater.testing.disk.workload import LIMITS, WRITERS
 
@@ -150,25 +149,15 @@ class Machine:
 
 @contextmanager
 def harness() -> Iterator[None]:
-    """Prepare the whole process for the use of machines.
-
-    Every connection checkpoints often, as a long run would. SQLite goes on after some failures of a disk; apsw reports
-    those to the hook for uncatchable exceptions, which is not a place for arranged faults.
-    """
-    report = sys.unraisablehook
+    """Prepare the whole process for the use of machines: every connection checkpoints often, as a long run would."""
 
     def shrink(connection: apsw.Connection) -> None:
         if connection.open_vfs.startswith(_OURS):
             connection.wal_autocheckpoint(CHECKPOINT_PAGES)
 
-    def report_others(unraisable: sys.UnraisableHookArgs) -> None:
-        if not isinstance(unraisable.exc_value, apsw.Error):
-            report(unraisable)
-
     apsw.connection_hooks.append(shrink)
-    sys.unraisablehook = report_others
     try:
-        yield
+        with arranged_faults_unreported():
+            yield
     finally:
-        sys.unraisablehook = report
         apsw.connection_hooks.remove(shrink)
