@@ -9,7 +9,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-__all__ = ["COMMAND_PATH", "CommandAnswer", "CommandName", "CommandQuestion"]
+from headwater.data.address import SPACE_SCOPE
+from headwater.errors import AuthoringError
+
+__all__ = ["COMMAND_PATH", "CommandAnswer", "CommandName", "CommandQuestion", "is_address", "split_place"]
 
 COMMAND_PATH: Final = "/v1/desk"
 CommandName = Literal[
@@ -58,3 +61,19 @@ class CommandAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answer: Any = None
     error: str = ""
     kind: str = ""
+
+
+def is_address(place: str) -> bool:
+    """Return whether a place is written as an address, SCOPE:ID or SPACE/SCOPE:ID."""
+    head, colon, _ = place.partition("#")[0].partition(":")
+    return bool(colon) and head.rpartition("/")[2] in (SPACE_SCOPE, "user", "session")
+
+
+def split_place(place: str) -> tuple[str, str, str, str]:
+    """Split `[CLASS:]PIECE.MEMBER[#/path]` into class, piece, member and path."""
+    names, _, pointer = place.partition("#")
+    cls, colon, rest = names.rpartition(":")
+    piece, dot, member = rest.rpartition(".")
+    if not dot or not piece or not member:
+        raise AuthoringError(f"{place!r} names no member: write PIECE.MEMBER, like ann.total, or ann.lines#/0/qty")
+    return cls if colon else "", piece, member, pointer

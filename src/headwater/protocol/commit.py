@@ -7,7 +7,7 @@ still decode. Values inside are frozen (`data.value`): the builder of a commit f
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -76,6 +76,12 @@ class SentEvent(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     stream: str
     payload: Any
     due_us: int = 0
+
+
+def event_id_of(row: str, payload: Value) -> str:
+    """Return the id of the event that a stored row is about: the row's own, or the one that its sender gave."""
+    said = payload.get("id") if isinstance(payload, Mapping) else None
+    return said if isinstance(said, str) else row
 
 
 class TopicRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -56,6 +56,19 @@ class NodeKey(Message, frozen=True, gc=False):
     principal: str = ""
 
 
+def label_of(node: NodeKey) -> str:
+    """Return the name that a runtime and its messages give a node: `ann:total`, `main/views/k1:cost of user:ann`."""
+    child, _, element = node.child.partition(BETWEEN)
+    home, member = child or node.piece, node.member
+    if element and member.endswith(" row"):
+        member = f"{member.removesuffix(' row')}/{element} row"
+    if not node.scope or node.scope.startswith("runtime:"):
+        whose = f", {node.principal!r}" if node.principal else ""
+    else:
+        whose = f" of {node.scope}:{node.principal}"
+    return f"{home}:{member}{whose}"
+
+
 class ForeignRead(Message, frozen=True, gc=False):
     """An address of another space that was looked at, as of that space's `seq`; `chain` names its log there."""
 

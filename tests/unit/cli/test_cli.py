@@ -528,3 +528,14 @@ class TestVerify:
         captured = capsys.readouterr()
         assert "verifying" in captured.err
         assert captured.out.endswith("every rule holds (6 commits, 2 documents, 3 branches)\n")
+
+
+def test_question_to_a_directory_loads_no_runtime(data: Path) -> None:
+    """A command that reads a file starts in a part of the time in which a program of pieces does."""
+    code = (
+        "import sys; from headwater.cli.app import run; "
+        f"assert run(['get', {str(data)!r}, 'shop', 'space:cart']) == 0; "
+        "print([name for name in sys.modules if name.startswith(('headwater.scheduler', 'headwater.runtime.core'))])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr, ran.stdout.splitlines()[-1]) == (0, "", "[]")

@@ -26,7 +26,13 @@ from headwater.data.json_form import JsonForm
 from headwater.engine.admission.access import Right
 from headwater.engine.engine import Engine
 from headwater.errors import AbsentError, AuthoringError, DirectoryInUseError, HeadwaterError, StorageError
-from headwater.protocol.command_messages import COMMAND_PATH, CommandAnswer, CommandQuestion
+from headwater.protocol.command_messages import (
+    COMMAND_PATH,
+    CommandAnswer,
+    CommandQuestion,
+    is_address,
+    split_place,
+)
 from headwater.protocol.commit import MAIN
 
 if TYPE_CHECKING:
@@ -125,12 +131,7 @@ def _ask_space(directory: Path, asked: CommandQuestion, foreign_reads: ForeignRe
 def _suggest_existing(engine: Engine, asked: CommandQuestion) -> str:
     """Return a sentence with existing pieces or members for one that does not exist."""
     from headwater.pieces.names import piece_id  # noqa: PLC0415 (help is quick)
-    from headwater.server.commands.command_api import (  # noqa: PLC0415
-        is_address,
-        split_place,
-        suggest_members,
-        suggest_pieces,
-    )
+    from headwater.server.commands.command_api import suggest_members, suggest_pieces  # noqa: PLC0415
 
     if is_address(asked.place):
         return ""
@@ -155,7 +156,6 @@ def _stored_address(asked: CommandQuestion) -> str:
     user's.
     """
     from headwater.pieces.names import document_id, piece_id  # noqa: PLC0415
-    from headwater.server.commands.command_api import is_address, split_place  # noqa: PLC0415
 
     if is_address(asked.place):
         return asked.place

@@ -35,6 +35,7 @@ from headwater.errors import (
     RuleRefusedError,
     SessionExpiredError,
 )
+from headwater.protocol.commit import event_id_of
 from headwater.protocol.verdict import Rejection, RuleRefused
 from headwater.runtime.events import event_rows, receipts
 from headwater.runtime.events.event_rows import Unavailable
@@ -108,7 +109,7 @@ class Waiting:
     def _started(self, row: SentEvent) -> str | None:
         """Have one handled. Answers why it cannot be, yet."""
         pieces = self._pieces
-        if self._events.find(event_rows.id_of(row.id, row.payload)) is not None:
+        if self._events.find(event_id_of(row.id, row.payload)) is not None:
             return "it was sent again meanwhile, and has no end yet"
         try:
             event = event_rows.read(pieces, row.id, row.stream, row.payload, row.due_us, "")
@@ -124,7 +125,7 @@ class Waiting:
         """As the table of intents shows them."""
         return tuple(
             IntentRow(
-                id=event_rows.id_of(row.id, row.payload),
+                id=event_id_of(row.id, row.payload),
                 stream=row.stream,
                 user="",
                 state=STATES[Stage.PARKED],
@@ -319,7 +320,7 @@ class Storing:
 
     async def refuse_row(self, row: StoredEvent, stored_in: str, refused: Refused) -> None:
         """The end of a stored event that nobody can handle any more: its receipt says so, and its row is removed."""
-        space, id = row.stream.partition("/")[0], event_rows.id_of(row.id, row.payload)
+        space, id = row.stream.partition("/")[0], event_id_of(row.id, row.payload)
 
         def write(transaction: Transaction) -> None:
             receipts.leave_refusal(self._pieces, transaction, id, refused)

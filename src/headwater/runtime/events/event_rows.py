@@ -14,7 +14,7 @@ from headwater.data.ids import minted_at
 from headwater.data.value import Value, freeze
 from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError
 from headwater.pieces.declarations import HandlerMember
-from headwater.protocol.commit import SentEvent
+from headwater.protocol.commit import SentEvent, event_id_of
 from headwater.runtime.events.event import Event
 from headwater.runtime.pieces.records import class_named
 from headwater.runtime.writing.attempt import RetriedWrite
@@ -63,15 +63,9 @@ def store(pieces: PieceRegistry, transaction: Transaction, attempt: Origin) -> N
             transaction.events.append(row(event))
 
 
-def id_of(row: str, payload: Value) -> str:
-    """The id of the event that a row is about: the row's own, or the one that its sender gave."""
-    said = payload.get("id") if isinstance(payload, Mapping) else None
-    return said if isinstance(said, str) else row
-
-
 def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: int, stored_in: str) -> Event:
     """The event of a row. Unavailable: it cannot be handled here now."""
-    id = id_of(row, payload)
+    id = event_id_of(row, payload)
     space, _, rest = stream.partition("/")
     piece, _, name = rest.rpartition(":")
     if not isinstance(payload, Mapping) or not isinstance(payload.get("args"), Mapping):

@@ -26,6 +26,7 @@ from headwater.data.ids import derive
 from headwater.data.value import ABSENT, MAX_INT
 from headwater.engine.admission.access import ACCESS, Right, right_in
 from headwater.errors import AccessError, BacklogFullError, HeadwaterError, InvalidValueError, LoadError
+from headwater.protocol.commit import event_id_of
 from headwater.protocol.messages import Query, StoredEvent, StoredEvents
 from headwater.runtime.channel.sessions import beside
 from headwater.runtime.events import event_rows
@@ -119,7 +120,7 @@ class Principals:
 
     def id_of(self, row: StoredEvent) -> str:
         """The id of the event. Whoever may not write where it is handled cannot choose that of somebody else's."""
-        said = event_rows.id_of(row.id, row.payload)
+        said = event_id_of(row.id, row.payload)
         right = self.right_of(row)
         is_stranger = right is not None and right < Right.WRITE
         return stranger_id(row.principal, said, row.stream) if is_stranger else said
@@ -239,7 +240,7 @@ class Takeover:
         """As the table of intents shows those."""
         return tuple(
             IntentRow(
-                id=event_rows.id_of(row.id, row.payload),
+                id=event_id_of(row.id, row.payload),
                 stream=row.stream,
                 user=row.principal,
                 state=STATES[Stage.PARKED],
@@ -501,7 +502,7 @@ class Attending:
         pieces.core.report(row.stream, refused)
         self._events.note(
             IntentRow(
-                id=event_rows.id_of(row.id, row.payload),
+                id=event_id_of(row.id, row.payload),
                 stream=row.stream,
                 user=row.principal,
                 state=End.REFUSED.value,
@@ -515,5 +516,5 @@ class Attending:
     def _park(self, row: StoredEvent, why: str) -> None:
         """It stays where it is; what is said in it is not kept here."""
         if len(self.parked) < PARKED:
-            said = event_rows.id_of(row.id, row.payload)
+            said = event_id_of(row.id, row.payload)
             self.parked[row.id] = (msgspec.structs.replace(row, payload={} if said == row.id else {"id": said}), why)

@@ -6,5 +6,5 @@ read, `lazy_resume.py` keeps clean pieces without nodes until one is demanded or
 clean pieces when a runtime closes, `foreign_reads.py` compares reads of other spaces. `preview.py` says what would run
 again, `shadow_run.py` checks clean nodes by running them, both on `dry_nodes.py`. `limits.py` has the bounds.
 
-Imported by `runtime.api`, `server` and `cli`. Imports `pieces`, `writing`, `channel`, `core`.
+Imported by `runtime.api` and `cli`. Imports `pieces`, `writing`, `channel`, `core`.
 """

@@ -16,7 +16,7 @@ from headwater.data.address import SPACE_SCOPE, DocKey, doc_text
 from headwater.data.value import ABSENT, MaybeValue, freeze
 from headwater.pieces.declarations import HandlerMember, ReactionMember
 from headwater.pieces.names import document_id
-from headwater.protocol.observations import BETWEEN, NodeKey, Observed
+from headwater.protocol.observations import NodeKey, Observed, label_of
 from headwater.runtime.pieces.identity import changes, kind_of
 from headwater.runtime.pieces.records import RECORD, Record
 from headwater.runtime.resume.dry_nodes import OpenDry, Standing, Stood
@@ -26,7 +26,7 @@ from headwater.scheduler.node import NodeKind
 if TYPE_CHECKING:
     from headwater.runtime.pieces.registry import PieceRegistry
 
-__all__ = ["CLEAN", "CODE", "Judged", "Known", "Preview", "fates_of", "label_of", "preview", "put_up"]
+__all__ = ["CLEAN", "CODE", "Judged", "Known", "Preview", "fates_of", "preview", "put_up"]
 
 CLEAN: Final = "clean"
 RERUN: Final = "rerun"
@@ -111,19 +111,6 @@ class Preview:
             "rerun_us": sum(each.took_us for each in self.of(RERUN)),
             "may_us": sum(each.took_us for each in self.of(MAY)),
         }
-
-
-def label_of(node: NodeKey) -> str:
-    """What people call a node, which is how a runtime calls it: `ann:total`, `main/views/k1:cost of user:ann`."""
-    child, _, element = node.child.partition(BETWEEN)
-    home, member = child or node.piece, node.member
-    if element and member.endswith(" row"):
-        member = f"{member.removesuffix(' row')}/{element} row"
-    if not node.scope or node.scope.startswith("runtime:"):
-        whose = f", {node.principal!r}" if node.principal else ""
-    else:
-        whose = f" of {node.scope}:{node.principal}"
-    return f"{home}:{member}{whose}"
 
 
 async def preview(known: Iterable[Known], shown: Container[str] | None = None, *, open_dry: OpenDry) -> Preview:

@@ -20,11 +20,12 @@ from headwater.data.patch import Patch
 from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue, freeze, lookup
 from headwater.errors import AuthoringError
+from headwater.protocol.observations import label_of
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.pieces.identity import kind_of
 from headwater.runtime.resume.dry_nodes import OpenDry, Read, Standing, Stood
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
-from headwater.runtime.resume.preview import CLEAN, Known, fates_of, label_of, put_up
+from headwater.runtime.resume.preview import CLEAN, Known, fates_of, put_up
 from headwater.scheduler.failures import INTERRUPTS
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.suspension import Suspend

@@ -31,7 +31,7 @@ from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.handles import Effect, Handler, Options
 from headwater.pieces.names import SEPARATOR, document_id, piece_id
 from headwater.pieces.signature import given
-from headwater.protocol.command_messages import CommandQuestion
+from headwater.protocol.command_messages import CommandQuestion, is_address, split_place
 from headwater.protocol.commit import MAIN
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.api.entry_points import taking_part
@@ -84,22 +84,6 @@ class Engines(Protocol):
 
     async def copy(self, space: str) -> str:
         """Copy the file of a space, and return the name of the folder beside the data. The caller removes it."""
-
-
-def is_address(place: str) -> bool:
-    """Return whether a place is written as an address, SCOPE:ID or SPACE/SCOPE:ID."""
-    head, colon, _ = place.partition("#")[0].partition(":")
-    return bool(colon) and head.rpartition("/")[2] in (SPACE_SCOPE, "user", "session")
-
-
-def split_place(place: str) -> tuple[str, str, str, str]:
-    """Split `[CLASS:]PIECE.MEMBER[#/path]` into class, piece, member and path."""
-    names, _, pointer = place.partition("#")
-    cls, colon, rest = names.rpartition(":")
-    piece, dot, member = rest.rpartition(".")
-    if not dot or not piece or not member:
-        raise AuthoringError(f"{place!r} names no member: write PIECE.MEMBER, like ann.total, or ann.lines#/0/qty")
-    return cls if colon else "", piece, member, pointer
 
 
 class CommandApi:

@@ -19,9 +19,8 @@ from headwater.engine.log.history import Logged, every
 from headwater.engine.provenance import End, trace_provenance
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.command_messages import CommandQuestion
-from headwater.protocol.commit import MAIN
+from headwater.protocol.commit import MAIN, event_id_of
 from headwater.protocol.verdict import Accepted, Collision, as_error
-from headwater.runtime.events.event_rows import id_of
 from headwater.server.commands.foreign_reads import ForeignReads
 from headwater.server.commands.nodes_json import last_run_form
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
@@ -237,7 +236,7 @@ def stored_form(engine: Engine, limits: ServerLimits = DEFAULT_SERVER_LIMITS) ->
     page = engine.events(limit=limits.listed_events)
     rows: list[JsonForm] = [
         {
-            "id": id_of(each.id, each.payload),
+            "id": event_id_of(each.id, each.payload),
             "stream": each.stream,
             "state": "stored",
             "sent_us": each.stored_us,

@@ -39,9 +39,9 @@ from headwater.protocol.observations import (
     QueryBacklog,
     QueryCurrent,
     QueryObservations,
+    label_of,
 )
 from headwater.runtime.pieces.identity import kind_of
-from headwater.runtime.resume.preview import label_of
 from headwater.server.commands.foreign_reads import ForeignReads, ForeignVerdict, spaces_of, undecided
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 
