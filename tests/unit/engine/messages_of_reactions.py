@@ -98,6 +98,12 @@ def unblock_of_one_record(_: Path) -> str:
     return raised(lambda: world.operate("unblock", record=(1, 0)))
 
 
+@case("reset of 'r' selects by an empty fingerprint", "name the fingerprint of an error, or leave it out. Nothing was")
+def reset_by_an_empty_fingerprint(_: Path) -> str:
+    world = with_order()
+    return raised(lambda: world.operate("reset", fingerprint=""))
+
+
 @case("skip r: no target is at a record with key 'b'. Nothing was changed; `targets` and `failures` show what there is")
 def skip_of_an_unknown_key(_: Path) -> str:
     return raised(lambda: check_matched(Operate(1, "skip", "r", "b"), 0))

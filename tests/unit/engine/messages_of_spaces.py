@@ -10,6 +10,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.sync.peer import AnswerBudget
+from headwater.protocol.command_messages import split_place
 from tests.unit.engine.kit import Writer, doc, open_engine, write
 from tests.unit.engine.messages import ann_on, case, raised
 
@@ -186,3 +187,8 @@ def closed_directory(folder: Path) -> str:
 )
 def answer_without_room(_: Path) -> str:
     return raised(lambda: AnswerBudget(10).take(11))
+
+
+@case("'ann' names no member: write PIECE.MEMBER, like ann.total, or ann.lines#/0/qty")
+def place_without_a_member(_: Path) -> str:
+    return raised(lambda: split_place("ann"))

@@ -22,16 +22,13 @@ MAIN_ID: Final = 1
 class Branch:
     """One branch. `parent` is None for main only."""
 
-    __slots__ = ("depth", "parent", "row")
+    __slots__ = ("depth", "id", "parent", "row")
 
     def __init__(self, row: BranchRow, parent: Branch | None) -> None:
         self.row = row
+        self.id = row.branch
         self.parent = parent
         self.depth: int = parent.depth + 1 if parent is not None else 0
-
-    @property
-    def id(self) -> int:
-        return self.row.branch
 
     @property
     def name(self) -> str:

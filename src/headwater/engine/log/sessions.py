@@ -69,6 +69,7 @@ class StoredSession:
     __slots__ = (
         "acked",
         "forgotten_seq",
+        "id",
         "key",
         "landed",
         "landed_documents",
@@ -82,6 +83,7 @@ class StoredSession:
 
     def __init__(self, row: SessionRow, last: int, forgotten_seq: int) -> None:
         self.row = row
+        self.id = row.session
         self.key = row.key
         self.principal = row.principal
         self.last = last  # highest local_seq that has a verdict
@@ -92,10 +94,6 @@ class StoredSession:
         self.landed_documents = 0  # how many they touched, each counted for every commit
         self.landed_in: dict[DocKey, deque[int]] = {}  # the same by document, so that a read looks at its own only
         self.refused: OrderedDict[int, Rejection] = OrderedDict()
-
-    @property
-    def id(self) -> int:
-        return self.row.session
 
 
 NO_SESSION: Final = StoredSession(SessionRow(0, "", "", 0, False, 0, "", 0), 0, 0)
