@@ -678,7 +678,11 @@ class Steps:
         cells = self._classes[piece.of].of_kind(*CELL_KINDS)
         if not cells:
             return None
-        cell = draw.choice(cells)
+        return self.write(piece, draw.choice(cells))
+
+    def write(self, piece: Piece, cell: Member) -> Write:
+        """A write to a cell."""
+        draw = self._draw
         handle = Source(f"{piece.name}.{cell.name}", cell.kind, frozenset())
         eid = self.next_id()
         fresh = None if self._features.equal_writes else str(eid)

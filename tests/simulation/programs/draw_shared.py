@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -26,50 +25,12 @@ from tests.simulation.programs.description import (
     Write,
 )
 from tests.simulation.programs.draw import Features, Steps, draw_classes, draw_pieces
-from tests.simulation.programs.expressions import KEYS
+from tests.simulation.programs.expressions import CELL_KINDS
 
-__all__ = ["PLAIN_WRITES", "SERVER", "draw_served", "draw_shared", "plain_writes_in"]
+__all__ = ["SERVER", "draw_served", "draw_shared"]
 
 USERS: Final = ("ann", "bob", "cy", "dan")
 SERVER: Final = "server"
-_STRIDE: Final = 1_000_003
-_MARK: Final = 77
-PLAIN_WRITES: Final = {
-    "int": ("{0}.set(N)", "{0}.update(lambda was: N)"),
-    "maybe": ("{0}.set(N)",),
-    "text": ('{0}.set("PID")',),
-    "rec": ("{0}.at(lambda r: r.n).set(N)", "{0}.update(lambda was: Rec(n=N, t=was.t))"),
-    "ints": ("{0}.key(W).set(N)", "{0}.update(lambda was: {{**was, W: N}})"),
-    "items": ("{0}.push(N)", "{0}.update(lambda was: (*was, N))"),
-    "tags": ('{0}.add("PID")',),
-}
-"""Plain writes of shared programs, by the kind of cell: with a value N or PID by which they are found in the log.
-
-A plain `set` of a Mapping or a record merges by field with the value that its runtime showed, which the model does not
-know. So it is not drawn.
-"""
-
-
-def plain_value(eid: int) -> int:
-    """The int that a plain write sets. Sums and increments of such values are none."""
-    return eid * _STRIDE + _MARK
-
-
-def plain_writes_in(value: object) -> list[int]:
-    """The ids of plain writes whose values are in a stored value."""
-    match value:
-        case bool():
-            return []
-        case int():
-            return [value // _STRIDE] if value % _STRIDE == _MARK else []
-        case str():
-            return [int(each[1]) for each in re.finditer(r"^plain(\d+)$", value)]
-        case tuple():
-            return [eid for each in value for eid in plain_writes_in(each)]
-        case dict():
-            return [eid for each in value.values() for eid in plain_writes_in(each)]
-        case _:
-            return []
 
 
 def draw_shared(seed: int, features: Features | None = None) -> Program:
@@ -96,7 +57,7 @@ def draw_served(seed: int) -> Program:
 
 
 class _SharedSteps:
-    """Draws steps of users. An event and a transaction add their ids to a log, and plain writes write unique values."""
+    """Draws steps of users. An event and a transaction add their ids to a log."""
 
     def __init__(
         self,
@@ -164,16 +125,16 @@ class _SharedSteps:
         return replace(step, writes=(log, *step.writes))
 
     def _plain_write(self, user: str, piece: Piece) -> list[SharedStep]:
+        """Plain writes of a user to one cell, some of which change nothing."""
         draw = self._draw
-        cells = self._classes[piece.of].of_kind(*PLAIN_WRITES)
+        cells = self._classes[piece.of].of_kind(*CELL_KINDS)
         if not cells or not self._features.plain_writes:
             return []
         cell = draw.choice(cells)
         steps: list[SharedStep] = []
         for _ in range(draw.choice((1, 1, 1, 2, 4))):
-            eid = self._steps.next_id()
-            text = draw.choice(PLAIN_WRITES[cell.kind]).format(f"{piece.name}.{cell.name}")
-            for sign, value in (("N", plain_value(eid)), ("PID", f"plain{eid}"), ("W", f'"{draw.choice(KEYS)}"')):
-                text = re.sub(rf"\b{sign}\b", str(value), text)
-            steps.append(By(user, Write(eid, piece.name, cell.name, text)))
+            written = self._steps.write(piece, cell)
+            steps.append(By(user, written))
+            if draw.random() < 0.2:
+                steps.append(By(user, replace(written, eid=self._steps.next_id())))
         return steps

@@ -1,152 +1,418 @@
-"""What a shared program has to show: the naive model replays the log of the engine.
+"""What a shared program has to show: the naive model replays the logs of the engines.
 
-The log says which events, transactions and plain writes landed, and in which order: handlers and transactions add their
-ids to a cell, plain writes write unique values. Each answer is compared with the model at its place in the log. A
-refused event has no place: the model has to refuse it somewhere between the state that its sender had seen and its
-answer.
+The logs say which commits landed, in which order, and which runtime made each. Handlers and transactions add their ids
+to a cell. A plain write is known by its place only: the model makes of its cell what the log has there with one of the
+next plain writes of that runtime to that cell. A plain write that changes nothing need not be in the log.
+
+After each commit, all cells of the model are compared with those that are stored. Each answer is compared with the
+model at its place in the log. A refused event has no place: the model has to refuse it somewhere between the state that
+its sender had seen and its answer. What an action reads of another space is a state that its runtime had seen between
+the moment at which it was made and its answer; commits of its own runtime to that space that had no place yet then are
+on top of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
-from headwater.data.address import DocKey
+from headwater.data.address import Link
+from headwater.data.value import ABSENT
 from headwater.engine import Engine
 from headwater.testing.author.stored import log_of
 from tests.simulation.programs.build import NaiveProgram
-from tests.simulation.programs.description import By, Program, Send, Transact, Write
-from tests.simulation.programs.draw_shared import plain_writes_in
+from tests.simulation.programs.description import Program, Send, Transact, Write
+from tests.simulation.programs.expressions import CELL_KINDS
+from tests.simulation.programs.naive import Values
 from tests.simulation.programs.record import DONE, Mismatch, apply
 
-__all__ = ["Answer", "Landed", "Replayed", "Sender", "check_order", "landed_in", "replayed"]
+__all__ = ["UNSEEN", "WHO", "Answer", "Decode", "Entry", "Made", "Sender", "entries_of", "replayed"]
+
+WHO: Final = "who:"
+"""How the id of the document begins by which a runtime tells its name."""
+UNSEEN: Final = object()
+"""Stands for a value that its reader did not have yet."""
+Decode = Callable[[str, str, Any], Any]
+"""Decodes the stored value of a member: of piece, member and value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
-    """An action, and the place in the log at which it landed."""
+class Entry:
+    """One commit of a log: the documents of cells that it wrote, with their values after it."""
 
     seq: int
-    eid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to an action, and the places in the log that its runtime had seen before and after."""
-
-    kind: str
-    value: Any
-    since: int
-    until: int
-
-
-@dataclass(slots=True)
-class Replayed:
-    """The model after all that landed."""
-
-    naive: NaiveProgram
-    count: int
-
-
-def landed_in(program: Program, engine: Engine) -> list[Landed]:
-    """The actions of a program that a log has, in its order."""
-    logs = {f"{piece.name}:log" for piece in program.pieces}
-    steps = [each.step for each in program.shared if isinstance(each, By)]
-    plain = {each.eid: f"{each.piece}:{each.member}" for each in steps if isinstance(each, Write)}
-    found: list[Landed] = []
-    known: dict[DocKey, tuple[int, ...]] = {}
-    for logged in log_of(engine):
-        is_logged = any(operation.doc.id in logs for operation in logged.commit.operations)
-        for operation in logged.commit.operations:
-            if operation.doc.id in logs:
-                value: Any = engine.read(operation.doc, at=logged.seq).value
-                before = known.get(operation.doc, ())
-                found += [Landed(logged.seq, eid) for eid in value[len(before) :]]
-                known[operation.doc] = value
-            elif not is_logged:
-                eids = [eid for patch in operation.patches for eid in plain_writes_in(patch.arg)]
-                for eid in eids:
-                    if plain.get(eid) == operation.doc.id:
-                        found.append(Landed(logged.seq, eid))
-                        del plain[eid]
-    return found
+    session: str
+    documents: Mapping[str, Any]
 
 
 class Sender(Protocol):
     """A runtime that made actions."""
 
     name: str
+    label: str  # other than those of all other runtimes of this user
     is_gone: bool  # its process was killed
 
 
-def check_order(
-    actions: Mapping[int, Send | Write | Transact], senders: Mapping[int, Sender], landed: Iterable[Landed]
-) -> None:
-    """Compare the order of the log with the order in which one runtime made the actions that write one cell.
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An action, its runtime, and what that had seen: the place in each log, and the cell of a plain write."""
 
-    Events of one piece all write its log. Events of two pieces may not meet in any cell: one of them may be rejected
-    and land after the other. A plain write lands, unless its process was killed.
-    """
-    last: dict[tuple[Sender, str], int] = {}
-    seen = set()
-    for each in landed:
-        action, sender = actions[each.eid], senders[each.eid]
-        seen.add(each.eid)
-        if isinstance(action, Transact):
-            continue
-        member = "log" if isinstance(action, Send) else action.member
-        place = f"{action.piece}.{member}"
-        if last.get((sender, place), 0) > each.eid:
-            before = actions[last[sender, place]]
-            raise Mismatch(f"{sender.name}: {action} landed at {each.seq}, after {before}, which was made later")
-        last[sender, place] = each.eid
-    for eid, action in actions.items():
-        if isinstance(action, Write) and eid not in seen and not senders[eid].is_gone:
-            raise Mismatch(f"{senders[eid].name}: {action} never landed")
+    action: Send | Write | Transact
+    sender: Sender
+    since: Mapping[str, int]
+    seen: Any = UNSEEN
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to an action, and the places in the logs that its runtime had seen by then."""
+
+    kind: str
+    value: Any
+    until: Mapping[str, int]
+
+
+def entries_of(program: Program, engine: Engine) -> list[Entry]:
+    """The log of a space."""
+    members = {
+        f"{piece.name}:{member.name}"
+        for piece in program.pieces
+        for member in program.class_named(piece.of).of_kind(*CELL_KINDS, "link", "log")
+    }
+    return [
+        Entry(
+            logged.seq,
+            logged.session,
+            {
+                operation.doc.id: engine.read(operation.doc, at=logged.seq).value
+                for operation in logged.commit.operations
+                if operation.doc.id in members or operation.doc.id.startswith(WHO)
+            },
+        )
+        for logged in log_of(engine)
+    ]
 
 
 def replayed(
     program: Program,
-    actions: Mapping[int, Send | Write | Transact],
+    made: Mapping[int, Made],
     answers: Mapping[int, Answer],
-    landed: Iterable[Landed],
-) -> Replayed:
-    """Replay a log on the model and compare all answers."""
-    naive = NaiveProgram(program)
-    states: list[tuple[int, Any]] = [(0, naive.world.cells)]
-    seen: set[int] = set()
-    for each in landed:
-        if each.eid in seen:
-            raise Mismatch(f"{actions[each.eid]} landed twice")
-        seen.add(each.eid)
-        kind, value = apply(naive, actions[each.eid])
-        if kind != DONE:
-            raise Mismatch(f"{actions[each.eid]} landed at {each.seq}, and the model answered that it is {kind} there")
-        answer = answers.get(each.eid)
-        if answer is not None and (answer.kind, answer.value) != (kind, value):
-            raise Mismatch(f"{actions[each.eid]} answered {answer}, and the model answers {value!r} at {each.seq}")
-        states.append((each.seq, naive.world.cells))
-    final = naive.world.cells
-    for eid, answer in answers.items():
-        if eid in seen:
-            continue
-        if answer.kind == DONE:
-            raise Mismatch(f"{actions[eid]} answered {answer}, and nothing of it landed")
-        _check_refusal(naive, actions[eid], answer, states)
-    naive.world.restore(final)
-    return Replayed(naive, len(seen))
+    logs: Mapping[str, Sequence[Entry]],
+    decode: Decode,
+) -> NaiveProgram:
+    """Replay the logs on the model and compare everything that they have. Return the model after that."""
+    return _Replay(program, made, answers, logs, decode).done()
 
 
-def _check_refusal(naive: NaiveProgram, action: Any, answer: Answer, states: list[tuple[int, Any]]) -> None:
-    """A refused or failed event has to be refused or to fail in one of the states that its runtime saw meanwhile."""
-    first = max((at for at, (seq, _) in enumerate(states) if seq <= answer.since), default=0)
-    got = []
-    for seq, state in states[first:]:
-        if seq > answer.until:
-            break
-        naive.world.restore(state)
-        got.append(apply(naive, action)[0])
-        if got[-1] == answer.kind:
+@dataclass(slots=True)
+class _Queue:
+    """The plain writes of one runtime to one cell, and how many of them may have landed."""
+
+    writes: list[Made] = field(default_factory=list)
+    counts: set[int] = field(default_factory=lambda: {0})
+
+
+@dataclass(slots=True)
+class _Space:
+    """One space: its log, its stored states, and the states of the model."""
+
+    name: str
+    log: Sequence[Entry]
+    stored: list[tuple[int, Values]]
+    states: list[tuple[int, Values]] = field(default_factory=lambda: [(0, {})])
+    landed: dict[int, int] = field(default_factory=dict)  # of handlers and transactions: where
+
+    @property
+    def cells(self) -> Values:
+        return self.states[-1][1]
+
+
+class _Replay:
+    def __init__(
+        self,
+        program: Program,
+        made: Mapping[int, Made],
+        answers: Mapping[int, Answer],
+        logs: Mapping[str, Sequence[Entry]],
+        decode: Decode,
+    ) -> None:
+        self._naive = NaiveProgram(program)
+        self._made, self._answers, self._decode = made, answers, decode
+        self._home = {piece.name: piece.space for piece in program.pieces}
+        self._links = {
+            (piece.name, member.name)
+            for piece in program.pieces
+            for member in program.class_named(piece.of).of_kind("link")
+        }
+        self._queues: dict[tuple[str, str], _Queue] = {}
+        for each in made.values():
+            if isinstance(each.action, Write):
+                doc = f"{each.action.piece}:{each.action.member}"
+                self._queues.setdefault((each.sender.label, doc), _Queue()).writes.append(each)
+        self._sessions: dict[str, str] = {}  # of its key: the label of its runtime
+        self._spaces = {name: _Space(name, log, self._stored(log)) for name, log in logs.items()}
+        for space in self._spaces.values():
+            self._find_landed(space)
+
+    # ---- the logs --------------------------------------------------------------------------------------
+
+    def _stored(self, log: Sequence[Entry]) -> list[tuple[int, Values]]:
+        """The states of a space that are stored."""
+        cells: Values = {}
+        states = [(0, cells)]
+        for entry in log:
+            cells = dict(cells)
+            for doc, raw in entry.documents.items():
+                if doc.startswith(WHO):
+                    self._sessions[entry.session] = doc.removeprefix(WHO)
+                    continue
+                piece, _, member = doc.partition(":")
+                if raw is ABSENT:
+                    cells.pop((piece, member), None)
+                else:
+                    cells[piece, member] = self._target(self._decode(piece, member, raw))
+            states.append((entry.seq, cells))
+        return states
+
+    def _target(self, value: Any) -> Any:
+        """The handle of the model to which a link leads; any other value as it is."""
+        if not isinstance(value, Link):
+            return value
+        piece, _, member = value.id.partition(":")
+        handle = getattr(self._naive.pieces[piece], member)
+        for step in value.path:
+            handle = handle.key(step)
+        return handle
+
+    def _find_landed(self, space: _Space) -> None:
+        logs: dict[str, int] = {}
+        for entry in space.log:
+            for doc, raw in entry.documents.items():
+                if doc.endswith(":log"):
+                    for eid in raw[logs.get(doc, 0) :]:
+                        if eid in space.landed:
+                            raise Mismatch(f"{self._made[eid].action} landed twice")
+                        space.landed[eid] = entry.seq
+                    logs[doc] = len(raw)
+
+    # ---- the replay ------------------------------------------------------------------------------------
+
+    def done(self) -> NaiveProgram:
+        for space in self._spaces.values():
+            self._replay(space)
+        self._check_order()
+        landed = {eid for space in self._spaces.values() for eid in space.landed}
+        for eid, answer in self._answers.items():
+            if eid not in landed:
+                if answer.kind == DONE:
+                    raise Mismatch(f"{self._made[eid].action} answered {answer}, and nothing of it landed")
+                self._check_refusal(eid, answer)
+        self._naive.world.restore({at: each for space in self._spaces.values() for at, each in space.cells.items()})
+        return self._naive
+
+    def _replay(self, space: _Space) -> None:
+        at: dict[int, list[int]] = {}
+        for eid, seq in space.landed.items():
+            at.setdefault(seq, []).append(eid)
+        for entry, (_, stored) in zip(space.log, space.stored[1:], strict=True):
+            self._skip(space, entry.documents, entry.seq)
+            if entry.seq in at:
+                cells = self._handled(space, entry, at[entry.seq], stored)
+            else:
+                cells = space.cells
+                for doc in entry.documents:
+                    if not doc.startswith(WHO):
+                        cells = self._written(space, entry, doc, cells, stored)
+            space.states.append((entry.seq, cells))
+        self._skip(space, [doc for _, doc in self._queues], space.states[-1][0])
+        for (_, doc), queue in self._queues.items():
+            last = queue.writes[-1]
+            is_kept = self._space_of(last.action) == space.name and not last.sender.is_gone
+            if is_kept and len(queue.writes) not in queue.counts:
+                missing = queue.writes[max(queue.counts)].action
+                raise Mismatch(f"{last.sender.name}: {missing} never landed; {doc} stays on {space.cells}")
+
+    def _handled(self, space: _Space, entry: Entry, eids: list[int], stored: Values) -> Values:
+        """Apply handlers and transactions, for each state of another space that they may have read."""
+        cells = space.cells
+        for eid in eids:
+            made = self._made[eid]
+            answer = self._answers.get(eid)
+            problem = ""
+            for others in self._others(space, eid):
+                self._naive.world.restore({**cells, **others})
+                kind, value = apply(self._naive, made.action)
+                after = self._part(space, self._naive.world.cells)
+                if kind != DONE:
+                    problem = f"{made.action} landed at {entry.seq}, and the model answered that it is {kind} there"
+                elif answer is not None and (answer.kind, answer.value) != (kind, value):
+                    problem = f"{made.action} answered {answer}, and the model answers {value!r} at {entry.seq}"
+                elif eid == eids[-1] and (wrong := self._difference(after, stored)):
+                    problem = f"{made.action} landed at {entry.seq} and stays on {wrong}"
+                else:
+                    problem = ""
+                    cells = after
+                    break
+            if problem:
+                raise Mismatch(problem)
+            self._check_earlier(made, eid, entry)
+        return cells
+
+    def _check_earlier(self, made: Made, eid: int, entry: Entry) -> None:
+        """Plain writes of a runtime to a cell land before its later handlers and transactions that write that cell."""
+        for doc in entry.documents:
+            queue = self._queues.get((made.sender.label, doc))
+            if queue is None:
+                continue
+            earlier = sum(each.action.eid < eid for each in queue.writes)
+            left = {count for count in queue.counts if count >= earlier}
+            if not left:
+                late = queue.writes[max(queue.counts)].action
+                raise Mismatch(f"{made.sender.name}: {late} lands after {made.action}, which was made later")
+            queue.counts = left
+
+    def _written(self, space: _Space, entry: Entry, doc: str, cells: Values, stored: Values) -> Values:
+        """Apply the plain write that a commit has."""
+        sender = self._sessions.get(entry.session, "")
+        queue = self._queues.get((sender, doc))
+        counts: set[int] = set()
+        after = cells
+        tried: list[str] = []
+        for count in sorted(queue.counts) if queue is not None else ():
+            if queue is None or count == len(queue.writes):
+                continue
+            for made in self._makes(space, queue.writes, count, cells, entry.seq):
+                wrong = self._difference(made, stored)
+                if not wrong:
+                    counts.add(count + 1)
+                    after = made
+                    break
+                tried.append(f"{queue.writes[count].action}: {wrong}")
+        if queue is None or not counts:
+            raise Mismatch(f"{sender}: the commit {entry.seq} to {doc} told no plain write of it: {tried}")
+        queue.counts = counts
+        return after
+
+    def _skip(self, space: _Space, documents: Mapping[str, Any] | Sequence[str], seq: int) -> None:
+        """Pass over plain writes that change nothing in the present state: those need not be in the log."""
+        for (_, doc), queue in self._queues.items():
+            if doc not in documents or self._home[doc.partition(":")[0]] != space.name:
+                continue
+            for count in range(len(queue.writes)):
+                if count in queue.counts and queue.writes[count].since[space.name] <= seq:
+                    makes = self._makes(space, queue.writes, count, space.cells, seq)
+                    if any(not self._difference(each, space.cells) for each in makes):
+                        queue.counts.add(count + 1)
+
+    def _makes(self, space: _Space, writes: list[Made], count: int, cells: Values, seq: int) -> Iterator[Values]:
+        """The states that a plain write may make of a state: one, if what its caller saw is known."""
+        made = writes[count]
+        assert isinstance(made.action, Write)
+        for seen in (made.seen,) if made.seen is not UNSEEN else self._seen(space, writes, count, seq):
+            yield self._with_write(space, made, cells, seen)
+
+    def _with_write(self, space: _Space, made: Made, cells: Values, seen: Any) -> Values:
+        world = self._naive.world
+        world.restore(cells)
+        with world.merging(seen):
+            apply(self._naive, made.action)
+        return self._part(space, world.cells)
+
+    def _seen(self, space: _Space, writes: list[Made], count: int, seq: int) -> Iterator[Any]:
+        """Values that a runtime may have had of a cell that it had to fetch, with its own writes on top."""
+        action = writes[count].action
+        assert isinstance(action, Write)
+        for at, cells in self._between(space.stored, writes[count].since[space.name], seq):
+            if at < seq or at == 0:
+                for first in range(count, -1, -1):
+                    on_top = cells
+                    for each in writes[first:count]:
+                        on_top = self._with_write(space, each, on_top, self._value(on_top, action.piece, action.member))
+                    yield self._value(on_top, action.piece, action.member)
+
+    # ---- other spaces ----------------------------------------------------------------------------------
+
+    def _others(self, space: _Space, eid: int) -> Iterator[Values]:
+        """The states of the other space that an action may have read."""
+        others = [each for each in self._spaces.values() if each is not space]
+        if not others:
+            yield {}
             return
-    raise Mismatch(f"{action} answered {answer}, and the model has {got}")
+        (other,) = others
+        made, answer = self._made[eid], self._answers.get(eid)
+        until = answer.until[other.name] if answer is not None else other.stored[-1][0]
+        earlier = [
+            each
+            for number, each in self._made.items()
+            if number < eid and each.sender is made.sender and self._space_of(each.action) == other.name
+        ]
+        for seq, cells in self._between(other.stored, made.since[other.name], until):
+            yield cells
+            pending = [
+                each for each in earlier if isinstance(each.action, Write) or other.landed.get(each.action.eid, 0) > seq
+            ]
+            for first in range(len(pending)):
+                self._naive.world.restore({**space.cells, **cells})
+                for each in pending[first:]:
+                    with self._naive.world.merging(None if each.seen is UNSEEN else each.seen):
+                        apply(self._naive, each.action)
+                yield self._part(other, self._naive.world.cells)
+
+    def _space_of(self, action: Send | Write | Transact) -> str:
+        return self._home[action.writes[0].piece if isinstance(action, Transact) else action.piece]
+
+    def _check_refusal(self, eid: int, answer: Answer) -> None:
+        """A refused or failed event has to be refused or to fail in a state that its runtime saw meanwhile."""
+        made = self._made[eid]
+        space = self._spaces[self._space_of(made.action)]
+        got: list[str] = []
+        for _, cells in self._between(space.states, made.since[space.name], answer.until[space.name]):
+            for others in self._others(space, eid):
+                self._naive.world.restore({**cells, **others})
+                got.append(apply(self._naive, made.action)[0])
+                if got[-1] == answer.kind:
+                    return
+        raise Mismatch(f"{made.action} answered {answer}, and the model has {got}")
+
+    @staticmethod
+    def _between(states: list[tuple[int, Values]], since: int, until: int) -> list[tuple[int, Values]]:
+        """The states from the one that `since` names to the one that `until` names."""
+        first = max((at for at, (seq, _) in enumerate(states) if seq <= since), default=0)
+        return [(seq, cells) for at, (seq, cells) in enumerate(states) if at >= first and (at == first or seq <= until)]
+
+    # ---- comparisons -----------------------------------------------------------------------------------
+
+    def _part(self, space: _Space, cells: Values) -> Values:
+        return {at: value for at, value in cells.items() if self._home[at[0]] == space.name}
+
+    def _value(self, cells: Values, piece: str, member: str) -> Any:
+        default = type(self._naive.pieces[piece]).__dict__[member].default
+        return cells.get((piece, member), default)
+
+    def _difference(self, one: Values, two: Values) -> str:
+        """A cell that two states have other values of, as text."""
+        for piece, member in sorted({*one, *two} - self._links):
+            if member.startswith("order of "):
+                continue
+            got, expected = self._value(two, piece, member), self._value(one, piece, member)
+            if got != expected:
+                return f"{piece}.{member} {got!r}, and the model has {expected!r}"
+        return ""
+
+    def _check_order(self) -> None:
+        """Compare the order of the logs with the order in which one runtime made events of one piece.
+
+        Events of one piece all write its log. Events of two pieces may not meet in any cell: one of them may be
+        rejected and land after the other.
+        """
+        last: dict[tuple[str, str], int] = {}
+        for space in self._spaces.values():
+            for eid, seq in space.landed.items():
+                action, sender = self._made[eid].action, self._made[eid].sender
+                if not isinstance(action, Send):
+                    continue
+                if (before := last.get((sender.label, action.piece), 0)) > eid:
+                    late = self._made[before].action
+                    raise Mismatch(f"{sender.name}: {action} landed at {seq}, after {late}, which was made later")
+                last[sender.label, action.piece] = eid

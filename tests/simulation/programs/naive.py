@@ -17,11 +17,21 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from headwater import AbsentError, Refused
+from headwater import AbsentError, Model, Refused
 from tests.simulation.programs.description import ANN, WINDOWS, By, Send
 from tests.simulation.programs.values import Rec
 
-__all__ = ["NAMES", "Address", "CellDeclaration", "Declaration", "NaivePiece", "World", "constant", "reads_of"]
+__all__ = [
+    "NAMES",
+    "Address",
+    "CellDeclaration",
+    "Declaration",
+    "NaivePiece",
+    "Values",
+    "World",
+    "constant",
+    "reads_of",
+]
 
 Address = tuple[str, str]
 """Path of a piece, and name of a member; for a user or session each, with the name of that."""
@@ -48,6 +58,7 @@ class World:
         self.refused = 0  # records that a reaction refused
         self.is_trying = False  # a computed is run for its declared writes
         self._known: dict[Address, Any] = {}  # values of computeds in the present state
+        self.seen: Any = None  # the value of its cell that the caller of a plain write saw; None: nothing is merged
 
     def write(self, address: Address, value: Any) -> None:
         self.cells = {**self.cells, address: value}
@@ -81,6 +92,15 @@ class World:
         finally:
             self._before = None
             self._known = {}
+
+    @contextmanager
+    def merging(self, seen: Any) -> Iterator[None]:
+        """Have a plain write in the block merge by field with the value of its cell that its caller saw."""
+        self.seen = seen
+        try:
+            yield
+        finally:
+            self.seen = None
 
     def restore(self, cells: Values) -> None:
         self.cells = cells
@@ -160,6 +180,21 @@ def _replaced(value: Any, steps: tuple[Step, ...], new: Any) -> Any:
     inner = _replaced(entries.get(name, _ABSENT), rest, new)
     entries.pop(name, None) if inner is _ABSENT else entries.__setitem__(name, inner)
     return entries
+
+
+def _merged(seen: Any, wanted: Any, now: Any) -> Any:
+    """The present value with the fields and keys that `wanted` changes in `seen`."""
+    if all(isinstance(each, Mapping) for each in (seen, wanted, now)):
+        made = {key: value for key, value in now.items() if key in wanted or key not in seen}
+        for key, value in wanted.items():
+            if key not in seen or seen[key] != value:
+                made[key] = _merged(seen.get(key, _ABSENT), value, made.get(key, _ABSENT))
+        return made
+    if all(isinstance(each, Model) for each in (seen, wanted, now)):
+        names = [each for each in wanted.__struct_fields__ if getattr(seen, each) != getattr(wanted, each)]
+        fields = {each: _merged(getattr(seen, each), getattr(wanted, each), getattr(now, each)) for each in names}
+        return msgspec.structs.replace(now, **fields)
+    return wanted
 
 
 class Readable:
@@ -246,6 +281,10 @@ class Writable(Readable):
         return Writable(self._world, self._address, self._default, (*self._steps, *steps))
 
     def set(self, value: Any) -> None:
+        seen = self._world.seen
+        self._put(value if seen is None else _merged(_inside(seen, self._steps), value, self._value()))
+
+    def _put(self, value: Any) -> None:
         before = self._order() if isinstance(value, frozenset) else ()
         self._world.write(self._address, _replaced(self._root(), self._steps, value))
         if isinstance(value, frozenset):
@@ -254,7 +293,7 @@ class Writable(Readable):
             self._world.write((path, f"order of {name}"), order)
 
     def update(self, fn: Callable[[Any], Any]) -> None:
-        self.set(fn(self.get()))
+        self._put(fn(self.get()))
 
     def delete(self) -> None:
         if self._value() is not _ABSENT:  # Otherwise the engine drops it: a cell that has its default keeps it.

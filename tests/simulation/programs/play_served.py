@@ -18,9 +18,8 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.runtime import RemoteServer
 from tests.simulation.programs.description import Program
 from tests.simulation.programs.draw_shared import SERVER
-from tests.simulation.programs.expected_shared import Landed, landed_in
+from tests.simulation.programs.expected_shared import Entry, entries_of
 from tests.simulation.programs.messages import Serve, fork, read_message
-from tests.simulation.programs.play import SPACE
 from tests.simulation.programs.play_shared import SharedPlayer
 
 __all__ = ["play_served"]
@@ -130,6 +129,7 @@ class _ServedSite:
         self._addresses: dict[str, str] = {}
         self._runtimes: dict[str, Runtime] = {}
         self._copies = 0
+        self._spaces = sorted({piece.space for piece in program.pieces})
 
     async def start(self) -> None:
         await self._server.start()
@@ -185,29 +185,33 @@ class _ServedSite:
 
     async def settle(self) -> None:
         """Wait until all users have seen the same seq twice, with nothing left to do."""
-        before: set[int] = set()
+        before: dict[str, set[int]] = {}
         for wire in self._wires.values():
             wire.is_slow = False
         for _ in range(ROUNDS):
             for runtime in self._runtimes.values():
                 await runtime.settled()
                 await runtime.durable()
-            seqs = {runtime.space(SPACE, user=user).seq for user, runtime in self._runtimes.items()}
-            if len(seqs) == 1 and seqs == before:
+            seqs = {
+                space: {runtime.space(space, user=user).seq for user, runtime in self._runtimes.items()}
+                for space in self._spaces
+            }
+            if seqs == before and all(len(each) == 1 for each in seqs.values()):
                 return
             for runtime in self._runtimes.values():
-                await runtime.settled(through=max(seqs), space=SPACE)
+                for space, each in seqs.items():
+                    await runtime.settled(through=max(each), space=space)
             before = seqs
         raise TimeoutError("the runtimes did not come to rest")
 
-    def landed(self, program: Program) -> list[Landed]:
+    def log(self, space: str, program: Program) -> list[Entry]:
         """Read the log of a copy of what is stored."""
         self._copies += 1
         copy = self._server.folder.with_name(f"copy{self._copies}")
         shutil.copytree(self._server.folder, copy, ignore=shutil.ignore_patterns("*lock*"))
-        engine = Engine(SqliteStore(copy / f"{SPACE}.space"))
+        engine = Engine(SqliteStore(copy / f"{space}.space"))
         try:
-            return landed_in(program, engine)
+            return entries_of(program, engine)
         finally:
             engine.close()
 

@@ -10,10 +10,10 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
-from headwater import HandlerFailed, HeadwaterError, Refused, Runtime, Space, link
+from headwater import HandlerFailed, HeadwaterError, NotReadyError, Refused, Runtime, Space, link
 from headwater.errors import ProtocolError
 from headwater.scheduler import Failure
-from tests.simulation.programs.build import real_classes
+from tests.simulation.programs.build import NaiveProgram, real_classes
 from tests.simulation.programs.description import (
     By,
     Crash,
@@ -31,8 +31,8 @@ from tests.simulation.programs.description import (
     Write,
 )
 from tests.simulation.programs.draw_shared import SERVER
-from tests.simulation.programs.expected_shared import Answer, Landed, Replayed, check_order, replayed
-from tests.simulation.programs.play import SPACE, is_meant
+from tests.simulation.programs.expected_shared import UNSEEN, WHO, Answer, Entry, Made, replayed
+from tests.simulation.programs.play import is_meant
 from tests.simulation.programs.record import (
     DONE,
     FAILED,
@@ -64,15 +64,17 @@ class Site(Protocol):
     async def settle(self) -> None:
         """Wait until every user has heard of everything, and nothing is left to do."""
 
-    def landed(self, program: Program) -> list[Landed]:
-        """The actions that are in the log."""
+    def log(self, space: str, program: Program) -> list[Entry]:
+        """The commits that are in the log of a space."""
 
 
 class _User:
     """One user: a runtime, its pieces, sinks, and the last value that each effect showed."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, number: int = 0) -> None:
         self.name = name
+        self.number = number
+        self.label = f"{name}{number}"
         self.pieces: dict[str, Any] = {}
         self.sinks: dict[int, tuple[Watch, Any, list[Any]]] = {}
         self.shown: dict[tuple[str, str], tuple[Any, ...]] = {}
@@ -89,11 +91,11 @@ class SharedPlayer(Listener):
         self._users = {name: _User(name) for name in program.users}
         # Classes of its own for each user, so that it is known whose effect ran.
         self._classes = {name: real_classes(program.classes, user=name) for name in program.users}
-        self._actions: dict[int, Send | Write | Transact] = {}
-        self._senders: dict[int, _User] = {}
+        self._spaces = sorted({piece.space for piece in program.pieces})
+        self._made: dict[int, Made] = {}
         self._answers: dict[int, Answer] = {}
         self._mixes: list[Mismatch] = []
-        self._naive = replayed(program, {}, {}, ()).naive
+        self._naive = NaiveProgram(program)
 
     def show(self, user: str, piece: str, effect: str, values: tuple[object, ...]) -> None:
         self._users[user].shown[piece, effect] = values
@@ -114,9 +116,12 @@ class SharedPlayer(Listener):
 
     async def _enter(self, user: _User) -> None:
         """Open the pieces of a user, or make handles of them."""
-        space = self._space(user)
         self._site.runtime(user.name).on_failure(lambda failure: self._failed(user, failure))
+        for name in self._spaces:
+            space = self._space(user, name)
+            await space.transact(space.cell(WHO + user.label, str, default="").set, user.name)
         for piece in self._program.pieces:
+            space = self._space(user, piece.space)
             of = self._classes[user.name][piece.of]
             if (user.name, piece.name) in self._program.handles:
                 user.pieces[piece.name] = space.piece(of, piece.name)
@@ -152,7 +157,7 @@ class SharedPlayer(Listener):
         user.is_gone = True
         await self._site.crash(who)
         await asyncio.gather(*user.under_way)
-        self._users[who] = user = _User(who)
+        self._users[who] = user = _User(who, user.number + 1)
         self._site.go_online(who)
         await self._enter(user)
 
@@ -163,11 +168,11 @@ class SharedPlayer(Listener):
                 sent = getattr(user.pieces[step.piece], step.handler).send(step.eid, step.n, step.w)
                 self._await(user, step.eid, sent)
             case Write():
-                self._acts(user, step)
+                self._acts(user, step, self._seen(user, step))
                 self._execute(user, step.text)
             case Transact():
                 self._acts(user, step)
-                self._await(user, step.eid, self._space(user).transact(self._writes(user, step)))
+                self._await(user, step.eid, self._home(user, step).transact(self._writes(user, step)))
             case Pull():
                 pulled = getattr(user.pieces[step.piece], step.member).pull()
                 user.under_way.append(asyncio.create_task(self._pulled(pulled)))
@@ -182,9 +187,19 @@ class SharedPlayer(Listener):
             case _:
                 raise AssertionError(f"shared programs do not draw {step}")
 
-    def _acts(self, user: _User, step: Send | Write | Transact) -> None:
-        self._actions[step.eid] = step
-        self._senders[step.eid] = user
+    def _acts(self, user: _User, step: Send | Write | Transact, seen: Any = UNSEEN) -> None:
+        self._made[step.eid] = Made(step, user, self._seqs(user), seen)
+
+    def _seqs(self, user: _User) -> dict[str, int]:
+        """The places in the logs that a user has seen."""
+        return {name: self._space(user, name).seq for name in self._spaces}
+
+    def _seen(self, user: _User, step: Write) -> Any:
+        """The value of the cell of a plain write that its caller has."""
+        try:
+            return getattr(user.pieces[step.piece], step.member).get()
+        except NotReadyError:
+            return UNSEEN
 
     def _execute(self, user: _User, text: str) -> None:
         exec(text, {"Rec": Rec, "link": link, **user.pieces})
@@ -198,15 +213,18 @@ class SharedPlayer(Listener):
 
         return writes
 
-    def _space(self, user: _User) -> Space:
-        return self._site.runtime(user.name).space(SPACE, user=user.name)
+    def _space(self, user: _User, name: str) -> Space:
+        return self._site.runtime(user.name).space(name, user=user.name)
+
+    def _home(self, user: _User, step: Transact) -> Space:
+        return self._space(user, self._program.piece_named(step.writes[0].piece).space)
 
     def _await(self, user: _User, eid: int, sent: Coroutine[Any, Any, Any]) -> None:
         """Wait for an answer in a task. If the user is killed before that task starts, `runtime` makes another one."""
-        space = self._space(user)
-        user.under_way.append(asyncio.create_task(self._answered(user, space, space.seq, eid, sent)))
+        spaces = [self._space(user, name) for name in self._spaces]
+        user.under_way.append(asyncio.create_task(self._answered(user, spaces, eid, sent)))
 
-    async def _answered(self, user: _User, space: Space, since: int, eid: int, sent: Coroutine[Any, Any, Any]) -> None:
+    async def _answered(self, user: _User, spaces: list[Space], eid: int, sent: Coroutine[Any, Any, Any]) -> None:
         try:
             kind, value = DONE, await sent
         except Refused:
@@ -221,7 +239,7 @@ class SharedPlayer(Listener):
             if not user.is_gone:
                 raise
             return  # It may have landed.
-        self._answers[eid] = Answer(kind, value, since, space.seq)
+        self._answers[eid] = Answer(kind, value, {space.name: space.seq for space in spaces})
 
     async def _pulled(self, pulled: Coroutine[Any, Any, Any]) -> None:
         with suppress(HeadwaterError):
@@ -233,30 +251,33 @@ class SharedPlayer(Listener):
             await asyncio.gather(*user.under_way)
             user.under_way.clear()
         await self._site.settle()
-        landed = self._site.landed(self._program)
-        check_order(self._actions, self._senders, landed)
-        done = replayed(self._program, self._actions, self._answers, landed)
+        logs = {name: self._site.log(name, self._program) for name in self._spaces}
+        done = replayed(self._program, self._made, self._answers, logs, self._decode)
         if self._mixes:
             raise self._mixes[0]
         for user in self._users.values():
             await self._check_user(user, done)
 
-    async def _check_user(self, user: _User, done: Replayed) -> None:
+    def _decode(self, piece: str, member: str, raw: Any) -> Any:
+        user = next(iter(self._users.values()))
+        return getattr(user.pieces[piece], member).decoded("set", raw)
+
+    async def _check_user(self, user: _User, done: NaiveProgram) -> None:
         for step, _, told in user.sinks.values():
             what = f"{user.name}: sink {step.number} on {step.piece}.{step.member}"
-            self._compare(what, told[-1:], member_value(step.piece, step.member)(done.naive))
+            self._compare(what, told[-1:], member_value(step.piece, step.member)(done))
         for piece in self._program.pieces:
             of = self._program.class_named(piece.of)
             if (user.name, piece.name) not in self._program.handles:
                 for member in of.of_kind("effect"):
                     shown = [user.shown[piece.name, member.name]] if (piece.name, member.name) in user.shown else []
                     what = f"{user.name}: the effect {piece.name}.{member.name}"
-                    self._compare(what, shown, effect_value(piece.name, member.name)(done.naive))
+                    self._compare(what, shown, effect_value(piece.name, member.name)(done))
             for member in of.members:
                 if member.kind not in ("given", "log", "link", "effect", "handler", "children", "side", "beside"):
                     got = await getattr(user.pieces[piece.name], member.name).pull()
                     what = f"{user.name}: pull of {piece.name}.{member.name}"
-                    self._compare(what, [got], member_value(piece.name, member.name)(done.naive), "answered")
+                    self._compare(what, [got], member_value(piece.name, member.name)(done), "answered")
 
     def _compare(self, what: str, got: list[Any], expected: Any, verb: str = "stays on") -> None:
         if not got:

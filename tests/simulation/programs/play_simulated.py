@@ -10,8 +10,7 @@ from headwater import Runtime
 from headwater.testing import Simulation
 from headwater.testing.author.seeds import run_seed
 from tests.simulation.programs.description import Program
-from tests.simulation.programs.expected_shared import Landed, landed_in
-from tests.simulation.programs.play import SPACE
+from tests.simulation.programs.expected_shared import Entry, entries_of
 from tests.simulation.programs.play_shared import SharedPlayer
 
 __all__ = ["play_simulated"]
@@ -47,8 +46,8 @@ class _SimulatedSite:
             self.go_online(user)
         await self._sim.settle()
 
-    def landed(self, program: Program) -> list[Landed]:
-        return self._sim.server.read(lambda engines: landed_in(program, engines[SPACE]) if SPACE in engines else [])
+    def log(self, space: str, program: Program) -> list[Entry]:
+        return self._sim.server.read(lambda engines: entries_of(program, engines[space]) if space in engines else [])
 
 
 def play_simulated(program: Program, folder: Path) -> None:
