@@ -63,7 +63,7 @@ class Features:
     shapes: bool = True  # each, child and fold
     inputs: bool = True  # pieces that are given handles of others
     side_writes: bool = True  # declared writes, and materializers
-    spaces: bool = True  # pieces in a second space
+    spaces: float = 0.2  # how many pieces are in a second space
     remakes: bool = True  # pieces that are deleted and made again
     stops: bool = True
     written_while_stopped: bool = True
@@ -556,7 +556,7 @@ def draw_pieces(draw: Random, classes: tuple[PieceClass, ...], features: Feature
                 continue
             given = tuple((member.name, *draw.choice(numbers)) for member in inputs)
             given += tuple((member.name, *draw.choice(handlers)) for member in each.of_kind("callback"))
-            space = "two" if features.spaces and pieces and draw.random() < 0.2 else "one"
+            space = "two" if pieces and draw.random() < features.spaces else "one"
             pieces.append(Piece(name, each.name, given, space))
             mine += [(name, member.name) for member in each.of_kind("int", "number") if member.scope == "space"]
             callbacks += [(name, member.name) for member in each.of_kind("handler")]
