@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from headwater import Model
 from headwater.data.address import Link
 from headwater.data.value import ABSENT
 from headwater.engine import Engine
@@ -24,7 +25,7 @@ from headwater.testing.author.stored import log_of
 from tests.simulation.programs.build import NaiveProgram
 from tests.simulation.programs.description import Program, Send, Transact, Write
 from tests.simulation.programs.expressions import CELL_KINDS
-from tests.simulation.programs.naive import Values
+from tests.simulation.programs.naive import Values, merged
 from tests.simulation.programs.record import DONE, Mismatch, apply
 
 __all__ = ["UNSEEN", "WHO", "Answer", "Decode", "Entry", "Made", "Sender", "entries_of", "replayed"]
@@ -111,6 +112,9 @@ class _Queue:
 
     writes: list[Made] = field(default_factory=list)
     counts: set[int] = field(default_factory=lambda: {0})
+    places: dict[int, int] = field(
+        default_factory=dict
+    )  # of a number of writes: the place at which the last one landed
 
 
 @dataclass(slots=True)
@@ -282,10 +286,11 @@ class _Replay:
         for count in sorted(queue.counts) if queue is not None else ():
             if queue is None or count == len(queue.writes):
                 continue
-            for made in self._makes(space, queue.writes, count, cells, entry.seq):
+            for made in self._makes(space, queue, count, cells, entry.seq):
                 wrong = self._difference(made, stored)
                 if not wrong:
                     counts.add(count + 1)
+                    queue.places[count + 1] = entry.seq
                     after = made
                     break
                 tried.append(f"{queue.writes[count].action}: {wrong}")
@@ -301,16 +306,42 @@ class _Replay:
                 continue
             for count in range(len(queue.writes)):
                 if count in queue.counts and queue.writes[count].since[space.name] <= seq:
-                    makes = self._makes(space, queue.writes, count, space.cells, seq)
+                    makes = self._makes(space, queue, count, space.cells, seq)
                     if any(not self._difference(each, space.cells) for each in makes):
                         queue.counts.add(count + 1)
 
-    def _makes(self, space: _Space, writes: list[Made], count: int, cells: Values, seq: int) -> Iterator[Values]:
-        """The states that a plain write may make of a state: one, if what its caller saw is known."""
-        made = writes[count]
-        assert isinstance(made.action, Write)
-        for seen in (made.seen,) if made.seen is not UNSEEN else self._seen(space, writes, count, seq):
+    def _makes(self, space: _Space, queue: _Queue, count: int, cells: Values, seq: int) -> Iterator[Values]:
+        """The states that a plain write may make of a state: one, if what its caller saw is known and decided."""
+        made = queue.writes[count]
+        for seen in (made.seen,) if made.seen is not UNSEEN else self._seen(space, queue.writes, count, seq):
             yield self._with_write(space, made, cells, seen)
+            if self._is_merged(made):
+                yield from self._with_undecided(space, queue, count, cells, seq, seen)
+
+    def _is_merged(self, made: Made) -> bool:
+        assert isinstance(made.action, Write)
+        value = self._value({}, made.action.piece, made.action.member)
+        return isinstance(value, Model | Mapping) and ".set(" in made.action.text
+
+    def _with_undecided(
+        self, space: _Space, queue: _Queue, count: int, cells: Values, seq: int, seen: Any
+    ) -> Iterator[Values]:
+        """The states that a merged write makes which has fields of earlier writes of its runtime in it.
+
+        A field that its caller saw because of a write that is not decided yet is written again: that one may be
+        rejected.
+        """
+        action = queue.writes[count].action
+        assert isinstance(action, Write)
+        at = action.piece, action.member
+        for place, base in self._between(space.stored, queue.writes[count].since[space.name], seq - 1):
+            undecided = [number for number in range(count) if queue.places.get(number + 1, seq) > place]
+            for first in undecided:
+                shown = base
+                for each in queue.writes[first:count]:
+                    shown = self._with_write(space, each, shown, self._value(shown, *at))
+                wanted = self._value(self._with_write(space, queue.writes[count], shown, seen), *at)
+                yield {**cells, at: merged(self._value(base, *at), wanted, self._value(cells, *at))}
 
     def _with_write(self, space: _Space, made: Made, cells: Values, seen: Any) -> Values:
         world = self._naive.world

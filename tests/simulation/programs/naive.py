@@ -30,6 +30,7 @@ __all__ = [
     "Values",
     "World",
     "constant",
+    "merged",
     "reads_of",
 ]
 
@@ -182,17 +183,17 @@ def _replaced(value: Any, steps: tuple[Step, ...], new: Any) -> Any:
     return entries
 
 
-def _merged(seen: Any, wanted: Any, now: Any) -> Any:
+def merged(seen: Any, wanted: Any, now: Any) -> Any:
     """The present value with the fields and keys that `wanted` changes in `seen`."""
     if all(isinstance(each, Mapping) for each in (seen, wanted, now)):
         made = {key: value for key, value in now.items() if key in wanted or key not in seen}
         for key, value in wanted.items():
             if key not in seen or seen[key] != value:
-                made[key] = _merged(seen.get(key, _ABSENT), value, made.get(key, _ABSENT))
+                made[key] = merged(seen.get(key, _ABSENT), value, made.get(key, _ABSENT))
         return made
     if all(isinstance(each, Model) for each in (seen, wanted, now)):
         names = [each for each in wanted.__struct_fields__ if getattr(seen, each) != getattr(wanted, each)]
-        fields = {each: _merged(getattr(seen, each), getattr(wanted, each), getattr(now, each)) for each in names}
+        fields = {each: merged(getattr(seen, each), getattr(wanted, each), getattr(now, each)) for each in names}
         return msgspec.structs.replace(now, **fields)
     return wanted
 
@@ -282,7 +283,7 @@ class Writable(Readable):
 
     def set(self, value: Any) -> None:
         seen = self._world.seen
-        self._put(value if seen is None else _merged(_inside(seen, self._steps), value, self._value()))
+        self._put(value if seen is None else merged(_inside(seen, self._steps), value, self._value()))
 
     def _put(self, value: Any) -> None:
         before = self._order() if isinstance(value, frozenset) else ()
