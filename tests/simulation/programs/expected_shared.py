@@ -286,11 +286,10 @@ class _Replay:
         for count in sorted(queue.counts) if queue is not None else ():
             if queue is None or count == len(queue.writes):
                 continue
-            for made in self._makes(space, queue, count, cells, entry.seq):
+            for made in self._makes(space, queue.writes, count, cells, entry.seq):
                 wrong = self._difference(made, stored)
                 if not wrong:
                     counts.add(count + 1)
-                    queue.places[count + 1] = entry.seq
                     after = made
                     break
                 tried.append(f"{queue.writes[count].action}: {wrong}")
@@ -306,42 +305,39 @@ class _Replay:
                 continue
             for count in range(len(queue.writes)):
                 if count in queue.counts and queue.writes[count].since[space.name] <= seq:
-                    makes = self._makes(space, queue, count, space.cells, seq)
+                    makes = self._makes(space, queue.writes, count, space.cells, seq + 1)
                     if any(not self._difference(each, space.cells) for each in makes):
                         queue.counts.add(count + 1)
 
-    def _makes(self, space: _Space, queue: _Queue, count: int, cells: Values, seq: int) -> Iterator[Values]:
+    def _makes(self, space: _Space, writes: list[Made], count: int, cells: Values, seq: int) -> Iterator[Values]:
         """The states that a plain write may make of a state: one, if what its caller saw is known and decided."""
-        made = queue.writes[count]
-        for seen in (made.seen,) if made.seen is not UNSEEN else self._seen(space, queue.writes, count, seq):
+        made = writes[count]
+        for seen in (made.seen,) if made.seen is not UNSEEN else self._seen(space, writes, count, seq):
             yield self._with_write(space, made, cells, seen)
-            if self._is_merged(made):
-                yield from self._with_undecided(space, queue, count, cells, seq, seen)
+        if made.seen is not UNSEEN and self._is_merged(made):
+            yield from self._with_undecided(space, made, cells, seq)
 
     def _is_merged(self, made: Made) -> bool:
         assert isinstance(made.action, Write)
         value = self._value({}, made.action.piece, made.action.member)
         return isinstance(value, Model | Mapping) and ".set(" in made.action.text
 
-    def _with_undecided(
-        self, space: _Space, queue: _Queue, count: int, cells: Values, seq: int, seen: Any
-    ) -> Iterator[Values]:
+    def _with_undecided(self, space: _Space, made: Made, cells: Values, seq: int) -> Iterator[Values]:
         """The states that a merged write makes which has fields of earlier writes of its runtime in it.
 
-        A field that its caller saw because of a write that is not decided yet is written again: that one may be
-        rejected.
+        A field that its caller saw because of a write or an event that is not decided yet is written again: that one
+        may be rejected.
         """
-        action = queue.writes[count].action
-        assert isinstance(action, Write)
-        at = action.piece, action.member
-        for place, base in self._between(space.stored, queue.writes[count].since[space.name], seq - 1):
-            undecided = [number for number in range(count) if queue.places.get(number + 1, seq) > place]
-            for first in undecided:
-                shown = base
-                for each in queue.writes[first:count]:
-                    shown = self._with_write(space, each, shown, self._value(shown, *at))
-                wanted = self._value(self._with_write(space, queue.writes[count], shown, seen), *at)
-                yield {**cells, at: merged(self._value(base, *at), wanted, self._value(cells, *at))}
+        assert isinstance(made.action, Write)
+        at = made.action.piece, made.action.member
+        bases = self._between(space.stored, made.since[space.name], seq - 1)
+        first = self._value(bases[0][1], *at)
+        if made.seen == first:
+            return
+        for _, base in bases:
+            shown = {**base, at: merged(first, made.seen, self._value(base, *at))}
+            wanted = self._value(self._with_write(space, made, shown, made.seen), *at)
+            yield {**cells, at: merged(self._value(base, *at), wanted, self._value(cells, *at))}
 
     def _with_write(self, space: _Space, made: Made, cells: Values, seen: Any) -> Values:
         world = self._naive.world
@@ -354,13 +350,12 @@ class _Replay:
         """Values that a runtime may have had of a cell that it had to fetch, with its own writes on top."""
         action = writes[count].action
         assert isinstance(action, Write)
-        for at, cells in self._between(space.stored, writes[count].since[space.name], seq):
-            if at < seq or at == 0:
-                for first in range(count, -1, -1):
-                    on_top = cells
-                    for each in writes[first:count]:
-                        on_top = self._with_write(space, each, on_top, self._value(on_top, action.piece, action.member))
-                    yield self._value(on_top, action.piece, action.member)
+        for _, cells in self._between(space.stored, writes[count].since[space.name], seq - 1):
+            for first in range(count, -1, -1):
+                on_top = cells
+                for each in writes[first:count]:
+                    on_top = self._with_write(space, each, on_top, self._value(on_top, action.piece, action.member))
+                yield self._value(on_top, action.piece, action.member)
 
     # ---- other spaces ----------------------------------------------------------------------------------
 
