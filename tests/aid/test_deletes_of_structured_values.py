@@ -88,3 +88,18 @@ async def test_transaction_that_deletes_an_equal_default_is_made_again(
     await deleting
     await sim.settle()
     assert shown(ann) == shown(bob) == default
+
+
+@pytest.mark.parametrize(("write", "delete", "shown", "default"), CASES)
+@simulated(seeds=4, faults=("delay",))
+async def test_plain_delete_of_an_unwritten_value_keeps_the_fields_of_others(
+    sim: Simulation, write: str, delete: str, shown: Callable[[Shelf], object], default: object
+) -> None:
+    ann = await sim.runtime("ann").space(SPACE).open(Shelf, "s")
+    bob = await sim.runtime("bob").space(SPACE).open(Shelf, "s")
+    await sim.settle()
+    with sim.offline("ann"):
+        await bob.do.send(write)
+        ACTS[delete](ann)
+    await sim.settle()
+    assert shown(ann) == shown(bob) != default

@@ -118,7 +118,14 @@ class Cell(Input[T]):
 
     def delete(self, *, group: object | None = None) -> None:
         """Remove it. A cell or field with a default has that again. Nothing happens if nothing is there."""
-        self._run_or_write(self._delete, group)
+        is_plain = self._current.run is None
+        seen: _Seen | None = None
+
+        def act() -> None:
+            nonlocal seen
+            seen = self._delete(seen, merges=is_plain)
+
+        self._run_or_write(act, group)
 
     # ---- intents -----------------------------------------------------------------------------------
 
@@ -255,38 +262,48 @@ class Cell(Input[T]):
             self._write(document, Patch("remove", path, None))
         return True
 
-    def _delete(self) -> None:
+    def _delete(self, seen: _Seen | None = None, *, merges: bool = False) -> _Seen | None:
+        """Remove the value inside a run. The arguments and the result are those of `_set`."""
         try:
             site = self._find(None)
         except (BrokenLinkError, AccessError):
             if not self.replace_link():
                 raise
-            return
-        default = ABSENT if site.cell is None else self._default_put_back(site, site.cell)
+            return None
+        old, default = (ABSENT, ABSENT) if site.cell is None else self._default_put_back(site, site.cell)
         if default is ABSENT:
             self._take_away(site, Patch("remove", site.path))
-        else:
-            # An increment or push of another session that lands later starts from the default, as readers do.
-            # fault cell.deleted_default_left_out: self._write(site.document, Patch("remove", site.path))
-            self._write(site.document, Patch("add", site.path, default))
-            if type(default) is dict:
-                # fault cell.deleted_fields_unread: pass
-                self._read_unwritten_fields(site, default)
+            return None
+        if merges and type(default) is dict:
+            if seen is None:
+                seen = _Seen(old, default)
+            # fault cell.fields_of_others_deleted: pass
+            default = self._rebased(seen, old, site.path)
+            if site.value is ABSENT and not site.path:
+                self._record_read(site.document, site.path, Depth.SHAPE)
+        # An increment or push of another session that lands later starts from the default, as readers do.
+        # fault cell.deleted_default_left_out: self._write(site.document, Patch("remove", site.path))
+        self._write(site.document, Patch("add", site.path, default))
+        if type(default) is dict:
+            # fault cell.deleted_fields_unread: pass
+            self._read_unwritten_fields(site, default)
+        return seen
 
-    def _default_put_back(self, site: Site, cell: int) -> MaybeValue:
-        """Return the default that a place has once it is deleted. ABSENT: none, or nothing is there.
+    def _default_put_back(self, site: Site, cell: int) -> tuple[MaybeValue, MaybeValue]:
+        """Return the value of a place, and the default that it has once deleted. ABSENT: none, or nothing is there.
 
         If the value to be deleted is in a default above it, that is stored first.
         """
         root, below = self._root_ or Root(self._codec, self._default), site.path[cell:]
         stored = lookup(self._root(site.document), site.path[:cell])
-        if fill(root, stored, below).value is ABSENT:
-            return ABSENT
+        old = fill(root, stored, below).value
+        if old is ABSENT:
+            return ABSENT, ABSENT
         raw = root.default if stored is ABSENT else stored
         if is_required(root, raw, below):
             raise AuthoringError(f"{self!r} is a field without a default and cannot be deleted: set it instead")
         self._fill(site, is_whole=True)
-        return own_default(root, raw, below)
+        return old, own_default(root, raw, below)
 
     def _apply_intent(self, kind: Kind, arg: Value, start: Value) -> None:
         """Write an intent over the value that a reader would see. Its own start value need not be stored first."""
