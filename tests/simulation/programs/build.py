@@ -8,7 +8,7 @@ from typing import Any, cast
 import headwater
 from tests.simulation.programs import naive
 from tests.simulation.programs.description import Piece, PieceClass, Program, source_of
-from tests.simulation.programs.values import NOTE, SHOW, Rec, shows_for
+from tests.simulation.programs.values import NAMES, NOTE, SHOW, shows_for
 
 __all__ = ["NaiveProgram", "real_classes"]
 
@@ -41,7 +41,7 @@ def _names(module: str) -> dict[str, Any]:
     return {
         "__name__": module,
         "Mapping": Mapping,
-        "Rec": Rec,
+        **NAMES,
         "NOTE": NOTE,
         "SHOW": SHOW,
         **{name: getattr(headwater, name) for name in _API},
@@ -95,4 +95,4 @@ class NaiveProgram:
 
     def execute(self, text: str, path: str) -> None:
         """Execute a write to a piece."""
-        exec(text, {"Rec": Rec, "link": naive.NAMES["link"], **self.pieces, "child": self.find(path)})
+        exec(text, {**NAMES, "link": naive.NAMES["link"], **self.pieces, "child": self.find(path)})

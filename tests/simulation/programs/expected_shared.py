@@ -320,7 +320,7 @@ class _Replay:
     def _is_merged(self, made: Made) -> bool:
         assert isinstance(made.action, Write)
         value = self._value({}, made.action.piece, made.action.member)
-        return isinstance(value, Model | Mapping) and ".set(" in made.action.text
+        return isinstance(value, Model | Mapping) and any(each in made.action.text for each in (".set(", ".delete("))
 
     def _with_undecided(self, space: _Space, made: Made, cells: Values, seq: int) -> Iterator[Values]:
         """The states that a merged write makes which has fields of earlier writes of its runtime in it.

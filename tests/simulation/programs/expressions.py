@@ -27,6 +27,12 @@ CELL_KINDS: Final = {
     "recs": ("Mapping[str, Rec]", ("{}", '{"a": Rec(n=2)}')),
     "items": ("tuple[int, ...]", ("()", "(1, 2)")),
     "tags": ("frozenset[str]", ("frozenset()", 'frozenset({"a"})')),
+    "real": ("float", ("0.0", "0.5")),
+    "day": ("datetime", ("datetime(2026, 1, 1, tzinfo=UTC)",)),
+    "mood": ("Mood", ("Mood.CALM", "Mood.BUSY")),
+    "nest": ("Nest", ("Nest()", 'Nest(rec=Rec(n=1, t="x"), k=2, tags=frozenset({"a"}))')),
+    "rows": ("tuple[Rec, ...]", ("()", "(Rec(n=1),)")),
+    "deep": ("Mapping[str, Mapping[str, int]]", ("{}", '{"a": {"b": 1}}')),
 }
 """Kinds of cells: annotation, and defaults."""
 
@@ -54,6 +60,24 @@ _READS: Final = {
     ),
     "items": ("sum({0}.get())", "len({0}.get())"),
     "tags": ("len({0}.get())", 'int("K" in {0}.get())'),
+    "real": ("int({0}.get() * 2)", "int({0}.get() > 0.5)"),
+    "day": ("{0}.get().day", "int({0}.get() > datetime(2026, 1, 2, tzinfo=UTC))"),
+    "mood": ("int({0}.get() is Mood.BUSY)", "len({0}.get().value)"),
+    "nest": (
+        "{0}.at(lambda r: r.rec.n).get()",
+        "{0}.at(lambda r: r.rec).get().n",
+        "{0}.get().rec.n + {0}.get().k",
+        "len({0}.at(lambda r: r.tags).get())",
+        "len({0}.view().rec.t)",
+    ),
+    "rows": ("sum(r.n for r in {0}.get())", "len({0}.get())"),
+    "deep": (
+        '{0}.key("K").key("K").get(0)',
+        'int({0}.key("K").exists())',
+        "sum(sum(each.values()) for each in {0}.get().values())",
+        "len({0}.view())",
+        'len({0}.key("K").get({{}}))',
+    ),
     "number": ("{0}.get()",),
     "pair": ("{0}.get()[0]", "sum({0}.get())"),
     "table": ("sum({0}.get().values())", '{0}.get().get("K", 0)'),
@@ -62,15 +86,17 @@ _READS: Final = {
 """Ways to read a member of a kind as an int: cells, and computeds of ints, pairs and Mappings."""
 
 _WRITES: Final = {
-    "int": ("{0}.set(N)", "{0}.increment(N)", "{0}.update(lambda was: (was + N) % 7)", "{0}.set(0)"),
-    "text": ("{0}.set(W)", '{0}.set(W + "x")'),
-    "flag": ("{0}.set(N > 1)", "{0}.update(lambda was: not was)", "{0}.set(True)"),
-    "maybe": ("{0}.set(N)", "{0}.set(None)", "{0}.set(N if N % 2 else None)"),
+    "int": ("{0}.set(N)", "{0}.increment(N)", "{0}.update(lambda was: (was + N) % 7)", "{0}.set(0)", "{0}.delete()"),
+    "text": ("{0}.set(W)", '{0}.set(W + "x")', "{0}.delete()"),
+    "flag": ("{0}.set(N > 1)", "{0}.update(lambda was: not was)", "{0}.set(True)", "{0}.delete()"),
+    "maybe": ("{0}.set(N)", "{0}.set(None)", "{0}.set(N if N % 2 else None)", "{0}.delete()"),
     "rec": (
         "{0}.set(Rec(n=N, t=W))",
         "{0}.at(lambda r: r.n).set(N)",
         "{0}.at(lambda r: r.n).increment(N)",
         "{0}.at(lambda r: r.t).set(W)",
+        "{0}.at(lambda r: r.n).delete()",
+        "{0}.delete()",
     ),
     "ints": (
         "{0}.key(W).set(N)",
@@ -78,15 +104,50 @@ _WRITES: Final = {
         "{0}.key(W).increment(N)",
         "{0}.set({{W: N}})",
         "{0}.set({{}})",
+        "{0}.delete()",
     ),
     "recs": (
         "{0}.key(W).set(Rec(n=N, t=W))",
         "{0}.key(W).delete()",
         '{0}.key("K").set(Rec(n=N))',
         "{0}.set({{W: Rec(n=N)}})",
+        "{0}.key(W).at(lambda r: r.t).delete()",
+        "{0}.delete()",
     ),
-    "items": ("{0}.push(N)", "{0}.push(N, keep=3)", "{0}.set((N,))", "{0}.set(())", "{0}.push(N, N + 1)"),
-    "tags": ("{0}.add(W)", "{0}.discard(W)", '{0}.add("K")', "{0}.set(frozenset({{W}}))"),
+    "items": (
+        "{0}.push(N)",
+        "{0}.push(N, keep=3)",
+        "{0}.set((N,))",
+        "{0}.set(())",
+        "{0}.push(N, N + 1)",
+        "{0}.delete()",
+    ),
+    "tags": ("{0}.add(W)", "{0}.discard(W)", '{0}.add("K")', "{0}.set(frozenset({{W}}))", "{0}.delete()"),
+    "real": ("{0}.set(N / 2)", "{0}.increment(0.5)", "{0}.update(lambda was: was + 1)", "{0}.delete()"),
+    "day": ("{0}.set(datetime(2026, 1, 1 + (N) % 9, tzinfo=UTC))", "{0}.delete()"),
+    "mood": ("{0}.set(Mood.BUSY if N % 2 else Mood.CALM)", "{0}.set(Mood.BUSY)", "{0}.delete()"),
+    "nest": (
+        "{0}.set(Nest(rec=Rec(n=N, t=W)))",
+        "{0}.set(Nest(rec=Rec(n=1), k=N))",
+        "{0}.at(lambda r: r.rec).set(Rec(n=N))",
+        "{0}.at(lambda r: r.rec.n).increment(N)",
+        "{0}.at(lambda r: r.rec.t).set(W)",
+        "{0}.at(lambda r: r.rec.n).delete()",
+        "{0}.at(lambda r: r.rec).delete()",
+        "{0}.at(lambda r: r.tags).add(W)",
+        "{0}.at(lambda r: r.tags).discard(W)",
+        "{0}.delete()",
+    ),
+    "rows": ("{0}.push(Rec(n=N, t=W))", "{0}.push(Rec(n=N), keep=2)", "{0}.set((Rec(t=W),))", "{0}.delete()"),
+    "deep": (
+        '{0}.key(W).key("K").set(N)',
+        '{0}.key(W).key("K").increment(N)',
+        '{0}.key(W).key("K").delete()',
+        '{0}.key(W).set({{"K": N}})',
+        "{0}.key(W).delete()",
+        '{0}.set({{W: {{"K": N}}}})',
+        "{0}.delete()",
+    ),
 }
 
 _FRESH_WRITES: Final = {
@@ -99,6 +160,12 @@ _FRESH_WRITES: Final = {
     "recs": ("{0}.key(W).set(Rec(n=ID, t=str(ID)))",),
     "items": ("{0}.push(N)", "{0}.push(N, keep=3)", "{0}.push(N, N + 1)"),
     "tags": ("{0}.add(str(ID))",),
+    "real": ("{0}.set(ID / 2)",),
+    "day": ("{0}.update(lambda was: was.replace(microsecond=was.microsecond + 1))",),
+    "mood": ("{0}.update(lambda was: Mood.CALM if was is Mood.BUSY else Mood.BUSY)",),
+    "nest": ("{0}.at(lambda r: r.rec.n).set(ID)", "{0}.at(lambda r: r.k).increment(ID)"),
+    "rows": ("{0}.push(Rec(n=ID))",),
+    "deep": ('{0}.key(W).key("K").set(ID)',),
 }
 """Writes that change something wherever they land, made from the id of the action."""
 

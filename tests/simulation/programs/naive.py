@@ -286,9 +286,10 @@ class Writable(Readable):
         self._put(value if seen is None else merged(_inside(seen, self._steps), value, self._value()))
 
     def _put(self, value: Any) -> None:
-        before = self._order() if isinstance(value, frozenset) else ()
+        is_set = isinstance(value, frozenset) and not self._steps
+        before = self._order() if is_set else ()
         self._world.write(self._address, _replaced(self._root(), self._steps, value))
-        if isinstance(value, frozenset):
+        if is_set:
             path, name = self._address
             order = (*(each for each in before if each in value), *sorted(value.difference(before)))
             self._world.write((path, f"order of {name}"), order)
@@ -297,7 +298,14 @@ class Writable(Readable):
         self._put(fn(self.get()))
 
     def delete(self) -> None:
-        if self._value() is not _ABSENT:  # Otherwise the engine drops it: a cell that has its default keeps it.
+        """Remove it. A cell or a field has its default again; nothing happens where nothing is."""
+        if self._value() is _ABSENT:
+            return
+        if not self._steps:
+            self.set(self._default)
+        elif self._steps[-1][0] == "field":
+            self.set(getattr(type(_inside(self._root(), self._steps[:-1]))(), str(self._steps[-1][1])))
+        else:
             self.set(_ABSENT)
 
     def push(self, *items: Any, keep: int | None = None) -> None:

@@ -34,7 +34,7 @@ from tests.simulation.programs.description import (
     seen_from,
 )
 from tests.simulation.programs.record import DONE, FAILED, REFUSED, Action, Intended, Record
-from tests.simulation.programs.values import Listener, Rec, listen
+from tests.simulation.programs.values import NAMES, Listener, listen
 
 __all__ = ["SPACE", "Player", "Tells", "is_meant", "play_alone"]
 
@@ -219,7 +219,7 @@ class Player(Listener):
         self._record.answer(eid, kind, value)
 
     def _execute(self, text: str, window: str, **more: Any) -> None:
-        exec(text, {"Rec": Rec, "link": link, **self._pieces_of(window), **more})
+        exec(text, {**NAMES, "link": link, **self._pieces_of(window), **more})
 
     async def _transact(self, step: Transact, window: str) -> None:
         self._record.expect(By(window, step), step.eid)

@@ -43,7 +43,7 @@ from tests.simulation.programs.record import (
     effect_value,
     member_value,
 )
-from tests.simulation.programs.values import Listener, Rec, listen
+from tests.simulation.programs.values import NAMES, Listener, listen
 
 __all__ = ["SharedPlayer", "Site"]
 
@@ -217,7 +217,7 @@ class SharedPlayer(Listener):
             return UNSEEN
 
     def _execute(self, user: _User, text: str) -> None:
-        exec(text, {"Rec": Rec, "link": link, **user.pieces})
+        exec(text, {**NAMES, "link": link, **user.pieces})
 
     def _writes(self, user: _User, step: Transact) -> Any:
         def writes() -> None:

@@ -43,7 +43,7 @@ Value = Callable[[NaiveProgram], Any]
 REFUSED: Final = "refused"
 FAILED: Final = "failed"
 DONE: Final = "done"
-WITH_PARTS: Final = ("rec", "ints", "recs")
+WITH_PARTS: Final = ("rec", "ints", "recs", "nest", "deep")
 """Kinds of cells, parts of which are read by themselves."""
 
 

@@ -1,4 +1,4 @@
-"""The record type that drawn programs keep in cells, and the two functions that drawn code calls.
+"""The types that drawn programs keep in cells, and the two functions that drawn code calls.
 
 Both functions tell the player of a program about a run: `NOTE` that a handler begins an attempt, `SHOW` the values that
 an effect reads. They write to a log of Python, for which the version of Python stands in a fingerprint: an effect that
@@ -7,13 +7,15 @@ reached an object of a test would be known by nothing, and would run at each sta
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from headwater import Model
 
-__all__ = ["NOTE", "SHOW", "Listener", "Rec", "listen", "shows_for"]
+__all__ = ["NAMES", "NOTE", "SHOW", "Listener", "Mood", "Nest", "Rec", "listen", "shows_for"]
 
 
 class Rec(Model):
@@ -21,6 +23,23 @@ class Rec(Model):
 
     n: int = 0
     t: str = ""
+
+
+class Nest(Model):
+    """A record with a record in it."""
+
+    rec: Rec = Rec()
+    k: int = 0
+    tags: frozenset[str] = frozenset()
+
+
+class Mood(enum.Enum):
+    CALM = "calm"
+    BUSY = "busy"
+
+
+NAMES: Final[dict[str, Any]] = {"Mood": Mood, "Nest": Nest, "Rec": Rec, "UTC": UTC, "datetime": datetime}
+"""The names of values that drawn code and drawn writes use."""
 
 
 class Listener:
