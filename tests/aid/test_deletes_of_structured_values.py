@@ -91,15 +91,37 @@ async def test_transaction_that_deletes_an_equal_default_is_made_again(
 
 
 @pytest.mark.parametrize(("write", "delete", "shown", "default"), CASES)
+@pytest.mark.parametrize("is_stored", [False, True], ids=["new", "stored"])
 @simulated(seeds=4, faults=("delay",))
-async def test_plain_delete_of_an_unwritten_value_keeps_the_fields_of_others(
-    sim: Simulation, write: str, delete: str, shown: Callable[[Shelf], object], default: object
+async def test_plain_delete_of_a_default_keeps_the_fields_of_others(
+    sim: Simulation, is_stored: bool, write: str, delete: str, shown: Callable[[Shelf], object], default: object
 ) -> None:
     ann = await sim.runtime("ann").space(SPACE).open(Shelf, "s")
     bob = await sim.runtime("bob").space(SPACE).open(Shelf, "s")
+    if is_stored:
+        await ann.do.send(delete)
     await sim.settle()
     with sim.offline("ann"):
         await bob.do.send(write)
         ACTS[delete](ann)
     await sim.settle()
     assert shown(ann) == shown(bob) != default
+
+
+@pytest.mark.parametrize("plain", ["delete", "set"])
+@simulated(seeds=40, faults=("delay",))
+async def test_plain_write_on_top_of_an_undecided_one_keeps_keys_that_its_caller_did_not_see(
+    sim: Simulation, plain: str
+) -> None:
+    ann = await sim.runtime("ann").space(SPACE).open(Shelf, "s")
+    bob = await sim.runtime("bob").space(SPACE).open(Shelf, "s")
+    await sim.settle()
+    await ann.do.send("clear")
+    with sim.offline("ann"):
+        await bob.do.send("put")
+        if plain == "delete":
+            ann.rows.delete()
+        else:
+            ann.rows.set({})
+    await sim.settle()
+    assert dict(ann.rows.get()) == dict(bob.rows.get()) == {"a": 7}

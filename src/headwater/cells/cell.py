@@ -118,7 +118,11 @@ class Cell(Input[T]):
 
     def delete(self, *, group: object | None = None) -> None:
         """Remove it. A cell or field with a default has that again. Nothing happens if nothing is there."""
-        is_plain = self._current.run is None
+        is_plain, old = self._current.run is None, self._document.value
+        if is_plain and not self._path and type(self._default) is dict and type(old) is dict:
+            self._runtime.check_thread()
+            self._put(self._codec.decode(self._default, ()), self._default, _Seen(old, self._default), group)
+            return
         seen: _Seen | None = None
 
         def act() -> None:

@@ -291,6 +291,11 @@ class Transaction:
         an equal element of an array, which has no path of its own, becomes a read. An object is written by its fields.
         """
         places = {outside_arrays(path): self._repeated(doc, outside_arrays(path)) for path in written}
+        for path, (is_repeated, _) in () if self.reads_back or self.derived else places.items():
+            # fault transaction.repeated_objects_unread: if False:
+            if is_repeated and type(lookup(before, path)) is type(lookup(after, path)) is dict:
+                # It is sent as a whole, and would take fields away that other sessions wrote and this one did not see.
+                self._reads[doc, path, Depth.DEEP] = None
         # fault transaction.equal_values_left_out: for path in ():
         for path in () if self.derived else dict.fromkeys(written):
             value, place = lookup(after, path), outside_arrays(path)
