@@ -74,8 +74,7 @@ class Features:
     equal_writes: bool = True  # writes that may change nothing
     logged: bool | None = None  # whether each handler adds its id to a cell; None: in every second program
     steps: int = 30
-    # Not in a row of processes, the model of which cannot tell whether a link landed that a killed process wrote.
-    links: bool = False  # cells of links, which computeds and handlers follow
+    links: bool = True  # cells of links, which computeds and handlers follow
     # In one runtime only: the models of several runtimes and processes do not have these.
     child_handlers: bool = False  # handlers of children, and writes to their cells by others
     follow_ups: bool = False  # handlers that post events to others, of their piece or one that they are given
@@ -83,7 +82,7 @@ class Features:
     users: bool = False  # cells and computeds of users and sessions, and steps of other windows
 
 
-ALONE: Final = Features(links=True, child_handlers=True, follow_ups=True, reactions=True, users=True)
+ALONE: Final = Features(child_handlers=True, follow_ups=True, reactions=True, users=True)
 """The features of programs in one runtime."""
 
 

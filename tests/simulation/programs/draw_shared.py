@@ -35,7 +35,7 @@ SERVER: Final = "server"
 
 def draw_shared(seed: int, features: Features | None = None) -> Program:
     """The shared program of a seed."""
-    features = replace(features or Features(links=True, spaces=0.4), logged=True)
+    features = replace(features or Features(spaces=0.4), logged=True)
     draw = Random(f"shared program {seed}")
     classes = draw_classes(draw, features)
     pieces = draw_pieces(draw, classes, features)

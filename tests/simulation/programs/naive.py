@@ -27,6 +27,7 @@ __all__ = [
     "CellDeclaration",
     "Declaration",
     "NaivePiece",
+    "Readable",
     "Values",
     "World",
     "constant",
@@ -201,6 +202,8 @@ def merged(seen: Any, wanted: Any, now: Any) -> Any:
 class Readable:
     """Reads a value, or a part of it."""
 
+    target = ""  # the place to which a link to this handle leads
+
     def __init__(self, root: Callable[[], Any], steps: tuple[Step, ...] = ()) -> None:
         self._root = root
         self._steps = steps
@@ -234,7 +237,9 @@ class Readable:
         return self._root()
 
     def key(self, k: object) -> Any:
-        return self._below(("key", k))
+        below = self._below(("key", k))
+        below.target = f"{self.target}/{k}"
+        return below
 
     def at(self, path: Callable[[Any], Any]) -> Any:
         recorder = Recorder()
@@ -335,7 +340,12 @@ class Declaration:
         self.name = name
 
     def __get__(self, piece: NaivePiece | None, owner: type) -> Any:
-        return self if piece is None else self.handle(piece)
+        if piece is None:
+            return self
+        handle = self.handle(piece)
+        if isinstance(handle, Readable) and not handle.target:
+            handle.target = f"{piece.path}:{self.name}"
+        return handle
 
     def handle(self, piece: NaivePiece) -> Any:
         """The handle of this member on one piece. Every kind of declaration has its own."""
@@ -471,7 +481,16 @@ class NaivePiece:
 
     @property
     def ctx(self) -> Any:
-        return SimpleNamespace(name=self.path, user="", session="", follow=lambda handle: handle)
+        return SimpleNamespace(name=self.path, user="", session="", follow=self._follow)
+
+    def _follow(self, handle: Readable) -> Any:
+        """The handle of the place to which a link leads, of the present code."""
+        path, _, place = handle.target.partition(":")
+        member, *keys = place.split("/")
+        found = getattr(self.world.pieces[path], member)
+        for key in keys:
+            found = found.key(key)
+        return found
 
 
 def _each(source: CellDeclaration, **_: Any) -> Callable[[Callable[[Any, Any], Any]], Derived]:

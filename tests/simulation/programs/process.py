@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import headwater
+from headwater.data.address import Link
 from headwater.data.trace import Failed, Ran
 from headwater.server import Server
 from tests.simulation.programs.expressions import CELL_KINDS
@@ -44,9 +45,11 @@ class Pipe:
 
 
 def _plain(value: object) -> object:
-    """A value that can be pickled: a Mapping of Headwater cannot."""
+    """A value that can be pickled and compared: a link as the place that it leads to."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, Link):
+        return "/".join((value.id, *map(str, value.path)))
     if isinstance(value, tuple) and type(value) is tuple:
         return tuple(_plain(each) for each in value)
     return value
@@ -84,7 +87,7 @@ async def _play(request: Request, pipe: Any) -> None:
         pipe.ran(sorted(set(runs.nodes)))
         cells = {}
         for piece in program.pieces:
-            for member in program.class_named(piece.of).of_kind(*CELL_KINDS):
+            for member in program.class_named(piece.of).of_kind(*CELL_KINDS, "link"):
                 cells[piece.name, member.name] = _plain(await getattr(player.pieces[piece.name], member.name).pull())
         pipe.found(cells)
         player.count_runs()

@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 from headwater import Refused
 from tests.simulation.programs.build import NaiveProgram
 from tests.simulation.programs.description import ANN, By, PieceClass, Program, Remake, Send, Transact, Write
-from tests.simulation.programs.naive import Address, CellDeclaration, World, reads_of
+from tests.simulation.programs.naive import Address, CellDeclaration, Readable, World, reads_of
 
 __all__ = [
     "DONE",
@@ -516,9 +516,9 @@ class Record:
                 if eid in landed:
                     apply(self.naive, self._actions[eid])
             missing = [
-                f"{piece}.{member} is {value!r}, not {member_value(piece, member)(self.naive)!r}"
+                f"{piece}.{member} is {value!r}, not {_stored(member_value(piece, member)(self.naive))!r}"
                 for (piece, member), value in cells.items()
-                if member_value(piece, member)(self.naive) != value
+                if _stored(member_value(piece, member)(self.naive)) != value
             ]
             if not missing:
                 self._tape[len(self._tape) - len(tail) :] = [eid for eid in order if eid in landed]
@@ -531,6 +531,11 @@ class Record:
             action = cast(Action, action.step)
         piece = action.writes[0].piece if isinstance(action, Transact) else action.piece
         return self._program.piece_named(piece).space
+
+
+def _stored(value: Any) -> Any:
+    """A value of the model as a process tells it: a link by the place that it leads to."""
+    return value.target if isinstance(value, Readable) else value
 
 
 def _told(values: list[Any]) -> str:
