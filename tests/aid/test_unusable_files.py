@@ -105,14 +105,18 @@ def write_by_update(book: Book) -> None:
 def test_settled_returns_after_a_plain_write_to_a_space_that_cannot_be_opened(
     tmp_path: Path, write: Callable[[Book], None]
 ) -> None:
+    settled: list[str] = []
+
     async def work() -> None:
         async with headwater.open(tmp_path) as runtime:
             runtime.on_error(lambda _: None)
             write(runtime.space("books", user="ann").piece(Book, "one"))
             await asyncio.wait_for(runtime.settled(), WITHIN_S)
+            settled.append("books")
             other = await runtime.space("others", user="ann").open(Book, "one")
             other.pages.set(2)
             await asyncio.wait_for(runtime.settled(), WITHIN_S)
+            settled.append("others")
             assert await other.pages.pull() == 2
             await asyncio.wait_for(runtime.durable(), WITHIN_S)
 
@@ -120,6 +124,7 @@ def test_settled_returns_after_a_plain_write_to_a_space_that_cannot_be_opened(
     damage(tmp_path / "books.space")
     with pytest.raises(CorruptionError, match="damaged"):
         asyncio.run(work())
+    assert settled == ["books", "others"]
 
 
 def test_watch_of_a_value_in_a_space_that_cannot_be_opened_raises_the_reason(tmp_path: Path) -> None:
