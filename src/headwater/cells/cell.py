@@ -120,6 +120,7 @@ class Cell(Input[T]):
         """Remove it. A cell or field with a default has that again. Nothing happens if nothing is there."""
         is_plain, old = self._current.run is None, self._document.value
         if is_plain and not self._path and type(self._default) is dict and type(old) is dict:
+            # The same as a plain set of the default: fields that others write and this caller has not seen stay.
             self._runtime.check_thread()
             self._put(self._codec.decode(self._default, ()), self._default, _Seen(old, self._default), group)
             return

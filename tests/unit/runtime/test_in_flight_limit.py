@@ -41,7 +41,7 @@ def test_conflicts_make_it_one_and_each_that_lands_one_more() -> None:
     assert [limit.admits(event()) and bool(sent(limit, event())) for _ in range(6)] == [True] * 4 + [False] * 2
 
 
-def test_what_has_its_turn_takes_along_what_waits_behind_it_and_nothing_later() -> None:
+def test_retried_event_lets_the_events_behind_it_go_and_no_later_ones() -> None:
     limit = InFlightLimit(100)
     lost = [sent(limit, event()) for _ in range(4)]
     for each in lost:
@@ -50,11 +50,11 @@ def test_what_has_its_turn_takes_along_what_waits_behind_it_and_nothing_later() 
     along = sent(limit, event())
     assert limit.admits(event())
     limit.heard(again[0], Outcome.SUCCESS)
-    assert not limit.admits(event())  # The turn is about to be somebody else's.
+    assert not limit.admits(event())  # The turn is about to be that of another event.
     for each in (*again[1:], along):
         limit.heard(each, Outcome.SUCCESS)
     sent(limit, event())
-    assert not limit.admits(event())  # That they landed says nothing of those who have no turn.
+    assert not limit.admits(event())  # Events that landed in a turn do not raise the limit for events without one.
 
 
 def test_writes_that_are_no_events_and_retries_are_never_held_back() -> None:
@@ -69,7 +69,7 @@ def test_writes_that_are_no_events_and_retries_are_never_held_back() -> None:
     assert limit.admits(RetriedWrite())
 
 
-def test_what_never_left_and_what_is_refused_says_nothing_of_others() -> None:
+def test_unsent_and_refused_events_do_not_change_the_limit() -> None:
     limit = InFlightLimit(4)
     flying = [sent(limit, event()) for _ in range(4)]
     for each, outcome in zip(flying, (Outcome.UNSENT, Outcome.PERMANENT, Outcome.TERMINAL, Outcome.OTHER), strict=True):
