@@ -21,7 +21,7 @@ __all__ = ["ID_LENGTH", "child_id", "derive", "derive_cached", "event_id", "mint
 _DOMAIN: Final = b"headwater.id.1"
 _DIGEST_BYTES: Final = 20
 ID_LENGTH: Final = _DIGEST_BYTES * 8 // 5
-_CACHED: Final = 4_096  # derivations that are remembered in a process
+CACHED_IDS: Final = 4_096  # derivations that are remembered in a process
 
 # Twelve digits of base 32 hold microseconds for 36,000 years. The alphabet ascends, so ids sort by mint time.
 _TIME_DIGITS: Final = 12
@@ -41,7 +41,7 @@ def derive(kind: str, *parts: str | int | bytes) -> str:
     return _base32(int.from_bytes(digest.digest(), "big"), ID_LENGTH)
 
 
-@lru_cache(maxsize=_CACHED)
+@lru_cache(maxsize=CACHED_IDS)
 def derive_cached(kind: str, *parts: str) -> str:
     """Return `derive(kind, *parts)`, for parts that come again, such as those of all pieces of a class."""
     return derive(kind, *parts)
