@@ -26,6 +26,7 @@ SUITES = (
     "tests/simulation",
     "tests/contract",
     "tests/aid",
+    "tests/promises",
     "src/headwater/testing",
 )
 UNIT = "tests/unit"

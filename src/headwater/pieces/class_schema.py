@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headwater.cells.cell import Cell
 from headwater.cells.codec_base import TypeCodec
 from headwater.cells.handle import Input
+from headwater.cells.runtime_port import Topic
 from headwater.data.address import NAME_LENGTH
 from headwater.data.text import shown
 from headwater.errors import AuthoringError
@@ -251,10 +252,18 @@ class ClassSchema:
         for name, said in annotations_of(cls).items():
             if name in RESERVED:
                 raise AuthoringError(f"{cls.__name__}.{name}: pieces have a {name!r} already. Call it something else.")
-            if name not in vars(cls) and name not in self.members and _names_a_handle(said):
+            if name in own or not _names_a_handle(said):
+                continue
+            if name in vars(cls):
+                value = vars(cls)[name]
                 raise AuthoringError(
-                    f"{cls.__name__}.{name} is declared and is nothing: write {name}: {_text(said)} = given(), or "
-                    "= cell(default=...)"
+                    f"{cls.__name__}.{name} is annotated as {_text(said)} and is {shown(value)}: write "
+                    f"{_declared_as(name, said, shown(value))}"
+                )
+            if name not in self.members:
+                raise AuthoringError(
+                    f"{cls.__name__}.{name} has an annotation and no declaration: write "
+                    f"{_declared_as(name, said, '...')}"
                 )
 
     def _check_stored(self) -> None:
@@ -320,10 +329,28 @@ def _codes_of(member: Declaration) -> list[CodeType]:
 
 def _names_a_handle(said: Any) -> bool:
     if isinstance(said, str):
-        head = said.partition("[")[0].rpartition(".")[2]
-        return head in ("Cell", "Input", "Handler", "Computed", "Each", "Topic")
+        return _head(said) in ("Cell", "Input", "Handler", "Computed", "Each", "Child", "Resource", "Topic")
     origin = getattr(said, "__origin__", said)
-    return isinstance(origin, type) and issubclass(origin, (Input, Cell, Handler))
+    return isinstance(origin, type) and issubclass(origin, (Input, Cell, Handler, Topic))
+
+
+def _head(text: str) -> str:
+    """The class that an annotation names, without its module and its arguments."""
+    return text.partition("[")[0].rpartition(".")[2]
+
+
+def _declared_as(name: str, said: Any, default: str) -> str:
+    """The declarations that fit an annotation. A Cell has two: an input that is written is a Cell, too."""
+    text = _text(said)
+    match _head(text):
+        case "Cell":
+            return f"{name}: {text} = cell(default={default}), or {name}: {text} = given() for an input"
+        case "Topic":
+            return f"{name}: {text} = topic()"
+        case "Computed" | "Each" | "Child" | "Resource" as kind:
+            return f"@{kind.lower()} above a method {name}"
+        case _:
+            return f"{name}: {text} = given()"
 
 
 def _text(said: Any) -> str:
