@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from headwater import AuthoringError, Cell, Input, Piece, Topic, cell
+import headwater
+from headwater import AuthoringError, Cell, Input, Piece, Topic, cell, computed, handler, reaction, topic
 
 # mypy: disable-error-code="assignment"
 
@@ -48,3 +52,136 @@ def test_member_of_another_class_is_refused_as_a_cell() -> None:
 
         class Counter(Piece):
             m: Cell[int] = Other.n
+
+
+def test_refused_class_leaves_its_name_free(tmp_path: Path) -> None:
+    """The error is kept, as a REPL keeps the last one: the refused class lives on in its traceback."""
+    with pytest.raises(AuthoringError) as kept:
+
+        class Wrong(Piece, name="promises.Jar"):
+            n: Cell[list[int]] = cell(default=[])
+
+    class Jar(Piece, name="promises.Jar"):
+        n: Cell[int] = cell(default=0)
+
+        @handler
+        def fill(self, n: int) -> None:
+            self.n.set(n)
+
+    async def main() -> None:
+        async with headwater.open(tmp_path) as rt:
+            shelf = rt.space("shelf")
+            await (await shelf.open(Jar, "jam")).fill.send(3)
+            assert [each.n.get() for each in (await shelf.find(Jar)).items] == [3]
+
+    headwater.run(main)
+    assert kept.value is not None
+
+
+def _counter(step: int) -> type[Piece]:
+    """Define the same class once more, as a notebook cell that is run again does."""
+
+    class Counter(Piece, name="promises.Counter"):
+        n: Cell[int] = cell(default=0)
+
+        @computed
+        def shown(self) -> str:
+            return f"{self.n.get()} by {step}"
+
+        @handler
+        def add(self) -> int:
+            self.n.increment(step)
+            return step
+
+    return Counter
+
+
+def test_class_that_is_defined_again_replaces_the_former_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with headwater.open(tmp_path) as rt:
+            space = rt.space("notes")
+            Former = _counter(1)
+            former: Any = await space.open(Former, "a")
+            await former.add.send()
+            assert await former.shown.pull() == "1 by 1"
+            Counter = _counter(10)
+            counter: Any = await space.open(Counter, "a")
+            assert await counter.add.send() == 10
+            assert await counter.shown.pull() == "11 by 10"
+            with pytest.raises(AuthoringError, match=r"its class was defined again: write await space\.open\(Counter"):
+                await former.shown.pull()
+            with pytest.raises(AuthoringError, match="was defined again"):
+                space.piece(Former, "a")
+
+    headwater.run(main)
+
+
+def test_class_that_is_defined_again_replaces_the_former_one_whatever_their_bases(tmp_path: Path) -> None:
+    """The record of a piece names its class: the one that was defined last is found, below whichever base it is."""
+
+    class Base(Piece):
+        pass
+
+    class Former(Base, name="promises.Target"):
+        n: Cell[int] = cell(default=1)
+
+    class Target(Piece, name="promises.Target"):
+        n: Cell[int] = cell(default=2)
+
+    class Pointer(Piece):
+        to: Cell[headwater.Link[Target] | None] = cell(default=None)
+
+        @handler
+        def point(self, to: headwater.Link[Target]) -> None:
+            self.to.set(to)
+
+        @computed
+        def value(self) -> int:
+            to = self.to.get()
+            return 0 if to is None else self.ctx.follow(to).n.get()
+
+    async def main() -> None:
+        async with headwater.open(tmp_path) as rt:
+            space = rt.space("notes")
+            await (await space.open(Pointer, "p")).point.send(headwater.link(await space.open(Target, "t")))
+        async with headwater.open(tmp_path) as rt:
+            assert await rt.space("notes").piece(Pointer, "p").value.pull() == 2
+
+    headwater.run(main)
+    del Former  # It lives until here, so that both classes are there.
+
+
+def _mailer(says: str) -> type[Piece]:
+    class Mailer(Piece, name="promises.Mailer"):
+        asked: Topic[str] = topic()
+        sent: Cell[tuple[str, ...]] = cell(default=())
+
+        @handler
+        def ask(self, to: str) -> None:
+            self.asked.emit(to)
+
+        @handler
+        def done(self, letter: str) -> None:
+            self.sent.push(letter)
+
+        @reaction(on=asked, then=done)
+        async def send(self, to: str) -> str:
+            return f"{says} {to}"
+
+    return Mailer
+
+
+def test_reaction_of_a_class_that_is_defined_again_runs_the_new_code(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with headwater.open(tmp_path) as rt:
+            space = rt.space("post")
+            sent: tuple[str, ...] = ()
+            for number, says in enumerate(("dear", "hello"), start=1):
+                mailer: Any = await space.open(_mailer(says), "m")
+                await mailer.ask.send("ann")
+                async for sent in mailer.sent.watch():
+                    if len(sent) == number:
+                        break
+            assert sent == ("dear ann", "hello ann")
+
+    headwater.run(main)

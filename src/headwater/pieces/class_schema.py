@@ -6,6 +6,7 @@ shows the line to write. Nothing is bound or run here.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from inspect import getattr_static
@@ -48,12 +49,25 @@ D = TypeVar("D", bound=Declaration)
 M = TypeVar("M", bound=Declaration)
 T = TypeVar("T")
 RESERVED = ("ctx",)
+_numbers = itertools.count()
 
 
 class ClassSchema:
     """The declarations of a class and of its base classes."""
 
-    __slots__ = ("_is_known", "_kinds", "_named", "_stored", "cls", "digests", "members", "name", "typing", "was")
+    __slots__ = (
+        "_is_known",
+        "_kinds",
+        "_named",
+        "_stored",
+        "cls",
+        "digests",
+        "members",
+        "name",
+        "number",
+        "typing",
+        "was",
+    )
 
     def __init__(self, cls: type[Piece], *, name: str | None, was: str | None, around: Mapping[str, Any]) -> None:
         for what, said in (("name", name), ("was", was)):
@@ -62,6 +76,7 @@ class ClassSchema:
         self.cls = cls
         self.name = name or class_name(cls)
         self.was = was
+        self.number = next(_numbers)  # Of two classes of one name the one with the greater number was defined later.
         # The fingerprints of its members, with their code; None: not computed yet. Kept here, so
         # that all runtimes of a process say the same of one class, whatever a global holds when the second one starts.
         self.digests: tuple[tuple[object, ...], dict[str, str]] | None = None

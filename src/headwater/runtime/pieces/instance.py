@@ -107,7 +107,8 @@ class PieceInstance:
         self.is_new = False  # it was made in this process: no node of it ever ran
         self.resume_state: ResumeState | None = None  # stored observations of its nodes; a child uses those of its root
         self.is_made = False  # its record is known to exist
-        self.is_stopped = False  # for good: its element left, or the commit that launched it failed
+        # For good: its element left, the commit that launched it failed, or its class was defined again.
+        self.is_stopped = False
         self.is_let_go = False  # is_stopped, because its keeper stopped, which may keep it again
         # Views with a holder: a program, a node, a running event. Weak, because a server sees many sessions.
         self._views: WeakValueDictionary[tuple[Scope, str, str], ScopedView] = WeakValueDictionary()
@@ -206,7 +207,7 @@ class PieceInstance:
         `identity` names the node over restarts; None: the node is never resumed.
         """
         if self.is_stopped:
-            raise AuthoringError(f"{self!r} is over, because what kept it is gone: ask its maker for another one")
+            raise self.over()
         node = self.pieces.outside_run(lambda: self.pieces.core.register(spec, rooted=rooted))
         self.nodes.append(node)
         self.pieces.idle.used(self)
@@ -218,6 +219,15 @@ class PieceInstance:
             run.log = [spot for spot in run.reads[: run.place] if spot is not None]
             run.reads, run.place = AFRESH, 0
         return node
+
+    def over(self) -> AuthoringError:
+        """Return the error for using a piece that was stopped for good."""
+        if self.parent is None and not self.is_launched:
+            return AuthoringError(
+                f"{self!r} is over, because its class was defined again: write await space.open("
+                f"{self.cls.__name__}, {self.name!r}) with the new class"
+            )
+        return AuthoringError(f"{self!r} is over, because what kept it is gone: ask its maker for another one")
 
     # ---- running here ------------------------------------------------------------------------------
 
@@ -368,15 +378,16 @@ class PieceInstance:
         self.nodes = [each for each in self.nodes if each not in gone]
         return True
 
-    def stop(self, *, is_read_on: bool = False, is_let_go: bool = False) -> None:
+    def stop(self, *, is_read_on: bool = False, is_let_go: bool = False, is_replaced: bool = False) -> None:
         """Remove all nodes of the piece from this runtime. Documents stay; a child or an unconfirmed launch is over.
 
         `is_read_on`: members with readers outside the piece are computed further, as in a piece that is only named.
         `is_let_go`: the piece is a child that stops with its keeper, which may keep it again.
+        `is_replaced`: the class was defined again, and an instance of the new class takes the place of this one.
         """
         if self.is_stopped:
             return
-        self.is_stopped = self.parent is not None or self.is_launched
+        self.is_stopped = self.parent is not None or self.is_launched or is_replaced
         read = idle.read(self) if is_read_on and not self.is_stopped else None
         self.is_let_go = is_let_go
         for child in self.children():

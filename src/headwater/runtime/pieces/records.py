@@ -7,7 +7,7 @@ says which module to import.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headwater.cells.cell import Cell
@@ -145,15 +145,19 @@ class Records:
         return self.cell(instance.space, instance.id).exists()
 
 
-def classes() -> Iterator[type[Piece]]:
-    """Yield every imported class of pieces, the newest of a name last."""
+def classes() -> Collection[type[Piece]]:
+    """Return every imported class of pieces. A class that was defined again replaces the former one of its name."""
+    newest: dict[str, type[Piece]] = {}
     waiting: list[type[Piece]] = list(Piece.__subclasses__())
     for cls in waiting:  # The list grows: subclasses are appended behind their bases.
         # A class that was refused has no schema, and is a subclass until its error is forgotten.
         # fault records.refused_classes_listed: if True:
         if "__schema__" in vars(cls):
-            yield cls
+            schema = cls.__schema__
+            if schema.number >= newest.setdefault(schema.name, cls).__schema__.number:
+                newest[schema.name] = cls
             waiting += cls.__subclasses__()
+    return newest.values()
 
 
 def stored_name(cls: type[Piece]) -> str:
@@ -174,7 +178,9 @@ def class_named(name: str) -> type[Piece]:
     found = None
     for cls in classes():
         schema = cls.__schema__
-        if schema.name == name or (found is None and schema.was == name):
+        if schema.name == name:
+            return cls
+        if found is None and schema.was == name:
             found = cls
     if found is None:
         module = name.rpartition(".")[0]

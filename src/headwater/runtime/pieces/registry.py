@@ -118,20 +118,33 @@ class PieceRegistry:
     def find_or_make(
         self, space: LocalSpace, cls: type[PieceT], name: str, inputs: dict[str, Any] | None = None
     ) -> PieceInstance:
-        """Return the instance of a piece by its name in a space."""
+        """Return the instance of a piece by its name in a space.
+
+        An instance of a class that was defined again since (a notebook cell run twice) is stopped and replaced.
+        """
         if not (isinstance(cls, type) and issubclass(cls, Piece)):
             raise AuthoringError(f"{cls!r} is no class of pieces: write space.piece(Cart, 'ann')")
         id = piece_id(name)
         found = self._instances.get((space.name, id))
         if found is not None:
-            if found.cls is not cls:
-                raise AuthoringError(
-                    f"{name!r} of {space.name} is a {found.schema.name} here, not a {cls.__schema__.name}"
-                )
-            return found
+            if found.cls is cls:
+                return found
+            self._check_replaces(found, cls)
         cls.__schema__.check()
+        if found is not None:
+            found.stop(is_replaced=True)
         made = self._instances[space.name, id] = PieceInstance(self, space, cls, id, name, inputs=inputs)
         return made
+
+    def _check_replaces(self, found: PieceInstance, cls: type[Piece]) -> None:
+        """Refuse another class for a piece, unless it is the same class, defined again later."""
+        schema, name, space = cls.__schema__, found.name, found.space.name
+        if found.schema.name != schema.name:
+            raise AuthoringError(f"{name!r} of {space} is a {found.schema.name} here, not a {schema.name}")
+        if schema.number < found.schema.number:
+            raise AuthoringError(
+                f"{schema.name} was defined again, and {name!r} of {space} is of the new class: use it"
+            )
 
     def add_child(
         self,

@@ -111,9 +111,7 @@ class ScopedView:
 
         def look() -> None:
             if self._handle_after(member) is None:
-                raise AuthoringError(
-                    f"{instance!r} is over, because what kept it is gone: ask its maker for another one"
-                )
+                raise instance.over()
 
         made.set_maker(look)
         return made
