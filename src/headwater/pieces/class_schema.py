@@ -77,9 +77,9 @@ class ClassSchema:
         self.name = name or class_name(cls)
         self.was = was
         self.number = next(_numbers)  # Of two classes of one name the one with the greater number was defined later.
-        # The fingerprints of its members, with their code; None: not computed yet. Kept here, so
+        # The code of its members, their fingerprints, and the names of its cells; None: not computed yet. Kept here, so
         # that all runtimes of a process say the same of one class, whatever a global holds when the second one starts.
-        self.digests: tuple[tuple[object, ...], dict[str, str]] | None = None
+        self.digests: tuple[tuple[object, ...], dict[str, str], tuple[str, ...]] | None = None
         self.members: dict[str, Declaration] = {}
         self._kinds: dict[type[Declaration], list[Any]] = {}  # those of a kind, once they were asked for
         self._stored: dict[str, Declaration] | None = None  # by stored name, once one was asked for

@@ -392,9 +392,10 @@ class Server(uvicorn.Server):
             loop.add_signal_handler(number, self.stop)
         log = self.service.log
         relay = LogRelay(log)
-        for name in ("uvicorn", "websockets"):
-            logging.getLogger(name).addHandler(relay)
-            logging.getLogger(name).propagate = False
+        relayed = [logging.getLogger(name) for name in ("headwater", "uvicorn", "websockets")]
+        for logger in relayed:
+            logger.addHandler(relay)
+            logger.propagate = False
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         log.info("listening", host=self.address[0], port=self.address[1])
         try:
@@ -403,8 +404,9 @@ class Server(uvicorn.Server):
             await self.service.spaces.settle()
             await asyncio.to_thread(self.service.spaces.close)
             log.info("stopped")
-            for name in ("uvicorn", "websockets"):
-                logging.getLogger(name).removeHandler(relay)
+            for logger in relayed:
+                logger.removeHandler(relay)
+                logger.propagate = True
 
     def stop(self) -> None:
         self.should_exit = True

@@ -47,6 +47,10 @@ class ErrorChannel:
 
         return Subscription(close)
 
+    def warn(self, warning: str) -> None:
+        """Log a warning. It is no failure, so that no listener is called."""
+        _LOG.warning("%s", warning)
+
     def tell(self, failure: Failure) -> None:
         if isinstance(failure.error, UpstreamFailedError) and failure.error.__cause__ is not None:
             return

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
+    CellMember,
     ChildMember,
     ComputedMember,
     Declaration,
@@ -37,6 +38,7 @@ from headwater.pieces.piece import Piece
 from headwater.runtime.pieces.fold.fold import Folding
 from headwater.runtime.pieces.identity import KEYS
 from headwater.runtime.pieces.records import classes as imported_classes
+from headwater.runtime.pieces.records import stored_name
 
 if TYPE_CHECKING:
     from headwater.cells.handle import Input
@@ -71,8 +73,15 @@ class CodeVersions:
                     digest = described[stored].digest if stored in described else None
                     if digest is not None:
                         found[f"{name}.{stored}"] = digest
-            known = cls.__schema__.digests = (code, found)
+            known = cls.__schema__.digests = (code, found, tuple(sorted(set(_cells(classes)))))
         return known[1]
+
+    def cells(self, cls: type[Piece]) -> tuple[str, ...]:
+        """Return the cells of a class and of its possible children, each with its class, by their stored names."""
+        self.members(cls)
+        known = cls.__schema__.digests
+        assert known is not None
+        return known[2]
 
     def digest(self, cls: type[Piece], member: Declaration, *, keys: bool = False) -> str:
         """Return the fingerprint of a member, or of its element keys, as commits carry it (I8). Empty: not known."""
@@ -133,6 +142,12 @@ def _derived(cls: type[Piece]) -> Iterator[str]:
         if not isinstance(member, (EffectMember, HandlerMember, ReactionMember)):
             yield member.stored
             yield KEYS + member.stored
+
+
+def _cells(classes: Iterable[type[Piece]]) -> Iterator[str]:
+    for cls in classes:
+        for member in cls.__schema__.of(CellMember):
+            yield f"{stored_name(cls)}.{member.stored}"
 
 
 def with_children(cls: type[Piece]) -> list[type[Piece]]:

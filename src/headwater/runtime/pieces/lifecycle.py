@@ -14,6 +14,7 @@ from headwater.data.patch import Patch
 from headwater.data.value import ABSENT, Absent, Value
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import GivenMember
+from headwater.pieces.names import SEPARATOR
 from headwater.pieces.piece import Piece
 from headwater.protocol.messages import Query
 from headwater.replica.document import NOT_HERE, NotLoaded
@@ -21,7 +22,7 @@ from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import Missing
 from headwater.runtime.pieces.handles import cells_of
 from headwater.runtime.pieces.instance import PieceInstance
-from headwater.runtime.pieces.records import RECORD, NotArrivedError, class_named
+from headwater.runtime.pieces.records import RECORD, NotArrivedError, class_named, stored_name
 from headwater.runtime.pieces.view import ScopedView
 
 if TYPE_CHECKING:
@@ -99,17 +100,17 @@ async def open_piece(
     if isinstance(what, Piece) and instance.inputs is None:
         instance.inputs = dict(what.__inputs__)
 
-    def make() -> None:
+    def make() -> frozenset[str]:
         if pieces.records.exists(instance):
             if new:
                 raise AuthoringError(f"{space.name} has a piece {name!r} already: open it, or choose another name")
-            pieces.records.write(instance)
-            return
+            return pieces.records.write(instance)
         if instance.inputs is None:
             instance.schema.check_inputs({})
         pieces.records.write(instance)
         if setup is not None:
             setup(made)
+        return frozenset()
 
     if not new and isinstance(what, type) and await pieces.node_source.open_asleep(instance, space.user):
         pieces.keep(instance, space.user, session)
@@ -121,7 +122,8 @@ async def open_piece(
                 lambda: pieces.core.is_quiet() and pieces.is_quiet() and not instance.waits()
             )
         return made
-    await pieces.transactions.transact(space.local, make)
+    if gone := await pieces.transactions.transact(space.local, make):
+        await _warn_of_unclaimed(space, instance, gone)
     await _given(instance)
     await pieces.node_source.prepare_open(instance, space.user)
     if not pieces.node_source.is_asleep(instance) and not instance.is_open:
@@ -130,6 +132,28 @@ async def open_piece(
     await _arrived(space, instance.view("session", space.user, session))
     await pieces.core.observers.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not instance.waits())
     return made
+
+
+async def _warn_of_unclaimed(space: SpaceUser, instance: PieceInstance, gone: frozenset[str]) -> None:
+    """Log a warning if something is stored of cells that the class had before and has not any more.
+
+    A cell that was renamed without `was=` is one of them, and its new name begins with its default.
+    """
+    here = stored_name(instance.cls)
+    claimed = {name.rpartition(".")[2] for name in space.pieces.code_versions.cells(instance.cls)}
+    found: dict[str, None] = {}
+    for scope in ("space", *((f"user:{space.user}",) if space.user else ())):
+        async for key, _ in documents(space, after=instance.id, until=f"{instance.id};", scope=scope):
+            owner, _, stored = key.id.rpartition(":")
+            is_own = owner == instance.id and f"{here}.{stored}" in gone
+            is_childs = owner.startswith(f"{instance.id}{SEPARATOR}") and stored not in claimed
+            if is_own or (is_childs and any(each.endswith(f".{stored}") for each in gone)):
+                found[stored] = None
+    for stored in found:
+        space.pieces.core.failures.warn(
+            f"{instance!r} has data stored under {stored!r}, and its class has no cell of that name any more: if the "
+            f"cell was renamed, write cell(..., was={stored!r}) at its new name"
+        )
 
 
 async def _request(space: SpaceUser, instance: PieceInstance, session: str) -> None:

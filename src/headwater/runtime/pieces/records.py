@@ -47,6 +47,7 @@ class Record(Model):
     inputs: Mapping[str, str]
     generation: int = 1  # rises when the piece is opened with other fingerprints than `members`
     members: Mapping[str, str] = {}  # fingerprints of its members and those of its children
+    cells: tuple[str, ...] = ()  # cells of its class and of the classes of its children, as of the last opening
 
 
 class Records:
@@ -87,8 +88,11 @@ class Records:
         record = self._stored(space, id, id)
         return self._pieces.find_or_make(space, class_named(record.cls), record.name)
 
-    def write(self, instance: PieceInstance) -> None:
-        """Inside a transaction: create the piece or update its record. Refuse a record of another class."""
+    def write(self, instance: PieceInstance) -> frozenset[str]:
+        """Inside a transaction: create the piece or update its record. Refuse a record of another class.
+
+        Return the cells that the class had when the piece was opened before, and does not have any more.
+        """
         cell = self.cell(instance.space, instance.id)
         schema = instance.schema
         inputs: Any = written(self._core, instance.inputs or {})
@@ -96,9 +100,10 @@ class Records:
         generations = self._pieces.code_versions
         if there is None:
             members = generations.members(instance.cls)
-            cell.set(Record(cls=schema.name, name=instance.name, inputs=inputs, members=members))
+            cells = generations.cells(instance.cls)
+            cell.set(Record(cls=schema.name, name=instance.name, inputs=inputs, members=members, cells=cells))
             instance.generation, instance.is_new = 1, True
-            return
+            return frozenset()
         if there.cls not in (schema.name, schema.was):
             raise self._another(instance, there)
         if there.cls != schema.name:
@@ -110,6 +115,11 @@ class Records:
             instance.generation += 1
             cell.at(lambda record: record.generation).set(instance.generation)
             cell.at(lambda record: record.members).set(generations.members(instance.cls))
+        cells = generations.cells(instance.cls)
+        if there.cells == cells:
+            return frozenset()
+        cell.at(lambda record: record.cells).set(cells)
+        return frozenset(there.cells).difference(cells)
 
     def generation(self, instance: PieceInstance) -> Input[int]:
         """Return the handle of the stored generation of a piece."""
