@@ -33,9 +33,16 @@
 
 Inside, a rejection is a value (`protocol.verdict`); it becomes an exception only at the public edge.
 A message says what happened, to which address, and what to do about it.
+
+`cut_frames` removes the frames of this package from the traceback of an error on its way to the author.
 """
 
 from __future__ import annotations
+
+import sys
+from os.path import basename
+from types import FrameType, TracebackType
+from typing import Final, TypeVar
 
 __all__ = [
     "AbsentError",
@@ -207,3 +214,62 @@ class DirectoryInUseError(HeadwaterError):
 
 class InvariantViolation(Exception):
     """A bug in Headwater itself. Deliberately not a `HeadwaterError`; never catch it, report it."""
+
+
+# ---- tracebacks ----------------------------------------------------------------------------------------
+
+_PACKAGE: Final = __name__.partition(".")[0]
+ErrorT = TypeVar("ErrorT", bound=BaseException)
+
+
+def cut_frames(error: ErrorT) -> ErrorT:
+    """Remove the frames of this package from the tracebacks of an error and of the errors that led to it.
+
+    The frames of the author stay, so that the last line of a traceback is the author's line that failed. An error of
+    another class that was raised in this package is a defect of it and keeps its frames. So does every error in
+    Python's development mode (`python -X dev`).
+    """
+    seen: set[int] = set()
+    waiting: list[BaseException] = [] if sys.flags.dev_mode else [error]
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        steps = _steps(each)
+        if steps and (isinstance(each, HeadwaterError) or not _is_ours(steps[-1].tb_frame)):
+            each.__traceback__ = _joined([step for step in steps if not _is_ours(step.tb_frame)])
+        waiting += [other for other in (each.__cause__, each.__context__) if other is not None]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
+    return error
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return the class and the message of an error of the author's code, and the line that raised it."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    theirs = [step for step in _steps(error) if not _is_ours(step.tb_frame)]
+    if not theirs:
+        return text
+    code = theirs[-1].tb_frame.f_code
+    return f"{text} ({basename(code.co_filename)}, line {theirs[-1].tb_lineno}, in {code.co_name})"
+
+
+def _steps(error: BaseException) -> list[TracebackType]:
+    found = []
+    step = error.__traceback__
+    while step is not None:
+        found.append(step)
+        step = step.tb_next
+    return found
+
+
+def _joined(steps: list[TracebackType]) -> TracebackType | None:
+    made = None
+    for step in reversed(steps):
+        made = TracebackType(made, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return made
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE

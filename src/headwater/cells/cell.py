@@ -75,13 +75,16 @@ class Cell(Input[T]):
         self._runtime.check_thread()
         old = self._document.value
         if not self._path and old is not NOT_HERE and old.__class__ is not Link:
-            raw = self.memo().merge(old, value)
+            try:
+                raw = self.memo().merge(old, value)
+            except InvalidValueError as error:
+                raise self._misfit(error) from None
             if old is not ABSENT or type(raw) is not dict:
                 self._put(value, raw, _Seen(old, raw), group)
             else:
                 self._runtime.write(self, self._setter(value, _Seen(self._default, raw)), group)
         else:
-            self._codec.encode(value, self._path)  # A misfit is refused here, not when its turn comes.
+            self._encoded(self._codec, value)  # A misfit is refused here, not when its turn comes.
             self._runtime.write(self, self._setter(value), group)
 
     def _put(self, value: T, raw: Value, seen: _Seen, group: object | None) -> None:
@@ -139,7 +142,7 @@ class Cell(Input[T]):
         if keep is not None and (type(keep) is not int or keep < 0):
             raise AuthoringError(f"push to {self!r} with keep={keep!r}: write how many elements stay, 0 or more")
         element = self._element("push", TupleCodec)
-        raw = tuple(element.encode(item, self._path) for item in items)
+        raw = tuple(self._encoded(element, item) for item in items)
         if raw or keep is not None:
             self._run_or_write(lambda: self._apply_intent("append", (raw, keep), ()), group)
 
@@ -150,7 +153,7 @@ class Cell(Input[T]):
     def add(self: Cell[Any], item: Any, /, *, group: object | None = None) -> None:
         """Append an element that is not there yet, in any stored form. Merges with additions of others."""
         element = self._element("add", TupleCodec, FrozensetCodec)
-        raw = element.encode(item, self._path)
+        raw = self._encoded(element, item)
         self._run_or_write(lambda: self._apply_intent("add_unique", self._stored_forms(element, raw)[-1], ()), group)
 
     @overload
@@ -160,7 +163,7 @@ class Cell(Input[T]):
     def discard(self: Cell[Any], item: Any, /, *, group: object | None = None) -> None:
         """Take out every equal element, in any stored form. Merges with removals of others."""
         element = self._element("discard", TupleCodec, FrozensetCodec)
-        raw = element.encode(item, self._path)
+        raw = self._encoded(element, item)
         self._run_or_write(lambda: self._discard(element, raw), group)
 
     @overload
@@ -173,8 +176,15 @@ class Cell(Input[T]):
             raise AuthoringError(f"increment of {self!r} would not look at the bounds of its type: use update(fn)")
         if not isinstance(self._codec, (IntCodec, FloatCodec)):
             raise AuthoringError(f"increment needs a cell of int or float, {self!r} is {self._codec.expected}")
-        raw = self._codec.encode(by, self._path)
+        raw = self._encoded(self._codec, by)
         self._run_or_write(lambda: self._apply_intent("increment", raw, 0), group)
+
+    def _encoded(self, codec: TypeCodec[Any], value: Any) -> Value:
+        """Return the stored form of an argument of an intent."""
+        try:
+            return codec.encode(value, self._path)
+        except InvalidValueError as error:
+            raise self._misfit(error) from None
 
     def _element(self, what: str, *kinds: type) -> TypeCodec[Any]:
         codec = self._codec
@@ -214,7 +224,10 @@ class Cell(Input[T]):
                 raise
             return None
         if seen is None:
-            raw = self.memo().merge(site.value, value, site.path)
+            try:
+                raw = self.memo().merge(site.value, value, site.path)
+            except InvalidValueError as error:
+                raise self._misfit(error) from None
             seen = _Seen(site.value if site.value is not ABSENT or site.path else self._default, raw)
         else:
             raw = self._rebased(seen, site.value, site.path)

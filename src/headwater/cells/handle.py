@@ -17,11 +17,11 @@ from headwater.cells.runtime_port import HandleRuntime, Subscription
 from headwater.cells.selector import step
 from headwater.cells.typed_path import BrokenLinkError, Root, count_stored_steps, deciding_places, descend, fill
 from headwater.cells.view import open_view
-from headwater.data.address import Depth, Link, doc_text
+from headwater.data.address import SPACE_SCOPE, Depth, Link, doc_text
 from headwater.data.path import Path
 from headwater.data.reader_trie import OBJECT, Spot
 from headwater.data.value import ABSENT, MaybeValue, Value, lookup
-from headwater.errors import AbsentError, AuthoringError
+from headwater.errors import AbsentError, AuthoringError, HeadwaterError, InvalidValueError, cut_frames
 from headwater.replica.document import NOT_HERE, Document
 
 if TYPE_CHECKING:
@@ -149,7 +149,11 @@ class Input(NotAValue, Generic[T_co]):
                     return raw
                 if raw is ABSENT and self._root_ is None and self._default.__class__ is self._exact:
                     return self._default
-        return self._value(default)
+        try:
+            return self._value(default)
+        except HeadwaterError as error:
+            cut_frames(error)
+            raise
 
     def exists(self) -> bool:
         """Whether a value is there. Inside a run this subscribes to its presence, not to the value."""
@@ -201,7 +205,10 @@ class Input(NotAValue, Generic[T_co]):
         memo = self._memo
         if memo is None:
             memo = self.memo()
-        return memo.decode(raw, self._path)
+        try:
+            return memo.decode(raw, self._path)
+        except InvalidValueError as error:
+            raise self._misfit(error) from None
 
     def value_in(self, root: MaybeValue) -> Any:
         """Return the value that it reads in a document with this root. ABSENT: none; LookupError: the root alone does
@@ -346,6 +353,12 @@ class Input(NotAValue, Generic[T_co]):
     def encoded(self, value: Any, /) -> Value:
         """A value of its type as it is stored."""
         return self._codec.encode(value)
+
+    def _misfit(self, error: InvalidValueError) -> InvalidValueError:
+        """Return the error for a value that does not fit here, with the place."""
+        key = self._document.key
+        where = key.id if key.scope == SPACE_SCOPE else f"{key.id} of {key.scope}"
+        return InvalidValueError(f"{where}, {error}", path=error.path)
 
     def _part(self, path: Path, codec: TypeCodec[Any]) -> Any:
         """Return the handle of a part. The same part has the same handle, which reuses its decoded values."""

@@ -15,6 +15,7 @@ from headwater.cells.handle_base import NotAValue
 from headwater.data.address import Link, doc_text
 from headwater.data.path import Path
 from headwater.data.value import MaybeValue, Value
+from headwater.errors import InvalidValueError
 from headwater.replica.document import Document
 
 if TYPE_CHECKING:
@@ -110,6 +111,12 @@ class TypedAddress(NotAValue, Generic[T]):
     def document(self) -> Document:
         return self._document
 
+    def _encoded(self, value: T) -> Value:
+        try:
+            return self._codec.encode(value)
+        except InvalidValueError as error:
+            raise InvalidValueError(f"{self._document.key.id}, {error}", path=error.path) from None
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {doc_text(self._document.key)}>"
 
@@ -124,7 +131,7 @@ class Stream(TypedAddress[T]):
 
     def post(self, event: T, /) -> None:
         """Send an event. Inside a handler it lives and dies with the handler's commit."""
-        self._runtime.post(self, self._codec.encode(event))
+        self._runtime.post(self, self._encoded(event))
 
 
 class Topic(TypedAddress[T]):
@@ -151,4 +158,4 @@ class Topic(TypedAddress[T]):
 
     def emit(self, record: T, /) -> None:
         """Emit a record. It is stored with the commit that emitted it."""
-        self._runtime.emit(self, self._codec.encode(record))
+        self._runtime.emit(self, self._encoded(record))

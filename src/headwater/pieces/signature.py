@@ -62,6 +62,13 @@ class Signature:
                 raise InvalidValueError(f"{self._name}, argument {name}: {error}", path=(name, *error.path)) from None
         return freeze(payload)
 
+    def encode_result(self, result: Any) -> Value:
+        """Return the result of a call as it is stored."""
+        try:
+            return self.result.encode(result)
+        except InvalidValueError as error:
+            raise InvalidValueError(f"{self._name}, result: {error}", path=error.path) from None
+
     def decode(self, payload: Value) -> dict[str, Any]:
         """The arguments that a payload stands for."""
         if not isinstance(payload, Mapping):

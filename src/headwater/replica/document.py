@@ -58,7 +58,7 @@ class Document:
         self.writers: tuple[object, ...] = ()  # the nodes that declare the document as output; owned by the scheduler
 
     def __repr__(self) -> str:
-        return f"<document {self.key.scope}:{self.key.id}>"
+        return f"document {self.key.scope}:{self.key.id}"
 
     def written_by(self, layers: tuple[Layer, ...] | list[Layer]) -> list[Path]:
         """Return the paths in this document that `layers` write, each once."""

@@ -12,7 +12,7 @@ from typing import cast
 
 from headwater.cells.open_run import Run
 from headwater.data.reader_trie import Spot
-from headwater.errors import UpstreamFailedError
+from headwater.errors import UpstreamFailedError, describe_failure
 from headwater.replica.document import Document
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.node import AFRESH, CLEAN, Marks, Node
@@ -202,6 +202,7 @@ def upstream_failed(writer: Node) -> UpstreamFailedError:
     cause: BaseException | None = writer.error
     while isinstance(cause, UpstreamFailedError) and cause.__cause__ is not None:
         cause = cause.__cause__
-    error = UpstreamFailedError(f"{writer.id} could not be computed: {cause}")
+    why = "it failed" if cause is None else describe_failure(cause)
+    error = UpstreamFailedError(f"{writer.id} could not be computed: {why}")
     error.__cause__ = cause
     return error

@@ -18,7 +18,7 @@ from headwater.data.path import starts_with
 from headwater.data.reader_trie import Spot
 from headwater.data.trace import Failed, Ran, RunStarted, Suspended, Trace
 from headwater.data.value import ABSENT, MaybeValue, freeze
-from headwater.errors import AuthoringError, InvariantViolation, NotSettlingError
+from headwater.errors import AuthoringError, InvariantViolation, NotSettlingError, cut_frames
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
@@ -311,7 +311,7 @@ class Runner:
         The node stays subscribed and clean: it runs again when an input changes or for a transient retry.
         """
         self._discard(run)
-        before, node.error = node.error, failure
+        before, node.error = node.error, cut_frames(failure)
         if self.trace is not None:
             self.trace.emit(Failed(node.id, f"{type(failure).__name__}: {failure}"))
         # I3: a failure that readers know already makes no reader run again.

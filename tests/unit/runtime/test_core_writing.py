@@ -128,7 +128,7 @@ def test_writes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     n = shop.core.cell("shop", "n", int)
     for _ in range(5):
         n.increment()
-    with pytest.raises(LimitError, match="5 writes wait for <document space:n> to arrive: await them, or write less"):
+    with pytest.raises(LimitError, match="5 writes wait for document space:n to arrive: await them, or write less"):
         n.increment()
 
 

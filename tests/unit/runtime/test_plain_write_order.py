@@ -105,7 +105,7 @@ def test_those_who_stand_behind_a_write_through_a_link_are_bounded(monkeypatch: 
     shop.conflict(shop.layers()[0])
     n.increment()
     two.increment()
-    with pytest.raises(LimitError, match="3 writes wait for <document space:one> to be written: await them"):
+    with pytest.raises(LimitError, match="3 writes wait for document space:one to be written: await them"):
         shop.core.cell("shop", "two", int).increment()
     assert shop.replica.open_transactions.count == 0
 

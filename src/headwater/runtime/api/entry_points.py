@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
-from headwater.errors import AuthoringError
+from headwater.errors import AuthoringError, cut_frames
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.channel.backend import Backend
 from headwater.runtime.core.policy import Policy
@@ -117,7 +117,11 @@ def run(main: Callable[[], Coroutine[Any, Any, R]], /) -> R:
     if inspect.iscoroutine(said):
         said.close()
         raise AuthoringError("run(main()) was called with what main() made: write headwater.run(main)")
-    return _apart(main) if _is_running() else asyncio.run(_program(main))
+    try:
+        return _apart(main) if _is_running() else asyncio.run(_program(main))
+    except Exception as error:
+        cut_frames(error)
+        raise
 
 
 def _is_running() -> bool:

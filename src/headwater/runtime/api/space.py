@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 from headwater.cells.cell import Cell
 from headwater.cells.runtime_port import Stream, Topic
 from headwater.data.value import ABSENT
-from headwater.errors import AuthoringError
+from headwater.errors import AuthoringError, cut_frames
 from headwater.pieces.piece import Piece
 from headwater.replica.transaction import Transaction
 from headwater.runtime.core.local_space import LocalSpace
@@ -81,9 +81,13 @@ class Space:
     def open(
         self, what: PieceT, name: str, /, *, setup: Callable[[PieceT], object] | None = ...
     ) -> Coroutine[Any, Any, PieceT]: ...
-    def open(self, what: Any, name: str, /, *, setup: Callable[[Any], object] | None = None) -> Any:
+    async def open(self, what: Any, name: str, /, *, setup: Callable[[Any], object] | None = None) -> Any:
         """Create the piece if it is new, with `setup` in the same transaction, and run it here until it is stopped."""
-        return lifecycle.open_piece(self._used, what, name, setup, new=False)
+        try:
+            return await lifecycle.open_piece(self._used, what, name, setup, new=False)
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     @overload
     def create(
@@ -93,10 +97,16 @@ class Space:
     def create(
         self, what: PieceT, name: str | None = ..., /, *, setup: Callable[[PieceT], object] | None = ...
     ) -> Coroutine[Any, Any, PieceT]: ...
-    def create(self, what: Any, name: str | None = None, /, *, setup: Callable[[Any], object] | None = None) -> Any:
+    async def create(
+        self, what: Any, name: str | None = None, /, *, setup: Callable[[Any], object] | None = None
+    ) -> Any:
         """Create a piece that does not exist yet, under a new name if none is given, and run it here."""
         named = self._runtime.core.clock.new_token(8) if name is None else name
-        return lifecycle.open_piece(self._used, what, named, setup, new=True)
+        try:
+            return await lifecycle.open_piece(self._used, what, named, setup, new=True)
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     def find(
         self, what: type[PieceT], /, *, after: str | None = None, limit: int = 100
@@ -119,7 +129,11 @@ class Space:
 
         Returns the function's result once the commit is durable.
         """
-        return await self._runtime.transactions.transact(self.local, fn, *args, **kwargs)
+        try:
+            return await self._runtime.transactions.transact(self.local, fn, *args, **kwargs)
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     async def land(self, attempt: Callable[[Transaction], R], *, node: str = "", retries: int | None = None) -> R:
         """Call `attempt` with a transaction, like `transact`, until its commit is durable."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headwater.cells.runtime_port import Subscription
-from headwater.errors import AuthoringError, UpstreamFailedError
+from headwater.errors import AuthoringError, UpstreamFailedError, cut_frames
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.scheduler import Failure
@@ -54,6 +54,7 @@ class ErrorChannel:
     def tell(self, failure: Failure) -> None:
         if isinstance(failure.error, UpstreamFailedError) and failure.error.__cause__ is not None:
             return
+        cut_frames(failure.error)
         if not self._listeners:
             self._log(failure)
         for listener in tuple(self._listeners):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.cells.handle import Input
 from headwater.data.value import ABSENT, MaybeValue
-from headwater.errors import AuthoringError
+from headwater.errors import AuthoringError, InvalidValueError
 from headwater.replica.replica import Replica
 from headwater.scheduler.node import STATUS, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -171,6 +171,9 @@ def encoder(name: str, output: Input[Any]) -> Callable[[object, MaybeValue], May
         if inspect.iscoroutine(result):
             result.close()
             raise AuthoringError(f"{name!r} returned a coroutine: a run never awaits. Make it a plain function.")
-        return memo.merge(before, result)
+        try:
+            return memo.merge(before, result)
+        except InvalidValueError as error:
+            raise InvalidValueError(f"{name}, result: {error}", path=error.path) from None
 
     return encode

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Subscription
-from headwater.errors import AbsentError, AuthoringError, HeadwaterError, NotSettlingError, UpstreamFailedError
+from headwater.errors import (
+    AbsentError,
+    AuthoringError,
+    HeadwaterError,
+    NotSettlingError,
+    UpstreamFailedError,
+    cut_frames,
+)
 from headwater.replica.document import Document
 from headwater.replica.feed import Notification
 from headwater.replica.replica import Replica
@@ -271,12 +278,15 @@ class Observers:
 
         try:
             await self.until(is_fresh)
+            values, error = outcome[0]
+            if error is not None:
+                raise error
+        except Exception as raised:
+            cut_frames(raised)
+            raise
         finally:
             patience.end()
             self._core.remove(node)
-        values, error = outcome[0]
-        if error is not None:
-            raise error
         return values[0]
 
     def _held_above(self, node: Node) -> list[Node]:

@@ -33,6 +33,7 @@ from headwater.errors import (
     PreconditionFailedError,
     Refused,
     RuleRefusedError,
+    describe_failure,
 )
 from headwater.protocol.commit import LeaseHeld
 from headwater.protocol.reactions import lease_name
@@ -372,9 +373,7 @@ class Attempting:
                 if not await self._was_wrong(event):
                     self._events.decided(event)
                     await receipts.check(pieces, event)
-                    raise HandlerFailed(
-                        f"{event.stream} failed: {type(defect.error).__name__}: {defect.error}"
-                    ) from defect.error
+                    raise HandlerFailed(f"{event.stream} failed: {describe_failure(defect.error)}") from defect.error
             except Exception as error:
                 if isinstance(error, RuleRefusedError) and self._goes_without_answer(event):
                     continue
@@ -473,7 +472,7 @@ def call_handler(events: Events, event: Event, view: ScopedView, arguments: dict
     try:
         home.pieces.records.keep(home)
         made = event.member.fn(view.piece, **arguments)
-        result = view.instance.schema.signature(event.member).result.encode(made)
+        result = view.instance.schema.signature(event.member).encode_result(made)
         _sign(events, event, result)
         return result
     except Refused:

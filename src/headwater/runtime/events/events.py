@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.data.address import doc_text
 from headwater.data.trace import EventDecided, EventEnded, EventQueued
 from headwater.data.value import Value
-from headwater.errors import AuthoringError, BacklogFullError
+from headwater.errors import AuthoringError, BacklogFullError, HeadwaterError, cut_frames
 from headwater.pieces.declarations import TopicMember
 from headwater.protocol.commit import TopicRecord
 from headwater.runtime.events import attempt, ids, periodic, receipts
@@ -147,7 +147,11 @@ class Events:
 
     async def sent(self, event: Event) -> Any:
         """Have it handled, and wait for its end. Whoever stops waiting does not withdraw it."""
-        return await self.awaited(self.start(event))
+        try:
+            return await self.awaited(self.start(event))
+        except HeadwaterError as error:
+            cut_frames(error)
+            raise
 
     async def awaited(self, event: Event) -> Any:
         """Wait for the end of an event that was started."""
