@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from os import PathLike
 from os.path import realpath
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from weakref import WeakSet
 
 from headwater.errors import AuthoringError, cut_frames
@@ -31,11 +31,34 @@ R = TypeVar("R")
 class Opening(Generic[T_co]):
     """A runtime that is being opened: await it and close the runtime yourself, or enter it with `async with`."""
 
-    __slots__ = ("_made", "_make")
+    __slots__ = ("_call", "_made", "_make")
 
-    def __init__(self, make: Callable[[], Runtime]) -> None:
+    def __init__(self, call: str, make: Callable[[], Runtime]) -> None:
+        self._call = call  # the function that returned it, for messages
         self._make = make
         self._made: Runtime | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self._call}(...), {'opened' if self._made is not None else 'not awaited yet'}>"
+
+    if not TYPE_CHECKING:  # Type checkers refuse all three.
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or not hasattr(Runtime, name):
+                raise AttributeError(f"{self!r} has no attribute {name!r}")
+            raise self._not_awaited(f"{self._call}(...).{name}")
+
+        def __enter__(self) -> NoReturn:
+            raise self._not_awaited(f"with {self._call}(...)")
+
+        def __exit__(self, *_: object) -> None:
+            """Do nothing: it cannot be entered."""
+
+    def _not_awaited(self, wrong: str) -> AuthoringError:
+        return AuthoringError(
+            f"{wrong}: {self._call} returns a runtime only when it is awaited. Write async with {self._call}(...) as "
+            f"rt, or rt = await {self._call}(...)"
+        )
 
     async def _open(self) -> Any:
         if self._made is not None:
@@ -76,7 +99,7 @@ def served(path: str | PathLike[str], backend: Backend) -> Iterator[None]:
 
 def open(path: str | PathLike[str], /, *, policy: Policy | None = None) -> Opening[Runtime]:
     """Open a runtime over a directory of this machine: one file per space, made with its first write."""
-    return Opening(lambda: _opened(path, policy))
+    return Opening("headwater.open", lambda: _opened(path, policy))
 
 
 def _opened(path: str | PathLike[str], policy: Policy | None) -> Runtime:
@@ -108,7 +131,7 @@ def connect(
     if not isinstance(url, str) or not url.startswith(("ws://", "wss://", "http://", "https://")):
         raise AuthoringError(f"connect({url!r}): write the address of a server, like wss://example.org")
     address = "ws" + url.removeprefix("http") if url.startswith("http") else url
-    return Opening(lambda: Runtime(address, token=token, policy=policy, outbox=outbox))
+    return Opening("headwater.connect", lambda: Runtime(address, token=token, policy=policy, outbox=outbox))
 
 
 def run(main: Callable[[], Coroutine[Any, Any, R]], /) -> R:

@@ -1,0 +1,41 @@
+"""Mistakes of first programs: the message says what to write."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headwater
+from headwater import AuthoringError
+
+
+def test_open_without_await_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        opening: Any = headwater.open(tmp_path)
+        with pytest.raises(AuthoringError, match=r"open\(\.\.\.\)\.space: .* rt = await headwater\.open\(\.\.\.\)"):
+            opening.space("shop")
+        with pytest.raises(AuthoringError, match=r"async with headwater\.open\(\.\.\.\) as rt"), opening:
+            pass
+        assert "not awaited yet" in repr(opening)
+        async with opening as rt:
+            assert rt.space("shop").name == "shop"
+
+    headwater.run(main)
+
+
+def test_connect_without_await_says_so() -> None:
+    opening: Any = headwater.connect("ws://127.0.0.1:1", token="")
+    with pytest.raises(AuthoringError, match=r"async with headwater\.connect\(\.\.\.\) as rt"):
+        opening.space("shop")
+    assert not hasattr(opening, "_repr_html_")  # A notebook asks for it to show the object.
+
+
+def test_star_import_does_not_replace_the_builtin_open() -> None:
+    names: dict[str, Any] = {}
+    exec("from headwater import *", names)
+    assert names.get("open", builtins.open) is builtins.open
+    assert names["Piece"] is headwater.Piece
+    assert callable(headwater.open)
