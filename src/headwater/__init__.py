@@ -78,13 +78,15 @@ if TYPE_CHECKING:
     )
     from headwater.pieces.order_keys import between
     from headwater.pieces.piece import Context, Link, Piece, link
-    from headwater.runtime.api.entry_points import connect, open, run
+    from headwater.runtime.api.entry_points import connect, run
+    from headwater.runtime.api.entry_points import open as open
     from headwater.runtime.api.runtime import Runtime
     from headwater.runtime.api.space import Space
     from headwater.runtime.core.policy import Policy
     from headwater.runtime.events.table import IntentRow
     from headwater.runtime.pieces.lifecycle import Page
 
+# `open` is public and not listed: `from headwater import *` would replace the builtin.
 __all__ = [
     "AbsentError",
     "AccessError",
@@ -156,7 +158,6 @@ __all__ = [
     "handler",
     "link",
     "materializer",
-    "open",
     "reaction",
     "resource",
     "run",
