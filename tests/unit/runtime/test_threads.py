@@ -114,11 +114,11 @@ def test_a_coroutine_is_no_function_and_is_told_so_on_any_thread() -> None:
     assert "takes a function" in elsewhere(call)
 
 
-def test_a_member_that_is_named_in_another_thread_says_how_to_name_it_there() -> None:
+def test_member_is_obtained_in_another_thread_and_used_in_its_own() -> None:
     def work(rt: Runtime, till: Till) -> int:
-        with pytest.raises(AuthoringError, match=r"all of it: rt.call\(lambda: piece.total.pull\(\)\)"):
-            rt.call(till.euros.pull)
-        return rt.call(lambda: till.euros.pull())
+        with pytest.raises(AuthoringError, match=r"as in rt\.call\(piece\.total\.pull\)"):
+            till.euros.get()
+        return rt.call(till.euros.pull)
 
     assert elsewhere(work) == 0
 

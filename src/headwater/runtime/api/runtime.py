@@ -86,6 +86,7 @@ class Runtime:
         self._closed = False
         self._ending: asyncio.Task[HeadwaterError | None] | None = None  # releases everything, once begun
         self._calls = ThreadCalls(self._event_loop)
+        self.core.call_there = self.call
         self._owns = not (source is not None and not isinstance(source, (str, PathLike)))
         self.backend = _backend_of(source, token)
         # The identity of this runtime over restarts. A runtime that has a directory for itself is the only one there.
@@ -126,10 +127,16 @@ class Runtime:
     # ---- spaces and cells --------------------------------------------------------------------------
 
     def space(self, name: str, /, *, user: str = "", session: str = "") -> Space:
-        """Return a space, for a user whom the application has authenticated. Connecting goes on in the background."""
-        self.core.check_thread()
-        local = self.core.space(name)
-        return Space(self, local, user, self.sessions.called(name, user, session))
+        """Return a space, for a user whom the application has authenticated. Connecting goes on in the background.
+
+        Works on every thread: another thread waits until the runtime's thread has made the space.
+        """
+
+        def make() -> Space:
+            self.core.check_thread()
+            return Space(self, self.core.space(name), user, self.sessions.called(name, user, session))
+
+        return self.core.on_own_thread(make)
 
     def acting(self, name: str, user: str, session: str) -> Space:
         """Return a space for the session of a run or of a page, which no application named."""

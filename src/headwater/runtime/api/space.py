@@ -69,9 +69,17 @@ class Space:
     # ---- pieces ------------------------------------------------------------------------------------
 
     def piece(self, what: type[PieceT], name: str, /) -> PieceT:
-        """Return a piece by its name. Nothing of it is started; `send`, `pull` and `watch` work on its members."""
-        self._runtime.core.check_thread()
-        return lifecycle.piece(self._used, what, name)
+        """Return a piece by its name. Nothing of it is started; `send`, `pull` and `watch` work on its members.
+
+        Works on every thread, and so does access to a member; its use belongs on the runtime's thread (`Runtime.call`).
+        """
+        core = self._runtime.core
+
+        def make() -> PieceT:
+            core.check_thread()
+            return lifecycle.piece(self._used, what, name)
+
+        return core.on_own_thread(make)
 
     @overload
     def open(
@@ -84,6 +92,7 @@ class Space:
     async def open(self, what: Any, name: str, /, *, setup: Callable[[Any], object] | None = None) -> Any:
         """Create the piece if it is new, with `setup` in the same transaction, and run it here until it is stopped."""
         try:
+            self._runtime.core.check_thread()
             return await lifecycle.open_piece(self._used, what, name, setup, new=False)
         except Exception as error:
             cut_frames(error)
@@ -103,6 +112,7 @@ class Space:
         """Create a piece that does not exist yet, under a new name if none is given, and run it here."""
         named = self._runtime.core.clock.new_token(8) if name is None else name
         try:
+            self._runtime.core.check_thread()
             return await lifecycle.open_piece(self._used, what, named, setup, new=True)
         except Exception as error:
             cut_frames(error)
@@ -112,14 +122,17 @@ class Space:
         self, what: type[PieceT], /, *, after: str | None = None, limit: int = 100
     ) -> Coroutine[Any, Any, lifecycle.Page[PieceT]]:
         """Return the pieces of a class, page by page."""
+        self._runtime.core.check_thread()
         return lifecycle.find(self._used, what, after, limit)
 
     def stop(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
         """Stop running a piece here. Its documents stay."""
+        self._runtime.core.check_thread()
         return lifecycle.stop(self._used, piece)
 
     def delete(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
         """Stop a piece and delete its documents, for all users."""
+        self._runtime.core.check_thread()
         return lifecycle.delete(self._used, piece)
 
     # ---- transactions ------------------------------------------------------------------------------

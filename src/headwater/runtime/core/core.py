@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 from weakref import ref
 
 from headwater.cells.cell import Cell
@@ -145,6 +145,8 @@ class Core:
         self.check_link: Callable[[Document, Document], None] | None = None  # raises if a run may not follow the link
         self.on_ended: list[Callable[[LocalSpace], object]] = []  # called with each space that ended
         self.open_space: Callable[[str], LocalSpace] | None = None  # set by Runtime: opens a space at its first use
+        # Set by Runtime: calls a function on the thread of this core, while the calling thread waits.
+        self.call_there: Callable[[Callable[[], Any]], Any] | None = None
 
     # ---- spaces ------------------------------------------------------------------------------------
 
@@ -410,13 +412,19 @@ class Core:
 
     # ---- the runtime of handles --------------------------------------------------------------------
 
+    def on_own_thread(self, make: Callable[[], T]) -> T:
+        """Return the result of a function that has to be called on the thread of this core, on whichever thread."""
+        if threading.get_ident() == self._thread or self.call_there is None:
+            return make()
+        return cast(T, self.call_there(make))
+
     def check_thread(self) -> None:
         if self.is_closed:
             raise AuthoringError("this runtime was closed, and nothing runs in it any more: open another one")
         if threading.get_ident() != self._thread:
             raise AuthoringError(
-                "a runtime belongs to one thread: call rt.call(fn) to have fn called there, all of it: "
-                "rt.call(lambda: piece.total.pull())"
+                "a runtime belongs to one thread: call rt.call(fn) to have fn called there, as in "
+                "rt.call(piece.total.pull)"
             )
         if len(self._beside) > 1 and self.current.run is None:
             for each in self._beside:

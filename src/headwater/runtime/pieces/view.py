@@ -8,6 +8,7 @@ its value. A view runs no node.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headwater.data.address import SPACE_SCOPE, Link, check_scope
@@ -61,12 +62,18 @@ class ScopedView:
     def handle(self, member: Declaration) -> Any:
         """Return the handle of a member, created at its first use."""
         found = self.handles.get(member)
-        if found is None:
-            if isinstance(member, GivenMember) and self.instance.inputs is None:
-                return self._given(member)
-            found = self._make(member)
-            if found is not None:
-                self.handles[member] = found
+        return self.instance.pieces.core.on_own_thread(partial(self._made, member)) if found is None else found
+
+    def _made(self, member: Declaration) -> Any:
+        """Make the handle of a member, unless it was made while another thread waited for its turn."""
+        found = self.handles.get(member)
+        if found is not None:
+            return found
+        if isinstance(member, GivenMember) and self.instance.inputs is None:
+            return self._given(member)
+        found = self._make(member)
+        if found is not None:
+            self.handles[member] = found
         return found
 
     def _given(self, member: GivenMember) -> Any:
