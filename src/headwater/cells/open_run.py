@@ -130,8 +130,8 @@ class Run:
         """Record a read that the last run did not make at this point. A read of another thread is refused."""
         if get_ident() != self.thread:
             raise AuthoringError(
-                "a runtime belongs to one thread: call rt.call(fn) to have fn called there, all of it: "
-                "rt.call(lambda: piece.total.pull())"
+                "a runtime belongs to one thread: call rt.call(fn) to have fn called there, as in "
+                "rt.call(piece.total.pull)"
             )
         spot.stamp = self.number
         try:
