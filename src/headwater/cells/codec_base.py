@@ -175,6 +175,10 @@ class TypeCodec(Generic[T]):
         """Whether a union should give the value to this member. A look at its type, not inside it."""
         raise NotImplementedError
 
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        """Return the JSON Schema of the JSON form of its values. `within` has the records around it."""
+        raise NotImplementedError
+
     def again(self, old: Value, known: Any, raw: Value) -> T:
         """`leave(raw)`, where `old` was decoded to `known`: shared parts are taken from it."""
         return self.leave(raw)

@@ -267,6 +267,9 @@ class TupleCodec(TypeCodec[tuple[Any, ...]]):
             mismatch.steps.append(index)
             raise
 
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        return {"type": "array", "items": self.element.schema(within)}
+
     def accepts(self, value: object) -> bool:
         return isinstance(value, tuple)
 
@@ -357,6 +360,10 @@ class FixedTupleCodec(TypeCodec[tuple[Any, ...]]):
             raise
         return tuple(made)
 
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        items, count = [each.schema(within) for each in self.elements], len(self.elements)
+        return {"type": "array", "prefixItems": items, "minItems": count, "maxItems": count}
+
     def accepts(self, value: object) -> bool:
         return isinstance(value, tuple)
 
@@ -417,6 +424,9 @@ class FrozensetCodec(TypeCodec[frozenset[Any]]):
                 kept.append(raw)
         added = sorted([self._enter_one(item, level) for item in items - there], key=canonical)
         return shared(old, (*kept, *added))
+
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        return {"type": "array", "items": self.element.schema(within), "uniqueItems": True}
 
     def accepts(self, value: object) -> bool:
         return isinstance(value, frozenset)
@@ -484,6 +494,9 @@ class MappingCodec(TypeCodec[Mapping[Any, Any]]):
             return known.next_version(raw)
         return self.leave(raw)
 
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        return {"type": "object", "additionalProperties": self.element.schema(within)}
+
     def accepts(self, value: object) -> bool:
         return isinstance(value, Mapping)
 
@@ -534,6 +547,9 @@ class JsonCodec(TypeCodec[Any]):
 
             return align(raw, old, known, make)
         return self.leave(raw)
+
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        return {}
 
     def accepts(self, value: object) -> bool:
         return True

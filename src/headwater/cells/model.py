@@ -1,7 +1,8 @@
 """The typed values an author declares.
 
 Owns `Model`, the frozen record (a `msgspec.Struct` underneath), `field`, which gives a field a default or the
-name it is stored under, and the name `Json`. Never encodes, decodes or checks a value: `codec` does.
+name it is stored under, and the name `Json`. Never encodes, decodes or checks a value: `codec` does, also for the JSON
+that applications exchange with others (`to_json`, `from_json`).
 
 A renamed field keeps the name it is stored under: `title: str = field(was="name")` reads and writes the key
 `name`, so that programs from before and after the renaming share their data and nothing has to be migrated.
@@ -9,11 +10,14 @@ A renamed field keeps the name it is stored under: `title: str = field(was="name
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NewType, TypeAlias, TypeVar, dataclass_transform, overload
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, NewType, Self, TypeAlias, TypeVar, dataclass_transform, overload
 
 import msgspec
 
+from headwater.cells.codec_base import Mismatch, TypeCodec
+from headwater.data.json_form import from_json_form, json_form
 from headwater.data.text import shown
 from headwater.errors import AuthoringError
 
@@ -78,4 +82,63 @@ class Model(msgspec.Struct, frozen=True, metaclass=_Checked):
 
     A union of Models is stored with the name of the class beside its fields; `class Disc(Model, tag="circle")`
     keeps an old name when the class is renamed.
+
+    pydantic, and so FastAPI, accepts Models as types: it validates with `from_json` and serializes with `to_json`.
     """
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value as data for a JSON encoder, in the form that pages and commands have.
+
+        Fields have the names that they are stored under; a datetime is text, and bytes are `{"$bytes": base64}`.
+        """
+        return json_form(_codec(type(self)).encode(self))  # type: ignore[return-value]  # A record is an object.
+
+    @classmethod
+    def from_json(cls, data: object, /) -> Self:
+        """Return the Model of data that a JSON parser returned. InvalidValueError names the first place that does not
+        fit. Fields that the Model does not have are ignored.
+        """
+        codec = _codec(cls)
+        try:
+            made: Self = codec.leave(from_json_form(data))
+        except Mismatch as mismatch:
+            raise mismatch.given(()) from None
+        _look_at(made)
+        return made
+
+    if not TYPE_CHECKING:  # Called by pydantic, which this package does not need.
+
+        @classmethod
+        def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
+            from pydantic_core import core_schema  # noqa: PLC0415
+
+            return core_schema.no_info_plain_validator_function(
+                lambda data: data if isinstance(data, cls) else cls.from_json(data),
+                serialization=core_schema.plain_serializer_function_ser_schema(
+                    lambda made: made.to_json(), when_used="json"
+                ),
+            )
+
+        @classmethod
+        def __get_pydantic_json_schema__(cls, schema: object, handler: object) -> dict[str, Any]:
+            return _codec(cls).schema()
+
+
+def _codec(cls: type[Any]) -> TypeCodec[Any]:
+    from headwater.cells.codec import codec_for  # noqa: PLC0415  # It knows `Model`.
+
+    return codec_for(cls)
+
+
+def _look_at(value: object) -> None:
+    """Decode every entry of the Mappings in a value, which are decoded when they are first looked at."""
+    if isinstance(value, Mapping):
+        parts: Iterable[object] = value.values()
+    elif isinstance(value, msgspec.Struct):
+        parts = [getattr(value, name) for name in value.__struct_fields__]
+    elif is_dataclass(value):
+        parts = [getattr(value, each.name) for each in fields(value)]
+    else:
+        parts = value if isinstance(value, tuple | frozenset) else ()
+    for part in parts:
+        _look_at(part)

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from headwater.cells.codec_base import Lazy, Mismatch, TypeCodec, is_known_to_msgspec
+from headwater.data.json_form import json_form, json_key
 from headwater.data.value import ABSENT, MaybeValue, Value
 
 __all__ = ["TAG", "Field", "RecordCodec"]
@@ -176,6 +177,23 @@ class RecordCodec(TypeCodec[Any]):
         except Mismatch as mismatch:
             mismatch.steps.append(field.stored)
             raise
+
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        made: dict[str, Any] = {"title": self.expected, "type": "object"}
+        if self.type in within:
+            return made  # A type that contains itself: the schema ends here.
+        inner = (*within, self.type)
+        made["properties"] = {json_key(field.stored): self._field_schema(field, inner) for field in self.fields}
+        if self.always_tagged:
+            made["properties"][json_key(self.tag_key)] = {"const": self.tag}
+        required = [json_key(field.stored) for field in self.fields if field.default is None]
+        return {**made, "required": required} if required else made
+
+    def _field_schema(self, field: Field, within: tuple[type, ...]) -> dict[str, Any]:
+        found = field.codec.schema(within)
+        if field.default is not None:
+            found["default"] = json_form(field.codec.encode(field.default()))
+        return found
 
     def _construct(self, arguments: dict[str, Any]) -> Any:
         try:

@@ -87,6 +87,9 @@ class StrCodec(TypeCodec[str]):
     def leave(self, raw: Value) -> str:
         return raw if type(raw) is str else self.misfit_stored(raw)
 
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        return {"type": "string"}
+
     def accepts(self, value: object) -> bool:
         return isinstance(value, str)
 
@@ -111,6 +114,9 @@ class IntCodec(TypeCodec[int]):
             return raw
         return int(raw) if type(raw) is float and raw.is_integer() else self.misfit_stored(raw)
 
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        return {"type": "integer"}
+
     def accepts(self, value: object) -> bool:
         return isinstance(value, int) and type(value) is not bool
 
@@ -134,6 +140,9 @@ class FloatCodec(TypeCodec[float]):
         if type(raw) is float:
             return raw
         return float(raw) if type(raw) is int else self.misfit_stored(raw)
+
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        return {"type": "number"}
 
     def accepts(self, value: object) -> bool:
         return isinstance(value, float | int) and type(value) is not bool
@@ -166,6 +175,9 @@ class BoolCodec(ExactCodec):
     def __init__(self) -> None:
         super().__init__("bool", bool, native=True)
 
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        return {"type": "boolean"}
+
 
 class NoneCodec(ExactCodec):
     """None."""
@@ -174,6 +186,9 @@ class NoneCodec(ExactCodec):
 
     def __init__(self) -> None:
         super().__init__("None", type(None), native=True)
+
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        return {"type": "null"}
 
 
 class LinkCodec(ExactCodec):
@@ -184,6 +199,9 @@ class LinkCodec(ExactCodec):
     def __init__(self) -> None:
         super().__init__("Link", Link, native=False)
 
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        return {"type": "object", "properties": {"$link": {"type": "object"}}, "required": ["$link"]}
+
 
 class BytesCodec(ExactCodec):
     """Bytes. Not native: msgspec would take text for base64."""
@@ -192,6 +210,10 @@ class BytesCodec(ExactCodec):
 
     def __init__(self) -> None:
         super().__init__("bytes", bytes, native=False)
+
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        text = {"type": "string", "contentEncoding": "base64"}
+        return {"type": "object", "properties": {"$bytes": text}, "required": ["$bytes"]}
 
     def enter(self, value: object, level: int) -> Value:
         if isinstance(value, bytes):
@@ -220,6 +242,9 @@ class LiteralCodec(TypeCodec[Any]):
         if type(raw) is float and (int, raw) in self.values:
             return int(raw)
         return self.misfit_stored(raw)
+
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        return {"enum": sorted([value for _, value in self.values], key=repr)}
 
     def accepts(self, value: object) -> bool:
         return type(value) in self.kinds and (type(value), value) in self.values
@@ -250,6 +275,9 @@ class EnumCodec(TypeCodec[Any]):
         except ValueError:
             return self.misfit_stored(raw, f"add it to {self.expected}, or write it anew")
 
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        return {"title": self.expected, "enum": [member.value for member in self._type]}
+
     def accepts(self, value: object) -> bool:
         return isinstance(value, self._type)
 
@@ -274,6 +302,9 @@ class ConstrainedCodec(TypeCodec[Any]):
         self._check(value if self.plain else raw)
         return value
 
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        return {**msgspec.json.schema(self._annotated), **self._inner.schema(within)}
+
     def _check(self, raw: object) -> None:
         try:
             msgspec.convert(raw, self._annotated)
@@ -286,6 +317,8 @@ class ConstrainedCodec(TypeCodec[Any]):
 
 T = TypeVar("T")
 
+_FORMATS: Final = {"datetime": "date-time", "date": "date", "timedelta": "duration", "UUID": "uuid"}
+"""Formats of JSON Schema, by the name of the type."""
 _DURATION: Final = re.compile(r"(-?)P(\d{1,9})DT(\d{1,5})\.(\d{6})S")
 
 
@@ -310,6 +343,10 @@ class TextCodec(TypeCodec[T]):
             return self._back(raw)
         except (ValueError, ArithmeticError):
             return self.misfit_stored(raw)
+
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        form = _FORMATS.get(self._type.__name__)
+        return {"type": "string"} if form is None else {"type": "string", "format": form}
 
     def accepts(self, value: object) -> bool:
         # A datetime is a date to Python, and would lose its time.

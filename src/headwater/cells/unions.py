@@ -13,6 +13,7 @@ from headwater.cells.codec_base import Lazy, Mismatch, TypeCodec
 from headwater.cells.records import RecordCodec
 from headwater.cells.scalars import FloatCodec, IntCodec, LiteralCodec
 from headwater.data.address import Depth
+from headwater.data.json_form import json_key
 from headwater.data.path import Path
 from headwater.data.text import shown
 from headwater.data.value import ABSENT, MaybeValue, Value
@@ -174,6 +175,16 @@ class UnionCodec(TypeCodec[Any]):
 
     def leave(self, raw: Value) -> Any:
         return self.member(raw).leave(raw)
+
+    def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
+        found = [member.schema(within) for member in self.members]
+        if len(self.records) > 1:
+            for member, made in zip(self.members, found, strict=True):
+                if isinstance(member, RecordCodec):
+                    key = json_key(member.tag_key)
+                    made["properties"] = {**made.get("properties", {}), key: {"const": member.tag}}
+                    made["required"] = list(dict.fromkeys([*made.get("required", []), key]))
+        return {"anyOf": found}
 
     def again(self, old: Value, known: Any, raw: Value) -> Any:
         member = self.member(raw)

@@ -25,7 +25,7 @@ from headwater.data.text import shown
 from headwater.data.value import Refusal, Value, freeze
 from headwater.errors import InvalidValueError
 
-__all__ = ["DIGEST_NAME", "JsonForm", "canonical", "digest", "from_json_form", "json_form", "number_text"]
+__all__ = ["DIGEST_NAME", "JsonForm", "canonical", "digest", "from_json_form", "json_form", "json_key", "number_text"]
 
 
 JsonForm: TypeAlias = "bool | int | float | str | list[JsonForm] | dict[str, JsonForm] | None"
@@ -38,7 +38,7 @@ def json_form(value: Value) -> JsonForm:
     """`value` as JSON data: lists, dicts with string keys, and scalars."""
     match value:
         case dict():
-            return {_escaped(key): json_form(item) for key, item in value.items()}
+            return {json_key(key): json_form(item) for key, item in value.items()}
         case tuple() | list():
             return [json_form(item) for item in value]
         case bytes():
@@ -49,7 +49,8 @@ def json_form(value: Value) -> JsonForm:
             return value
 
 
-def _escaped(key: str) -> str:
+def json_key(key: str) -> str:
+    """Return the key of an object as the JSON form has it."""
     return "$" + key if key.startswith("$") else key
 
 
