@@ -16,6 +16,7 @@
     ├── NotSettlingError            nodes make each other run without end; the message shows the way round
     ├── ReactionBlockedError        a reaction gave a record up: its target is blocked, or the record was passed over
     ├── AbsentError                 a document, branch or key that is not there
+    │   └── GoneError               a piece that was there: its row left, or it was deleted
     ├── AccessError                 this user may not do that here
     ├── LoadError                   a document could not be fetched
     ├── SessionExpiredError         a session is over; what it had not heard of failed
@@ -55,6 +56,7 @@ __all__ = [
     "CorruptionError",
     "DirectoryInUseError",
     "EventExpiredError",
+    "GoneError",
     "HandlerFailed",
     "HeadwaterError",
     "InvalidValueError",
@@ -157,6 +159,10 @@ class ReactionBlockedError(HeadwaterError):
 
 class AbsentError(HeadwaterError, LookupError):
     """Something named is not there. Create it first, or read with a default."""
+
+
+class GoneError(AbsentError):
+    """A piece that is used is not there any more: the key of its row left, or the piece was deleted."""
 
 
 class AccessError(HeadwaterError):

@@ -178,6 +178,7 @@ async def a_key_that_left(sim: Simulation) -> list[str]:
         await tree.add.send(key, 1)
     await sim.settle()
     leaves = await tree.leaves.pull()
+    kept = leaves["gone"].own.document.key
     for leaf in leaves.values():
         await leaf.later.send()
     await tree.remove.send("gone")
@@ -195,7 +196,7 @@ async def a_key_that_left(sim: Simulation) -> list[str]:
         wrong.append(f"they ended as {states}")
     await tree.add.send("gone", 1)  # The next one under that key has nothing to do with it.
     await a_while(sim)
-    own = read(sim, lambda engines: engines["s"].read(leaves["gone"].own.document.key).value)
+    own = read(sim, lambda engines: engines["s"].read(kept).value)
     return wrong if not isinstance(own, int) else [*wrong, f"the next one has {own}"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Input, Link, Piece, Policy, cell, child, computed, each, fold, given, link
-from headwater.errors import AuthoringError, UpstreamFailedError
+from headwater.errors import GoneError, UpstreamFailedError
 from tests.scenario.pieces_kit import alone, at, run
 
 
@@ -101,7 +101,7 @@ def test_a_child_whose_element_is_gone_is_found_by_nobody(tmp_path: Path) -> Non
             await space.open(looker, "l", setup=lambda p: p.target.set(link(leaf.sum)))
             book.numbers.key(KEY).delete()
             await site.settled()
-            with pytest.raises(AuthoringError, match="is over, because what kept it is gone"):
+            with pytest.raises(GoneError, match="is over, because what kept it is gone"):
                 _ = leaf.sum
         async with at("embedded", tmp_path) as site:
             found: Any = site.runtime().space("s").piece(Looker, "l")

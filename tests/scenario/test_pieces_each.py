@@ -10,6 +10,7 @@ from headwater import (
     AbsentError,
     AuthoringError,
     Cell,
+    GoneError,
     Input,
     Model,
     Piece,
@@ -288,7 +289,7 @@ def test_a_key_that_returns_finds_its_cells_again() -> None:
             board.cards.key("c00001").delete()
             await rt.idle()
             assert "c00001" not in board.views.get()
-            with pytest.raises(AuthoringError, match="is over"):
+            with pytest.raises(GoneError, match="is over"):
                 _ = view.label
             board.cards.key("c00001").set(card)
             await rt.idle()

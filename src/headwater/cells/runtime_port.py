@@ -31,12 +31,13 @@ __all__ = ["Stream", "Topic"]
 
 
 class Subscription:
-    """Something that goes on until it is closed."""
+    """Something that goes on until it is closed, or until it ends by itself."""
 
-    __slots__ = ("_close",)
+    __slots__ = ("_close", "ended")
 
     def __init__(self, close: Callable[[], object]) -> None:
         self._close: Callable[[], object] | None = close
+        self.ended: Exception | None = None  # the reason why it ended by itself, if it did
 
     def close(self) -> None:
         """Stop it. Closing twice is harmless."""

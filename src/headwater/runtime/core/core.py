@@ -143,6 +143,8 @@ class Core:
         self.record_port: RecordPort | None = None
         self.on_missed: Callable[[Document], object] = ignore  # called with a document that is needed and not here
         self.check_link: Callable[[Document, Document], None] | None = None  # raises if a run may not follow the link
+        # Inside a run: whether the piece of a document exists. None: the document is of no piece.
+        self.has_piece: Callable[[Document], bool | None] = ignore
         self.on_ended: list[Callable[[LocalSpace], object]] = []  # called with each space that ended
         self.open_space: Callable[[str], LocalSpace] | None = None  # set by Runtime: opens a space at its first use
         # Set by Runtime: calls a function on the thread of this core, while the calling thread waits.
@@ -472,8 +474,14 @@ class Core:
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:
         return self.observers.pull(handle)
 
-    def sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> Subscription:
-        return self.observers.sink(handle, fn, group)
+    def sink(
+        self,
+        handle: Input[Any],
+        fn: Callable[[Any], object],
+        group: object | None,
+        on_ended: Callable[[Exception], object] | None = None,
+    ) -> Subscription:
+        return self.observers.sink(handle, fn, group, on_ended)
 
     def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:
         return self.observers.watch(handle)

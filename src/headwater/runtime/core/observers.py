@@ -4,7 +4,7 @@ Each observer is an effect node of its own, so that demand, freshness and the co
 other node. Callbacks are called outside any run, with the latest value; their reads are not tracked. Their writes count
 as caused by the observer, not as coming from outside: an observer that triggers itself spends its runs and is held back
 (I6). An absent value is waited for. A value that could not be computed is reported by the node that failed, and raised
-by a pull.
+by a pull. An observer of a piece that is gone ends with `GoneError`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from headwater.cells.handle import Input
@@ -20,13 +20,14 @@ from headwater.cells.runtime_port import Subscription
 from headwater.errors import (
     AbsentError,
     AuthoringError,
+    GoneError,
     HeadwaterError,
     NotSettlingError,
     UpstreamFailedError,
     cut_frames,
 )
 from headwater.replica.document import Document
-from headwater.replica.feed import Notification
+from headwater.replica.feed import Notification, ignore
 from headwater.replica.replica import Replica
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.scheduler.failures import INTERRUPTS, as_failure
@@ -53,9 +54,12 @@ class Observer:
 
 
 class Sink(Observer):
-    """An observer that calls a function, outside any run, with the latest value."""
+    """An observer that calls a function, outside any run, with the latest value.
 
-    __slots__ = ("_core", "_handle", "_on_closed", "fn", "foreign", "group", "subscription")
+    It ends when the piece of its handle is gone: `on_ended` is called with the reason. None: the reason is reported.
+    """
+
+    __slots__ = ("_core", "_handle", "_on_closed", "_on_ended", "_was_there", "fn", "foreign", "group", "subscription")
 
     def __init__(
         self,
@@ -64,11 +68,14 @@ class Sink(Observer):
         fn: Callable[[Any], object],
         group: object | None,
         on_closed: Callable[[Sink], object],
+        on_ended: Callable[[Exception], object] | None,
     ) -> None:
         super().__init__()
         self._core = core
         self._handle = handle
         self._on_closed = on_closed
+        self._on_ended = on_ended
+        self._was_there = False  # whether a run found the record of the piece
         self.fn = fn
         self.group = group
         self.foreign = True  # whether a writer outside its group changed its input since its last run
@@ -81,7 +88,12 @@ class Sink(Observer):
     def run(self) -> None:
         """Read the handle and schedule the callback: the function of the effect node."""
         try:
+            self._check_piece()
             value = self._handle.get()
+        except GoneError as gone:
+            why = gone
+            self._core.afterwards(lambda: self.end(why))
+            return
         except (AbsentError, UpstreamFailedError):
             self.values.clear()
             self.foreign = True  # The next value is delivered, whichever group wrote it.
@@ -93,6 +105,13 @@ class Sink(Observer):
         if not self.values:
             self._core.afterwards(self._deliver)
         self.values[:] = [value]
+
+    def _check_piece(self) -> None:
+        """Inside the run: raise `GoneError` if the piece was deleted since an earlier run."""
+        is_there = self._core.has_piece(self._handle.document)
+        if is_there is False and self._was_there:
+            raise GoneError(f"the piece of {self._handle!r} was deleted: open another one, and observe that")
+        self._was_there = bool(is_there)
 
     def _deliver(self) -> None:
         if self.values:
@@ -109,6 +128,17 @@ class Sink(Observer):
                 self._core.report("an observer", as_failure(error))
             finally:
                 marks.running = None
+
+    def end(self, why: Exception) -> None:
+        """Close the subscription for a reason that its holder is told."""
+        if self.node is None or self.node.removed:
+            return
+        self.subscription.ended = why
+        self.subscription.close()
+        if self._on_ended is None:
+            self._core.report(self.name, why)
+        else:
+            self._on_ended(why)
 
     def _close(self) -> None:
         self.values.clear()
@@ -339,20 +369,48 @@ class Observers:
                         waiting.append(writer)
         return False
 
-    def sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> Subscription:
-        """Call `fn` with the value now and after every change that was not made with the same group."""
+    def sink(
+        self,
+        handle: Input[Any],
+        fn: Callable[[Any], object],
+        group: object | None,
+        on_ended: Callable[[Exception], object] | None = None,
+    ) -> Subscription:
+        """Call `fn` with the value now and after every change that was not made with the same group.
+
+        `on_ended` is called if the piece of the handle is gone. None: that is reported on the error channel.
+        """
         if inspect.iscoroutinefunction(fn):
             raise AuthoringError(f"sink of {handle!r} is an async function: write `async for v in x.watch()` instead")
-        return self._sink(handle, fn, group).subscription
+        return self._sink(handle, fn, group, on_ended).subscription
 
-    def _sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> Sink:
+    def read_again(self, documents: Iterable[Document]) -> None:
+        """Run the sinks and watches that read these documents again: the piece of the documents is over here."""
+        readers = {
+            reader: None
+            for document in documents
+            if document.twig is not None
+            for spot in document.twig.spots()
+            for reader in spot.readers
+        }
+        for node in cast("list[Node]", list(readers)):
+            if isinstance(getattr(node.fn, "__self__", None), Sink):
+                self._core.scheduler.outdate(node)
+
+    def _sink(
+        self,
+        handle: Input[Any],
+        fn: Callable[[Any], object],
+        group: object | None,
+        on_ended: Callable[[Exception], object] | None,
+    ) -> Sink:
         for node in self._core.scheduler.kept():  # A restarted attempt takes over the sinks of the stopped one.
             known = getattr(node.fn, "__self__", None)
             if isinstance(known, Sink) and known.is_like(handle, group):
                 known.fn = fn
                 self._effect("sink", handle, known.run, node.id)
                 return known
-        sink = Sink(self._core, handle, fn, group, self._ungroup)
+        sink = Sink(self._core, handle, fn, group, self._ungroup, on_ended)
         sink.node = self._effect("sink", handle, sink.run)
         if group is not None:
             self._grouped[sink] = None
@@ -382,7 +440,7 @@ class Observers:
     async def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:
         """Yield the value now, then the latest value whenever it changed. Raises the reason why no value can come."""
         latest: list[Any] = []
-        sink = self._sink(handle, lambda value: latest.__setitem__(slice(None), [value]), None)
+        sink = self._sink(handle, lambda value: latest.__setitem__(slice(None), [value]), None, ignore)
         node = sink.node
         assert node is not None
         cannot: list[Exception] = []
@@ -390,7 +448,9 @@ class Observers:
         def is_over() -> bool:
             """Take the reason at the moment it is known: it may be gone before the awaiting task resumes."""
             # fault watch.refusal_not_raised: why = None
-            why = None if latest else self._cannot(node) or self._core.why_not(handle.document)
+            why = (
+                None if latest else sink.subscription.ended or self._cannot(node) or self._core.why_not(handle.document)
+            )
             cannot[:] = [] if why is None else [why]
             return bool(latest or cannot)
 

@@ -32,7 +32,9 @@ class Gone(Refused):
     """An event waited for a piece that is not there any more."""
 
     def __init__(self, stream: str) -> None:
-        super().__init__(f"{stream}: its piece is gone. It was deleted, or its key left, while this event waited.")
+        super().__init__(
+            f"{stream}: its piece is gone. It was deleted, or its key left, before this event was handled."
+        )
 
 
 class Away(HeadwaterError):
@@ -43,11 +45,14 @@ class Away(HeadwaterError):
 def check(event: Event) -> None:
     """Inside the handler's transaction: raise Gone if it waited, and its piece is not there any more.
 
-    Away: nobody can say that here and now.
+    A row is made by its keeper and by no event, so that an event for a row that left is refused if it did not wait,
+    too. Away: whether the piece is gone is not known here and now.
     """
-    if not event.is_late and event.period is None:
-        return
     home = event.instance
+    if not event.is_late and event.period is None:
+        if home.has_left and home.successor() is None:
+            raise Gone(event.stream)
+        return
     if home.parent is not None and home.is_stopped:
         if event.is_stored:
             raise Away(f"{home.space.name}/{home.id} is part of a piece that is not open here any more")

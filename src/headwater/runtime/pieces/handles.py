@@ -74,8 +74,12 @@ def make(view: ScopedView, member: Declaration) -> Any:
 
 
 def _cell(view: ScopedView, member: CellMember) -> Cell[Any]:
-    codec = view.instance.schema.codec(member)
-    return Cell(view.instance.pieces.core, view.document(member.stored), codec, (), codec.encode(member.default))
+    instance = view.instance
+    codec = instance.schema.codec(member)
+    made: Cell[Any] = Cell(instance.pieces.core, view.document(member.stored), codec, (), codec.encode(member.default))
+    if instance.parent is not None:
+        made.set_maker(view.maker(member))  # Nothing computes it; a read in a run notices that the child is gone.
+    return made
 
 
 def _given(view: ScopedView, member: GivenMember) -> Any:

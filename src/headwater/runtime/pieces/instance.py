@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
-from headwater.errors import AbsentError, AuthoringError
+from headwater.cells.handle import Input
+from headwater.errors import AbsentError, AuthoringError, GoneError
 from headwater.pieces.declarations import (
     ChildMember,
     Declaration,
@@ -180,6 +181,25 @@ class PieceInstance:
             return None
         return found if found.cls is self.cls and not found.is_stopped else None
 
+    def replacement(self) -> PieceInstance | None:
+        """Return the child that this runtime has now under the id of this stopped one, if it has one."""
+        found = self.pieces.find(self.space.name, self.id)
+        return found if found is not None and found.cls is self.cls and not found.is_stopped else None
+
+    def gone(self) -> GoneError:
+        """Return the error for using a piece that is over."""
+        if self.parent is None and not self.is_launched:
+            return GoneError(
+                f"{self!r} is over, because its class was defined again: write await space.open("
+                f"{self.cls.__name__}, {self.name!r}) with the new class"
+            )
+        return GoneError(f"{self!r} is over, because what kept it is gone: ask its maker for another one")
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the row that kept this child is gone, or keeps another child now."""
+        return self.is_stopped and self.parent is not None and not self.is_let_go
+
     def opened_asleep(self) -> bool:
         """Return whether stored nodes of the children may exist that are not registered here."""
         state = self.root.resume_state
@@ -207,7 +227,7 @@ class PieceInstance:
         `identity` names the node over restarts; None: the node is never resumed.
         """
         if self.is_stopped:
-            raise self.over()
+            raise self.gone()
         node = self.pieces.outside_run(lambda: self.pieces.core.register(spec, rooted=rooted))
         self.nodes.append(node)
         self.pieces.idle.used(self)
@@ -219,15 +239,6 @@ class PieceInstance:
             run.log = [spot for spot in run.reads[: run.place] if spot is not None]
             run.reads, run.place = AFRESH, 0
         return node
-
-    def over(self) -> AuthoringError:
-        """Return the error for using a piece that was stopped for good."""
-        if self.parent is None and not self.is_launched:
-            return AuthoringError(
-                f"{self!r} is over, because its class was defined again: write await space.open("
-                f"{self.cls.__name__}, {self.name!r}) with the new class"
-            )
-        return AuthoringError(f"{self!r} is over, because what kept it is gone: ask its maker for another one")
 
     # ---- running here ------------------------------------------------------------------------------
 
@@ -401,6 +412,8 @@ class PieceInstance:
             for node in self.nodes:
                 self.pieces.core.remove(node)
 
+        if self.has_left:
+            self._read_again()
         self.pieces.outside_run(remove)
         self.nodes.clear()
         self.space.let_loose(self.held)
@@ -413,3 +426,20 @@ class PieceInstance:
         self.resume_state, self.is_new = None, False
         if read is not None:
             idle.go_on(self, read)
+
+    def _read_again(self) -> None:
+        """Have the observers of this stopped child read again: they find the child that replaced it, or end."""
+        core = self.pieces.core
+        documents = [each for each in self.documents() if each.twig is not None]
+        if documents:
+            core.afterwards(lambda: core.observers.read_again(documents))
+
+    def documents(self) -> list[Document]:
+        """Return the documents of the members that were used here: those that an observer can read."""
+        used = [
+            handle.document
+            for view in self._views.values()
+            for handle in view.handles.values()
+            if isinstance(handle, Input)
+        ]
+        return [*used, *(document for node in self.nodes for document in node.outputs)]

@@ -21,6 +21,7 @@ from headwater.replica.document import NOT_HERE, NotLoaded
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import Missing
 from headwater.runtime.pieces.handles import cells_of
+from headwater.runtime.pieces.idle import homes_of
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import RECORD, NotArrivedError, class_named, stored_name
 from headwater.runtime.pieces.view import ScopedView
@@ -217,9 +218,11 @@ async def stop(space: SpaceUser, what: Piece) -> None:
 async def delete(space: SpaceUser, what: Piece) -> None:
     """Stop a piece and delete its documents for all users."""
     instance = _own(space, what)
+    observed = [document for each in homes_of(instance) for document in each.documents()]
     instance.stop()
     await erase(space, instance.id)
     instance.is_made = False  # The next event sent to it creates a new piece.
+    space.pieces.core.observers.read_again(observed)  # They end.
 
 
 def _own(space: SpaceUser, what: Piece) -> PieceInstance:

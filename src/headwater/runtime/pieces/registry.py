@@ -36,6 +36,7 @@ from headwater.scheduler.node import Node
 if TYPE_CHECKING:
     from headwater.pieces.declarations import FoldMember, ResourceMember
     from headwater.pieces.handles import Computed, Resource
+    from headwater.replica.document import Document
     from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.policy import Policy
@@ -90,6 +91,7 @@ class PieceRegistry:
         make_space: Callable[[str, str, str], object],
     ) -> None:
         self.core = core
+        core.has_piece = self.has_piece
         self.tasks = tasks
         self.policy = policy
         self.channel = channel  # returns the channel of a space by its name; None: the space has no engine
@@ -194,6 +196,18 @@ class PieceRegistry:
             if found is None:
                 raise AbsentError(f"{space.name} has no piece {id!r} any more: what kept it is gone")
         return found or self.records.found(space, id)
+
+    def has_piece(self, document: Document) -> bool | None:
+        """Inside a run: return whether the piece that a document belongs to exists, and subscribe to that.
+
+        A piece that is open here exists: a deletion elsewhere does not end it. None: the document is of no piece.
+        """
+        id = document.key.id.partition(SEPARATOR)[0].partition(":")[0]
+        space = self.core.name_of(document.home)
+        instance = None if space is None else self.find(space, id)
+        if instance is None:
+            return None
+        return instance.is_open or self.records.exists(instance)
 
     def instances(self) -> tuple[PieceInstance, ...]:
         """Return all instances of this runtime."""

@@ -69,6 +69,8 @@ class ScopedView:
         found = self.handles.get(member)
         if found is not None:
             return found
+        if self.instance.has_left and not isinstance(member, GivenMember):  # Inputs belong to the maker.
+            return self._handle_of_replacement(member)
         if isinstance(member, GivenMember) and self.instance.inputs is None:
             return self._given(member)
         found = self._make(member)
@@ -116,11 +118,7 @@ class ScopedView:
             instance.pieces.core, self.document(member.stored), instance.schema.codec(member)
         )
 
-        def look() -> None:
-            if self._handle_after(member) is None:
-                raise instance.over()
-
-        made.set_maker(look)
+        made.set_maker(lambda: self._handle_after(member))
         return made
 
     def maker(self, member: Declaration) -> Callable[[], object]:
@@ -128,9 +126,18 @@ class ScopedView:
         return lambda: self._handle_after(member) if self.instance.is_stopped else self.handle(member)
 
     def _handle_after(self, member: Declaration) -> Any:
-        """Return the handle of the same member in the child that replaced this stopped one, if there is one."""
+        """Inside a run: return the handle of the same member in the child that replaced this stopped one."""
         instance = self.instance.successor()
-        return None if instance is None else instance.view(self.scope, self.user, self.session).handle(member)
+        if instance is None:
+            raise self.instance.gone()
+        return instance.view(self.scope, self.user, self.session).handle(member)
+
+    def _handle_of_replacement(self, member: Declaration) -> Any:
+        """Return the same, also outside a run, for a child whose row is gone: it is here if there is one."""
+        instance = self.instance.replacement()
+        if instance is None:
+            raise self.instance.gone()
+        return instance.view(self.scope, self.user, self.session).handle(member)
 
     def kept_now(self) -> ScopedView:
         """Inside a run: return the view of the child that replaced this stopped one, or this view."""

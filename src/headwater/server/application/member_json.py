@@ -21,7 +21,7 @@ from headwater.data.json_form import JsonForm
 from headwater.data.path import Path
 from headwater.data.value import ABSENT
 from headwater.engine.admission.access import Right
-from headwater.errors import AbsentError, AccessError, AuthoringError, HeadwaterError
+from headwater.errors import AbsentError, AccessError, AuthoringError, GoneError, HeadwaterError
 from headwater.pieces.handles import Failed, Handler, Pending, Ready
 from headwater.pieces.piece import Piece
 from headwater.replica.document import Document
@@ -124,6 +124,8 @@ class _WatchedHandle:
             if self._check is not None:
                 self._check()
             return self._handle.get()
+        except GoneError:
+            raise  # It ends the sink.
         except AbsentError:
             return ABSENT
         except HeadwaterError as error:
@@ -142,9 +144,11 @@ def watch_member(
 ) -> Subscription:
     """Call `fn` with the state of a handle now and after each change: a value, ABSENT or Unreadable.
 
+    The last state of a member whose piece is gone is Unreadable, with that reason.
     `check` is called before each read, and raises if the value must not be shown.
     """
-    return runtime.core.sink(cast("Input[Any]", _WatchedHandle(handle, check)), fn, group)
+    watched = cast("Input[Any]", _WatchedHandle(handle, check))
+    return runtime.core.sink(watched, fn, group, lambda why: fn(Unreadable(str(why))))
 
 
 def select_part(handle: Any, path: Path, name: str) -> Any:

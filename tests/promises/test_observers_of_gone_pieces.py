@@ -1,0 +1,197 @@
+"""A sink, a watch and a handle of a row or a piece that is gone say so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headwater
+from headwater import Cell, GoneError, Piece, Refused, Runtime, cell, computed, each, given, handler
+from headwater.testing import Simulation, simulated
+from tests.aid.serving import SPACE, Pad, page, place, serving
+
+
+class Card(Piece, name="gone.Card"):
+    title: Cell[str] = given()
+    note: Cell[str] = cell(default="")
+
+    @computed
+    def loud(self) -> str:
+        return self.title.get().upper()
+
+    @handler
+    def write(self, note: str) -> None:
+        self.note.set(note)
+
+
+class Board(Piece, name="gone.Board"):
+    titles: Cell[Mapping[str, str]] = cell(default={})
+    others: Cell[Mapping[str, str]] = cell(default={"a": "other"})
+    is_other: Cell[bool] = cell(default=False)
+
+    @each(titles)
+    def cards(self, title: Cell[str]) -> Card | None:
+        if title.get() == "hidden":
+            return None
+        return Card(title=self.others.key("a") if self.is_other.get() else title)
+
+    @computed
+    def count(self) -> int:
+        return len(self.titles.get())
+
+    @handler
+    def put(self, key: str, title: str) -> None:
+        self.titles.key(key).set(title)
+
+
+@asynccontextmanager
+async def open_board() -> AsyncIterator[tuple[Runtime, Board, list[BaseException]]]:
+    errors: list[BaseException] = []
+    async with Runtime() as rt:
+        rt.on_error(errors.append)
+        yield (
+            rt,
+            await rt.space("s").open(Board, "b", setup=lambda board: board.titles.set({"a": "a", "b": "b"})),
+            errors,
+        )
+
+
+def hide(board: Board) -> None:
+    board.titles.key("a").set("hidden")
+
+
+def remove(board: Board) -> None:
+    board.titles.key("a").delete()
+
+
+@pytest.mark.parametrize("leave", [remove, hide])
+def test_sinks_of_a_row_that_left_end_and_say_so(leave: Callable[[Board], None]) -> None:
+    async def work() -> None:
+        async with open_board() as (rt, board, errors):
+            card = board.cards.get()["a"]
+            seen: list[str] = []
+            loud, note = card.loud.sink(seen.append), card.note.sink(seen.append)
+            await rt.settled()
+            assert (sorted(seen), loud.ended, note.ended) == (["", "A"], None, None)
+            leave(board)
+            await rt.settled()
+            for look in (loud, note):
+                assert isinstance(look.ended, GoneError)
+            assert [type(each) for each in errors] == [GoneError, GoneError]
+            board.titles.key("a").set("z")
+            await rt.settled()
+            assert sorted(seen) == ["", "A"]
+            card.loud.sink(seen.append)  # The key is back: the card is there again.
+            await rt.settled()
+            assert seen[-1] == "Z"
+
+    headwater.run(work)
+
+
+def test_watch_of_a_row_that_left_raises() -> None:
+    async def work() -> None:
+        async with open_board() as (_, board, errors):
+            card = board.cards.get()["a"]
+            seen: list[str] = []
+
+            async def watch() -> None:
+                async for value in card.loud.watch():
+                    seen.append(value)
+                    remove(board)
+
+            with pytest.raises(GoneError, match="'b/cards/a' of s> is over"):
+                await asyncio.wait_for(watch(), 10)
+            assert (seen, errors) == (["A"], [])
+
+    headwater.run(work)
+
+
+def test_handles_of_a_row_that_left_raise() -> None:
+    async def work() -> None:
+        async with open_board() as (rt, board, _):
+            card = board.cards.get()["a"]
+            loud, note, write = card.loud, card.note, card.write
+            remove(board)
+            await rt.settled()
+            for use in (lambda: card.loud, lambda: card.note, lambda: card.write):
+                with pytest.raises(GoneError):
+                    use()
+            kept: Any
+            for kept in (loud, note):
+                with pytest.raises(GoneError):
+                    await kept.pull()
+            with pytest.raises(Refused, match="its piece is gone"):
+                await write.send("lost")
+
+    headwater.run(work)
+
+
+def test_sink_of_a_row_that_keeps_another_child_follows_it() -> None:
+    async def work() -> None:
+        async with open_board() as (rt, board, errors):
+            seen: list[str] = []
+            look = board.cards.get()["a"].loud.sink(seen.append)
+            await rt.settled()
+            board.is_other.set(True)
+            await rt.settled()
+            board.others.key("a").set("changed")
+            await rt.settled()
+            assert (seen, look.ended, errors) == (["A", "OTHER", "CHANGED"], None, [])
+
+    headwater.run(work)
+
+
+def test_sinks_of_a_deleted_piece_and_of_its_rows_end() -> None:
+    async def work() -> None:
+        async with open_board() as (rt, board, _):
+            card = board.cards.get()["a"]
+            seen: list[object] = []
+            looks = [each.sink(seen.append) for each in (board.count, board.is_other, card.loud, card.note)]
+            await rt.settled()
+            assert len(seen) == 4
+            await rt.space("s").delete(board)
+            await rt.settled()
+            assert len(seen) == 4
+            for look in looks:
+                assert isinstance(look.ended, GoneError)
+
+    headwater.run(work)
+
+
+@simulated(seeds=5, faults=("delay",))
+async def test_sinks_of_a_piece_that_another_runtime_deletes_end(sim: Simulation) -> None:
+    """A runtime that has the piece open itself goes on with it, as a new one."""
+    ann, bob, eve = (sim.runtime(name).space("s") for name in ("ann", "bob", "eve"))
+    board = await ann.open(Board, "b")
+    await board.put.send("a", "a")
+    open_at_eve = await eve.open(Board, "b")
+    await sim.settle()
+    shown: list[int] = []
+    count = bob.piece(Board, "b").count.sink(ignore)
+    kept = open_at_eve.count.sink(shown.append)
+    await sim.settle()
+    await ann.delete(board)
+    await sim.settle()
+    assert isinstance(count.ended, GoneError)
+    assert (shown, kept.ended) == ([1, 0], None)
+
+
+def ignore(_: object) -> None:
+    """A sink that does nothing."""
+
+
+def test_page_is_told_that_the_piece_of_a_watched_member_was_deleted(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path) as server, page(server) as ann:
+            await ann.say(type="look", id=100, place=place("loud"))
+            await ann.hear(id=100, type="shown")
+            space = server.application().runtime.space(SPACE)
+            await space.delete(space.piece(Pad, "main"))
+            assert "was deleted" in (await ann.hear(id=100, type="failed"))["error"]
+
+    headwater.run(work)
