@@ -520,6 +520,19 @@ class Driver:
         """Send a query once and return its answer. LoadError: the query was refused, or there is no connection."""
         return await self._ask(lambda reply: self.session.query(query, reply))
 
+    async def answer_of(self, query: Query) -> Answer:
+        """Send a query and return its answer; on the next connection, if this one is lost. LoadError: it was refused.
+
+        Raises the error that ended the driver, if that comes first.
+        """
+        while True:
+            number = self._connection_number
+            try:
+                return await self.query(query)
+            except LoadError:
+                if number == self._connection_number and self.session.link is LinkState.UP:
+                    raise
+
     async def look(self, question: ObservationQuestion) -> ObservationAnswer:
         """Send a question about nodes or their reads once and return its answer. LoadError: as for `query`."""
         return await self._ask(lambda reply: self.session.queries.look(question, reply))

@@ -217,17 +217,8 @@ async def _stored(pieces: PieceRegistry, event: Event, scope: str) -> MaybeValue
         document = event.instance.space.document(doc.id, doc.scope)
         await pieces.core.loaded(document)
         return ABSENT if document.value is NOT_HERE else document.value
-    driver = channel.driver
-    while True:  # Until a connection lasts for as long as an answer takes; a driver that is over raises.
-        line = driver.reconnects
-        try:
-            answer = await driver.query(Query(0, doc.scope, doc.id))
-        except LoadError:
-            if driver.reconnects == line and channel.is_up():
-                raise  # It was no matter of the connection.
-            await driver.opened()
-        else:
-            return answer.documents[0].get()
+    answer = await channel.driver.answer_of(Query(0, doc.scope, doc.id))
+    return answer.documents[0].get()
 
 
 Swept = tuple[str, str]

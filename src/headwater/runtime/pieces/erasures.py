@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import AccessError, LoadError
+from headwater.errors import AccessError
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.tracker import UNDECIDED
 from headwater.runtime.pieces.lifecycle import Due, SpaceUser, erase
@@ -96,12 +96,7 @@ class Erasures:
             token = stored()
             if token is None:
                 return
-            try:
-                await erase(everybody, child, Due(due, key, token, is_there))
-            except LoadError as error:
-                if error.code:
-                    raise
-                # The connection was lost: query the documents again after a reconnect.
+            await erase(everybody, child, Due(due, key, token, is_there))
 
 
 def _is_undecided(document: Document) -> bool:

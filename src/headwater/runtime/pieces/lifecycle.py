@@ -357,7 +357,7 @@ async def documents(
         return
     more: str | None = after
     while more is not None:
-        answer = await channel.driver.query(Query(0, scope, after=more, limit=RUNTIME_LIMITS.listed_documents))
+        answer = await channel.driver.answer_of(Query(0, scope, after=more, limit=RUNTIME_LIMITS.listed_documents))
         for state in answer.documents:
             if until is not None and state.doc.id >= until:
                 return
