@@ -7,6 +7,7 @@ never changes. Nothing is looked up here.
 
 from __future__ import annotations
 
+import re
 import sys
 from os.path import basename, splitext
 from typing import Any, Final
@@ -16,12 +17,13 @@ from headwater.data.ids import derive
 from headwater.data.text import shown
 from headwater.errors import AuthoringError
 
-__all__ = ["child_name", "class_name", "document_id", "piece_id"]
+__all__ = ["child_name", "class_name", "document_id", "piece_id", "unescaped"]
 
 SEPARATOR: Final = "/"
 ESCAPED: Final = {"%": "%25", SEPARATOR: "%2F", ":": "%3A"}
 LONGEST: Final = NAME_LENGTH - 64
 """A piece's id leaves room for the names of its members."""
+_NUMBER: Final = re.compile("%(?:u([0-9A-F]{4})|([0-9A-F]{2}))")
 
 
 def class_name(cls: type[Any]) -> str:
@@ -60,8 +62,16 @@ def _escaped(name: str) -> str:
 
 
 def _visible(character: str) -> str:
-    """A character that no id may hold is written as its number."""
-    return f"%{ord(character):02X}" if ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 else character
+    """Return a character, or its number if no id may hold it: `data.text.unprintable` says which."""
+    number = ord(character)
+    if number < 0x20 or 0x7F <= number < 0xA0:
+        return f"%{number:02X}"
+    return f"%u{number:04X}" if character in "\u2028\u2029" else character
+
+
+def unescaped(part: str) -> str:
+    """Return the member or key that a part of a child's id stands for. The rest of a shortened id is not known."""
+    return _NUMBER.sub(lambda found: chr(int(found[1] or found[2], 16)), part)
 
 
 def _bounded(id: str) -> str:

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from headwater.data.address import SPACE_SCOPE, check_id, is_space_name
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import HeadwaterError, InvalidValueError, Refused
-from headwater.pieces.names import SEPARATOR, child_name, document_id
+from headwater.pieces.names import SEPARATOR, child_name, document_id, unescaped
 from headwater.protocol.messages import Query
 from headwater.runtime.pieces.records import RECORD
 from headwater.scheduler.node import CLEAN
@@ -117,7 +116,7 @@ def _has_no(root: PieceInstance, id: str) -> bool:
 
 def _knows(home: PieceInstance, id: str) -> bool:
     """Whether who would keep the child that leads to an id is known, ran well, and has no such key."""
-    said = unquote(id[len(home.id) + 1 :].partition(SEPARATOR)[0], encoding="latin-1")
+    said = unescaped(id[len(home.id) + 1 :].partition(SEPARATOR)[0])
     for member, keeper in home.coordinators.items():
         if member.stored == said:
             node = keeper.node

@@ -15,7 +15,6 @@ recorded input, leads to the child again in any runtime. No child is made that i
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
 from headwater.cells.handle import Input
 from headwater.cells.open_run import Run
@@ -26,7 +25,7 @@ from headwater.engine.admission.access import ACCESS, EVERYBODY, Right, right_in
 from headwater.errors import AbsentError, AccessError
 from headwater.pieces.declarations import ChildMember, EachMember
 from headwater.pieces.handles import Handler
-from headwater.pieces.names import SEPARATOR, child_name
+from headwater.pieces.names import SEPARATOR, child_name, unescaped
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.scheduler.node import Node
@@ -73,11 +72,11 @@ def _keeper(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember,
     if not id.startswith(instance.id + SEPARATOR):
         return None
     stored, _, rest = id[len(instance.id) + 1 :].partition(SEPARATOR)
-    text = unquote(rest.partition(SEPARATOR)[0], encoding="latin-1")
+    text = unescaped(rest.partition(SEPARATOR)[0])
     members: list[EachMember | ChildMember] = [*instance.schema.of(EachMember), *instance.schema.of(ChildMember)]
     for member in members:
         name = child_name(instance.id, member.stored, text)
-        if unquote(stored, encoding="latin-1") == member.stored and (id == name or id.startswith(name + SEPARATOR)):
+        if unescaped(stored) == member.stored and (id == name or id.startswith(name + SEPARATOR)):
             return member, text
     return None
 

@@ -29,7 +29,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
-from urllib.parse import unquote
 
 import msgspec
 
@@ -45,7 +44,7 @@ from headwater.pieces.declarations import (
     MaterializerMember,
     ResourceMember,
 )
-from headwater.pieces.names import SEPARATOR, child_name, document_id
+from headwater.pieces.names import SEPARATOR, child_name, document_id, unescaped
 from headwater.pieces.piece import Piece
 from headwater.protocol.messages import ObservationAnswer
 from headwater.protocol.observations import (
@@ -358,8 +357,8 @@ def _above(root: PieceInstance, id: str) -> list[tuple[str, str, str]] | None:
         if not id.startswith(parent + SEPARATOR):
             return None
         stored, _, rest = id[len(parent) + 1 :].partition(SEPARATOR)
-        member = unquote(stored, encoding="latin-1")
-        text = unquote(rest.partition(SEPARATOR)[0], encoding="latin-1")
+        member = unescaped(stored)
+        text = unescaped(rest.partition(SEPARATOR)[0])
         found.append((parent, member, text))
         name = child_name(parent, member, text)
         if id != name and not id.startswith(name + SEPARATOR):

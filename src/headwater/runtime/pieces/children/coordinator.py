@@ -32,11 +32,11 @@ from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.nodes import encoder
 from headwater.runtime.core.tracker import TransactionTracker
+from headwater.runtime.pieces import idle
 from headwater.runtime.pieces.children.elements import keys_of
 from headwater.runtime.pieces.children.handles import ONLY, ChildHandle, EachHandle
 from headwater.runtime.pieces.children.prefetch import Listing
 from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of
-from headwater.runtime.pieces.idle import nodes_of
 from headwater.runtime.pieces.inputs import OtherScopeHandle, described, same_inputs
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -77,6 +77,7 @@ class ChildSet:
         "_order",
         "_source",
         "_unmade",
+        "_unordered",
         "listing",
         "member",
         "node",
@@ -87,6 +88,7 @@ class ChildSet:
         self._instance = instance
         self.member = member
         self._unmade: dict[str, None] | None = {} if is_sparse else None  # listed rows of a sparse coordinator
+        self._unordered: Mapping[str, Exception] = {}  # by key: errors of `order=`, with which their rows fail
         self._elements = instance.schema.elements(member)
         self.rows: dict[str, ChildRow] = {}
         self.listing = Listing()
@@ -179,8 +181,16 @@ class ChildSet:
                     self.rows[text] = self._row(key, text, is_new=True)
         for text in [text for text in self.rows if text not in found]:
             self._drop(self.rows.pop(text))
+        self._fail_unordered({} if self._source is None else self._source.unordered)
         self._instance.pieces.node_source.drop_rows(self._instance, self.member.stored, found)
         return tuple(found)
+
+    def _fail_unordered(self, unordered: Mapping[str, Exception]) -> None:
+        """Have the row of each element fail for which `order=` failed, and those run that failed so before."""
+        before, self._unordered = self._unordered, unordered
+        changed = [text for text in {**before, **unordered} if repr(before.get(text)) != repr(unordered.get(text))]
+        rows = [self.rows[text] for text in changed if text in self.rows]
+        idle.look_again(self._instance.pieces, [row.node for row in rows if row.node is not None])
 
     def _forget(self, due: Cell[Mapping[str, str]], found: Container[str]) -> None:
         """Store the keys that left the source, in the commit of this run.
@@ -255,6 +265,8 @@ class ChildSet:
 
         def call() -> object:
             check()
+            if row.text in self._unordered:
+                raise self._unordered[row.text]
             try:
                 made = fn(piece, *elements)
             except Exception:
@@ -271,8 +283,13 @@ class ChildSet:
 
     # ---- restoring rows ----------------------------------------------------------------------------
 
-    def _listed(self) -> tuple[str, ...]:
-        """Return the keys of the rows, each with the type of the key as its first character."""
+    def _listed(self) -> tuple[str, ...] | None:
+        """Return the keys of the rows, each with the type of the key as its first character.
+
+        None: it has to run again in the next process, to know the rows that `order=` fails for.
+        """
+        if self._unordered:
+            return None
         return tuple([f"{'i' if type(row.key) is int else 's'}{text}" for text, row in self.rows.items()])
 
     @property
@@ -356,7 +373,7 @@ class ChildSet:
 
     def _drop(self, row: ChildRow) -> None:
         """Remove a row whose element is gone, with its child."""
-        for each in [*([] if row.child is None else nodes_of(row.child)), *filter(None, [row.node])]:
+        for each in [*([] if row.child is None else idle.nodes_of(row.child)), *filter(None, [row.node])]:
             if each.reporter is not None:
                 each.reporter.report_removal(each)
         id = child_name(self._instance.id, self.member.stored, row.text)

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 class Source(Protocol):
     """The elements of one `each`."""
 
+    @property
+    def unordered(self) -> Mapping[str, Exception]:
+        """The keys for which `order=` failed in the last call of `keys`, and the errors. They are the last ones."""
+
     def keys(self) -> dict[str, Any]:
         """Return the keys by their text, in order. Called in a run, which reads nothing else of the elements."""
 
@@ -68,9 +72,10 @@ def source_of(instance: PieceInstance, member: EachMember) -> Input[Any]:
 class Entries:
     """The entries of a Mapping."""
 
-    __slots__ = ("_codec", "_instance", "_member")
+    __slots__ = ("_codec", "_instance", "_member", "unordered")
 
     def __init__(self, instance: PieceInstance, member: EachMember, codec: MappingCodec) -> None:
+        self.unordered: dict[str, Exception] = {}
         self._instance = instance
         self._member = member
         self._codec = codec
@@ -84,11 +89,17 @@ class Entries:
             view = self._source.view()
         except AbsentError:
             return {}
-        keys = list(view)
-        order = self._member.order
-        if order is not None:
-            keys.sort(key=lambda key: (order(view[key]), self._codec.keys.step(key)))
-        return {self._codec.keys.step(key): key for key in keys}
+        found = {self._codec.keys.step(key): key for key in view}
+        if self._member.order is None:
+            return found
+        places, self.unordered = {}, {}
+        for text, key in found.items():
+            try:
+                places[text] = self._member.order(view[key])
+            except Exception as error:  # The row of this element raises it; the other rows are made.
+                self.unordered[text] = error
+        ordered = sorted(places, key=lambda text: (places[text], text))
+        return {text: found[text] for text in (*ordered, *sorted(self.unordered))}
 
     def element(self, key: Any) -> Input[Any]:
         return self._source.key(key)
@@ -103,11 +114,12 @@ class Entries:
 class Projection:
     """The elements of a tuple, by key."""
 
-    __slots__ = ("_codec", "_document", "_instance", "_key", "_member", "_order")
+    __slots__ = ("_codec", "_document", "_instance", "_key", "_member", "_order", "unordered")
 
     def __init__(
         self, instance: PieceInstance, member: EachMember, codec: TypeCodec[Any], key: Callable[[Any], Any]
     ) -> None:
+        self.unordered: dict[str, Exception] = {}  # A tuple has its own order.
         self._instance = instance
         self._member = member
         self._codec = codec
