@@ -15,12 +15,16 @@ from typing import Literal
 
 from headwater.backoff import LONGEST_MS, Backoff
 from headwater.clock import Random
-from headwater.errors import AuthoringError, Refused
+from headwater.errors import AuthoringError, GoneError, Refused
 from headwater.protocol.reactions import Failure, Granted, Then
 from headwater.reactions.limits import DEFAULT_DRAIN_LIMITS, DrainLimits
 
 Exhausted = Literal["block", "park", "skip", "never"]
 Rule = Backoff | Literal["permanent"]
+
+
+class SourceGoneError(GoneError):
+    """The piece that emitted a record is gone: the record is passed over, whatever the rules of its reaction say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,8 @@ def _storable(text: str, most: int) -> str:
 
 
 def _decide(rules: Rules, tried: FailedAttempt, random: Random, never_us: int) -> tuple[Then, int]:
+    if isinstance(tried.error, SourceGoneError):
+        return "skip", 0
     rule = _find_rule(rules, tried.error)
     never = rules.on_exhausted == "never"
     if rule == "permanent" and not never:

@@ -48,7 +48,7 @@ def check(event: Event) -> None:
     too. Away: whether the piece is gone is not known here and now.
     """
     home = event.instance
-    if not event.is_late and event.period is None:
+    if not event.is_late and event.period is None and event.delivers is None:
         if home.has_left and home.successor() is None:
             raise Gone(event.stream)
         return
@@ -63,8 +63,9 @@ def check(event: Event) -> None:
     records = home.pieces.records
     if records.exists(root):
         return
-    # Nobody sent a period: it makes no piece at all.
-    if event.period is not None or home is not root or _was_there(records.cell(root.space, root.id).document):
+    # No sender wants a period or the result of a reaction to make a piece.
+    makes_none = event.period is not None or event.delivers is not None
+    if makes_none or home is not root or _was_there(records.cell(root.space, root.id).document):
         raise Gone(event.stream)
 
 

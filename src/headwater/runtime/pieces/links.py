@@ -22,7 +22,7 @@ from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.admission.access import ACCESS, EVERYBODY, Right, right_in
-from headwater.errors import AbsentError, AccessError
+from headwater.errors import AbsentError, AccessError, GoneError
 from headwater.pieces.declarations import ChildMember, EachMember
 from headwater.pieces.handles import Handler
 from headwater.pieces.names import SEPARATOR, child_name, unescaped
@@ -52,9 +52,11 @@ async def pulled(pieces: PieceRegistry, root: PieceInstance, id: str) -> PieceIn
     instance: PieceInstance | None = root
     while instance is not None and instance.id != id:
         at = None if instance.is_stopped else _keeper(instance, id)
-        instance = None if at is None else await pieces.coordinator(instance, at[0]).pulled(at[1])
+        if at is None:
+            raise AbsentError(f"{root.space.name} has no piece {id!r}: nothing that can be known here keeps it")
+        instance = await pieces.coordinator(instance, at[0]).pulled(at[1])
     if instance is None:
-        raise AbsentError(f"{root.space.name} has no piece {id!r} any more: what kept it is gone")
+        raise GoneError(f"{root.space.name} has no piece {id!r} any more: what kept it is gone")
     return instance
 
 

@@ -16,26 +16,30 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headwater.data.address import SPACE_SCOPE
 from headwater.data.ids import derive, event_id
-from headwater.data.value import freeze
+from headwater.data.value import ABSENT, freeze
 from headwater.errors import (
     BacklogFullError,
     CommitConvergenceError,
     ConflictError,
+    GoneError,
     PreconditionFailedError,
 )
 from headwater.pieces.declarations import HandlerMember, ReactionMember, TopicMember
 from headwater.pieces.handles import Delivery
-from headwater.pieces.names import SEPARATOR
+from headwater.pieces.names import SEPARATOR, document_id
 from headwater.protocol.commit import Delivered
+from headwater.protocol.messages import Query
 from headwater.protocol.reactions import Granted, Since
 from headwater.reactions.limits import DEFAULT_DRAIN_LIMITS
 from headwater.reactions.port import Batch, LeaseLostError, StillRunsError
-from headwater.reactions.retry_rules import Rules
+from headwater.reactions.retry_rules import Rules, SourceGoneError
 from headwater.runtime.core.time_documents import EPOCH
+from headwater.runtime.events.deleted_target import Gone
 from headwater.runtime.events.event import Event
 from headwater.runtime.pieces.links import pulled
-from headwater.runtime.pieces.records import stored_name, topic_name
+from headwater.runtime.pieces.records import RECORD, stored_name, topic_name
 from headwater.runtime.writing.attempt import RetriedWrite
 
 if TYPE_CHECKING:
@@ -177,18 +181,41 @@ class BoundReaction:
         )
 
     async def _find_instance(self, id: str) -> PieceInstance:
-        """Return the piece that emitted a record; a child is found through the piece that keeps it."""
-        known = self._pieces.find(self._space.name, id)
-        if known is not None and not known.is_stopped:
-            return known
+        """Return the piece that emitted a record. Raises SourceGoneError if it was deleted, or its key left."""
+        try:
+            return await self._look_up(id)
+        except GoneError:
+            # The documents here may be older than the record, or show a removal that is rejected later.
+            await self._catch_up(id)
+        try:
+            return await self._look_up(id)
+        except GoneError as gone:
+            raise SourceGoneError(f"the piece is gone: {gone}") from gone
+
+    async def _look_up(self, id: str) -> PieceInstance:
+        """Return a piece by the documents here; a child is found through the piece that keeps it."""
         root = id.partition(SEPARATOR)[0]
         document = self._pieces.records.cell(self._space, root).document
         await self._core.loaded(document)
         try:
+            if document.value is ABSENT:
+                raise GoneError(f"{root!r} of {self._space.name} was deleted")
+            known = self._pieces.find(self._space.name, id)
+            if known is not None and not known.is_stopped:
+                return known
             found = self._pieces.find(self._space.name, root) or self._pieces.records.found(self._space, root)
             return found if root == id else await pulled(self._pieces, found, id)
         finally:
             self._space.let_be(document)
+
+    async def _catch_up(self, id: str) -> None:
+        """Wait until the documents here are confirmed, and as new as those of the engine now."""
+        channel = self._pieces.channel(self._space.name)
+        assert channel is not None
+        await channel.driver.durable()
+        record = document_id(id.partition(SEPARATOR)[0], RECORD)
+        answer = await channel.driver.answer_of(Query(0, SPACE_SCOPE, record))
+        await channel.reached(answer.seq)
 
     # ---- landing -----------------------------------------------------------------------------------
 
@@ -205,6 +232,8 @@ class BoundReaction:
                 await self._events.sent(self._event(instance, batch, result, failures))
             except PreconditionFailedError as error:
                 raise LeaseLostError from error
+            except Gone as gone:
+                raise SourceGoneError(f"the piece is gone: {gone}") from gone
             except (ConflictError, CommitConvergenceError, BacklogFullError):
                 random = self._core.clock.randomness(f"landing {self.name}")
                 await self._tasks.elapsed(DEFAULT_DRAIN_LIMITS.handlers.delay_us(failures, random))
