@@ -81,7 +81,7 @@ async def act(number: int) -> int:
 
 async def outcomes(rt: Runtime) -> list[tuple[str, str, str]]:
     """The records that were passed over, as an operator lists them, and the last error of each."""
-    found = []
+    found: list[tuple[str, str, str]] = []
     for name in [state.name for state in await rt.reactions.list(space="s")]:
         failures = await rt.reactions.failures(name)
         last = {(each.key, each.seq): each.message for each in failures.attempts}

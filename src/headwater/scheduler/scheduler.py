@@ -351,6 +351,11 @@ class Scheduler:
         """True if no node is runnable and none is held back that `idle` has to wait for."""
         return self.pass_.is_quiet() and not any(self.gates.holds_idle(node) for node in self.gates.waiting())
 
+    def is_coming(self, node: Node) -> bool:
+        """True if a node has a run to come that `idle` would wait for."""
+        gates = self.gates
+        return node.is_runnable and (gates.eligible_at(node) <= gates.now_us() or gates.holds_idle(node))
+
     def is_fresh(self, node: Node) -> bool:
         """True if a node is clean after a run, and no node has a turn to come that could change its inputs.
 

@@ -377,7 +377,7 @@ class Runtime:
         closed = SessionExpiredError("this runtime was closed while this was waited for: open another one, and look")
         try:
             await self.served.stop()
-            await self.tasks.close()
+            await self.tasks.close(closed)
             self.core.observers.end(closed)
             for node in self.core.scheduler.nodes():
                 self.core.remove(node)  # Runs the cleanup of effects.

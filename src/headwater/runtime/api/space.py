@@ -90,7 +90,10 @@ class Space:
         self, what: PieceT, name: str, /, *, setup: Callable[[PieceT], object] | None = ...
     ) -> Coroutine[Any, Any, PieceT]: ...
     async def open(self, what: Any, name: str, /, *, setup: Callable[[Any], object] | None = None) -> Any:
-        """Create the piece if it is new, with `setup` in the same transaction, and run it here until it is stopped."""
+        """Create the piece if it is new, with `setup` in the same transaction, and run it here until it is stopped.
+
+        Waits until the nodes of the piece and of its children have run, and for no other work of the runtime.
+        """
         try:
             self._runtime.core.check_thread()
             return await lifecycle.open_piece(self._used, what, name, setup, new=False)

@@ -1,7 +1,7 @@
 """Asynchronous work of a runtime: tasks without an awaiting caller, timed waits, and limits on concurrency.
 
 Time is the runtime's clock, so that a virtual clock moves it. A task that fails without an awaiting caller is reported
-on the error channel. All tasks end with the runtime.
+on the error channel. All tasks and timed waits end with the runtime.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from headwater.errors import HeadwaterError
     from headwater.runtime.core.core import Core
 
 T = TypeVar("T")
@@ -25,14 +26,19 @@ def _looked_at(task: asyncio.Task[Any]) -> None:
 class Tasks:
     """The tasks of one runtime."""
 
-    __slots__ = ("_core", "_endless", "_limits", "_running", "is_closed")
+    __slots__ = ("_closed", "_core", "_endless", "_limits", "_running", "_timed")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._running: set[asyncio.Task[Any]] = set()
         self._endless: set[asyncio.Task[Any]] = set()  # those of them that run until they are cancelled
         self._limits: dict[object, asyncio.Semaphore] = {}
-        self.is_closed = False
+        self._timed: set[asyncio.Future[None]] = set()  # waits of `elapsed`
+        self._closed: HeadwaterError | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed is not None
 
     def __len__(self) -> int:
         """Return the number of tasks that end by themselves."""
@@ -69,15 +75,19 @@ class Tasks:
         self._core.observers.check_conditions()
 
     async def elapsed(self, us: int) -> None:
-        """Wait for `us` microseconds of the runtime's clock."""
+        """Wait for `us` microseconds of the runtime's clock. Raises the error that closed the runtime meanwhile."""
         core = self._core
+        if self._closed is not None:
+            raise self._closed
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._timed.add(over)
         cancel = core.scheduler.gates.alarm(
             core.clock.monotonic_us() + max(0, us), lambda: None if over.done() else over.set_result(None)
         )
         try:
             await over
         finally:
+            self._timed.discard(over)
             cancel()
 
     async def until(self, holds: Callable[[], bool], us: int) -> None:
@@ -105,6 +115,7 @@ class Tasks:
             await asyncio.wait((task, late), return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
+            late.result()  # Raises if the runtime was closed.
             raise TimeoutError(f"it took longer than {timeout_ms:g} ms")
         finally:
             for each in (task, late):
@@ -119,10 +130,13 @@ class Tasks:
             found = self._limits[what] = asyncio.Semaphore(limit)
         return found
 
-    async def close(self) -> None:
-        """Cancel all tasks and wait until they have ended."""
-        self.is_closed = True
+    async def close(self, why: HeadwaterError) -> None:
+        """Cancel all tasks and wait until they have ended. Timed waits of other callers raise `why`."""
+        self._closed = why
         for task in tuple(self._running):
             task.cancel()
         if self._running:
             await asyncio.wait(tuple(self._running))
+        for over in self._timed:
+            if not over.done():
+                over.set_exception(why)

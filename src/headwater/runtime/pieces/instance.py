@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 from headwater.cells.handle import Input
-from headwater.errors import AbsentError, AuthoringError, GoneError
+from headwater.errors import AbsentError, AuthoringError, GoneError, HeadwaterError
 from headwater.pieces.declarations import (
     ChildMember,
     Declaration,
@@ -186,10 +186,10 @@ class PieceInstance:
         found = self.pieces.find(self.space.name, self.id)
         return found if found is not None and found.cls is self.cls and not found.is_stopped else None
 
-    def gone(self) -> GoneError:
+    def gone(self) -> HeadwaterError:
         """Return the error for using a piece that is over."""
         if self.parent is None and not self.is_launched:
-            return GoneError(
+            return AuthoringError(
                 f"{self!r} is over, because its class was defined again: write await space.open("
                 f"{self.cls.__name__}, {self.name!r}) with the new class"
             )

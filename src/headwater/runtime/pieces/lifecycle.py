@@ -7,6 +7,7 @@ stopped; a piece that exists already is not set up again.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from headwater.data.address import Depth, DocKey
@@ -21,7 +22,7 @@ from headwater.replica.document import NOT_HERE, NotLoaded
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import Missing
 from headwater.runtime.pieces.handles import cells_of
-from headwater.runtime.pieces.idle import homes_of
+from headwater.runtime.pieces.idle import homes_of, nodes_of
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import RECORD, NotArrivedError, class_named, stored_name
 from headwater.runtime.pieces.view import ScopedView
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from headwater.replica.document import Document
     from headwater.runtime.core.local_space import LocalSpace
     from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.scheduler.node import Node
 
 PieceT = TypeVar("PieceT", bound=Piece)
 T_co = TypeVar("T_co", covariant=True)
@@ -118,10 +120,7 @@ async def open_piece(
         if any(each.value is NOT_HERE for each in instance.held):
             await pieces.node_source.load_cells(instance)
             await _arrived(space, instance.view("session", space.user, session))
-        if instance.nodes or not pieces.is_quiet():
-            await pieces.core.observers.until(
-                lambda: pieces.core.is_quiet() and pieces.is_quiet() and not instance.waits()
-            )
+        await _ready(instance)
         return made
     if gone := await pieces.transactions.transact(space.local, make):
         await _warn_of_unclaimed(space, instance, gone)
@@ -131,7 +130,7 @@ async def open_piece(
         await _request(space, instance, session)
     pieces.keep(instance, space.user, session)
     await _arrived(space, instance.view("session", space.user, session))
-    await pieces.core.observers.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not instance.waits())
+    await _ready(instance)
     return made
 
 
@@ -155,6 +154,24 @@ async def _warn_of_unclaimed(space: SpaceUser, instance: PieceInstance, gone: fr
             f"{instance!r} has data stored under {stored!r}, and its class has no cell of that name any more: if the "
             f"cell was renamed, write cell(..., was={stored!r}) at its new name"
         )
+
+
+async def _ready(instance: PieceInstance) -> None:
+    """Wait until the piece is resumed and no node of it or of its children has a run to come.
+
+    Other work of the runtime is not waited for: there may be no end of it.
+    """
+    pieces, scheduler = instance.pieces, instance.pieces.core.scheduler
+    is_resumed = pieces.node_source.readiness(instance)
+    coming: list[Node] = []  # the node that was waited for at the last check: others are looked at after it
+
+    def is_ready() -> bool:
+        if coming and scheduler.is_coming(coming[0]):
+            return False
+        coming[:] = islice(filter(scheduler.is_coming, nodes_of(instance)), 1)
+        return not coming and is_resumed() and not instance.waits()
+
+    await pieces.core.observers.until(is_ready)
 
 
 async def _request(space: SpaceUser, instance: PieceInstance, session: str) -> None:

@@ -8,7 +8,7 @@ a piece, whether it is installed from its stored observation or runs. A runtime 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Callable, Container
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -60,6 +60,9 @@ class NodeSource(Protocol):
 
     def is_quiet(self) -> bool:
         """Return whether no piece is being resumed, unless the network holds it up."""
+
+    def readiness(self, root: PieceInstance) -> Callable[[], bool]:
+        """Return the check whether one piece is resumed, as of the commits that are known at this call."""
 
     async def open_asleep(self, instance: PieceInstance, user: str) -> bool:
         """Put a piece to sleep that is about to be opened, if it is known to be clean without reading its record."""

@@ -130,6 +130,9 @@ class Standing(Resume):
     def is_quiet(self) -> bool:
         return True
 
+    def readiness(self, root: PieceInstance) -> Callable[[], bool]:
+        return self.is_quiet
+
     def add_node(self, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity | None) -> None:
         """A node was registered: it is held for good. If something is known of it, so is what it keeps."""
         self._pieces.core.scheduler.hold(node, self._never)

@@ -254,7 +254,7 @@ class Followed:
     newest: int = 0  # a commit that wrote what nodes read
     wholes: dict[str, CleanPiece] | None = None  # those that were not opened here yet
     homes: dict[str, PieceInstance] = field(default_factory=dict)
-    waking: int = 0  # how much of what was written is being looked at
+    waking: list[str] = field(default_factory=list)  # pieces that are being woken; "": writes that are looked through
     is_looking: bool = False
     task: asyncio.Task[None] | None = None  # what looks through it
     places: list[str] = field(default_factory=list)  # the pieces that were clean, one behind the other,
@@ -441,6 +441,18 @@ class LazyResume:
     def is_quiet(self) -> bool:
         return all(followed.is_quiet() for followed in self._spaces.values())
 
+    def readiness(self, root: PieceInstance) -> Callable[[], bool]:
+        """Return the check whether the writes that are known now were looked through for a sleeping piece."""
+        followed = self._spaces.get(root.space.name)
+        if followed is None or followed.homes.get(root.id) is not root:
+            return lambda: True
+        seq = followed.last
+        return lambda: (
+            not followed.channel.is_up()
+            or followed.homes.get(root.id) is not root
+            or (followed.through >= seq and root.id not in followed.waking)
+        )
+
     # ---- falling asleep ------------------------------------------------------------------------------
 
     async def opening(self, home: PieceInstance, user: str) -> None:
@@ -491,7 +503,7 @@ class LazyResume:
             followed.channel.driver.session.queries.watch_marks(lambda newest: self._marked(followed, newest))
             followed.task = resuming.pieces.tasks.keep(self._follow(followed), f"following {home.space.name}")
         if known.met or known.awake:
-            followed.waking += 1
+            followed.waking.append(home.id)
             resuming.pieces.tasks.begin(self._woken(followed, home, known), f"waking {home!r}")
 
     async def _look(self, followed: Followed) -> None:
@@ -538,11 +550,11 @@ class LazyResume:
             )
             if local.ended is not None:
                 return
-            followed.waking += 1
+            followed.waking.append("")
             try:
                 await self._catch_up(followed)
             finally:
-                followed.waking -= 1
+                followed.waking.remove("")
                 core.observers.check_conditions()  # Somebody may wait for that.
 
     async def _catch_up(self, followed: Followed) -> None:
@@ -618,7 +630,7 @@ class LazyResume:
             if known.met and followed.homes.get(home.id) is home:
                 await self._wake(followed, home, known.as_of)
         finally:
-            followed.waking -= 1
+            followed.waking.remove(home.id)
             self._resuming.pieces.core.observers.check_conditions()
 
     def _made(self, home: PieceInstance, docs: list[DocKey]) -> tuple[DocKey, ...]:

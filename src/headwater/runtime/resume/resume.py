@@ -16,7 +16,7 @@ engine and decide nothing.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Container, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Container, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -128,6 +128,27 @@ class Resume:
         if any(channel.is_up() for channel in self.under_way.values()) or not self.sleeping.is_quiet():
             return False
         return not any(node.as_of and node.live and self._may_arrive(node) for node in self._loads.nodes())
+
+    def readiness(self, root: PieceInstance) -> Callable[[], bool]:
+        """Return the check whether a piece is resumed as of now, unless the network holds it up."""
+        is_looked_through = self.sleeping.readiness(root)
+        channel = self._pieces.channel(root.space.name)
+
+        def is_ready() -> bool:
+            phase = root.resume_state
+            if (
+                phase is not None
+                and (phase in self.under_way or phase.asked)
+                and channel is not None
+                and channel.is_up()
+            ):
+                return False
+            if not is_looked_through():
+                return False
+            arriving = [node for node in self._loads.nodes() if node.as_of and node.live and self._may_arrive(node)]
+            return not arriving or set(nodes_of(root)).isdisjoint(arriving)
+
+        return is_ready
 
     def _may_arrive(self, node: Node) -> bool:
         """Whether what it waits for is on its way. What a run would have had here is not, after coming back."""

@@ -1,0 +1,113 @@
+"""`space.open` waits for its own piece only. Every wait ends when the runtime closes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from typing import Any
+
+import pytest
+
+import headwater
+from headwater import Cell, Piece, Runtime, Topic, cell, computed, each, effect, given, handler, reaction, topic
+from headwater.errors import SessionExpiredError
+
+
+class Busy(Piece, name="waits.Busy"):
+    """A piece that never comes to rest: its effect asks for its own next run."""
+
+    turn: Cell[int] = cell(default=0)
+
+    @effect
+    def go_round(self) -> None:
+        self.turn.get()
+
+    @handler
+    def turn_again(self) -> None:
+        self.turn.increment(1)
+        self.turn_again.post()
+
+
+class Row(Piece, name="waits.Row"):
+    number: Cell[int] = given()
+
+    @computed
+    def double(self) -> int:
+        return self.number.get() * 2
+
+    @effect
+    def show(self) -> None:
+        shown.append(self.double.get())
+
+
+class Calm(Piece, name="waits.Calm"):
+    numbers: Cell[Mapping[str, int]] = cell(default={"a": 1, "b": 2})
+
+    @each(numbers)
+    def rows(self, number: Cell[int]) -> Row:
+        return Row(number=number)
+
+
+shown: list[int] = []
+
+
+def test_open_does_not_wait_for_other_pieces() -> None:
+    """Its own rows are there, and their effects have run."""
+
+    async def work() -> None:
+        rt = Runtime(close_s=0.01)
+        busy = await rt.space("s").open(Busy, "busy")
+        busy.turn_again.post()
+        await rt.until(lambda: busy.turn.get() > 3)
+        shown.clear()
+        async with asyncio.timeout(20):
+            calm = await rt.space("s").open(Calm, "calm")
+        assert sorted(shown) == [2, 4]
+        assert sorted(row.double.get() for row in calm.rows.get().values()) == [2, 4]
+        assert busy.turn.get() > 3
+        with pytest.raises(headwater.errors.HeadwaterError):
+            await rt.close()  # There is no end of the work of the other piece.
+
+    headwater.run(work)
+
+
+class Said(Piece, name="waits.Said"):
+    text: Cell[str] = cell(default="")
+    said: Topic[str] = topic()
+
+    @computed
+    def loud(self) -> str:
+        return self.text.get().upper()
+
+    @reaction(on=said)
+    async def hear(self, text: str) -> None:
+        """Nothing is done."""
+
+
+async def follow(values: AsyncIterator[Any]) -> None:
+    async for _ in values:
+        pass
+
+
+def test_every_wait_ends_when_the_runtime_closes(tmp_path: Any) -> None:
+    async def work() -> None:
+        rt = await headwater.open(tmp_path)
+        space = rt.space("s")
+        piece = await space.open(Said, "p")
+        waits: dict[str, Coroutine[Any, Any, Any]] = {
+            "drained": rt.reactions.drained(space="s", through=1_000),
+            "until": rt.until(lambda: False),
+            "watch": follow(piece.loud.watch()),
+            "watch of an absent value": follow(space.cell("absent", str).watch()),
+        }
+        tasks = {name: asyncio.ensure_future(wait) for name, wait in waits.items()}
+        await rt.settled()
+        await rt.until(lambda: True)
+        assert not any(task.done() for task in tasks.values())
+        await rt.close()
+        async with asyncio.timeout(20):
+            for task in tasks.values():
+                with pytest.raises(SessionExpiredError, match="closed"):
+                    await task
+
+    headwater.run(work)
