@@ -64,6 +64,7 @@ def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
     said = [f"={identity}" if identity is not None else "-"]
     for each in with_children(cls):
         schema = each.__schema__
+        said.append(schema.name)  # A class without members is another class than every other one, too.
         for member in schema:
             if isinstance(member, CellMember):
                 # A link may lead to it, from where nobody names it.
