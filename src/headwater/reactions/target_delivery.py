@@ -3,7 +3,8 @@
 `TargetDelivery` calls the reaction for each record of a target, in order, until all are delivered or one fails. It runs
 outside any transaction. The result of a reaction with `lands` is committed together with the position of the target;
 otherwise the position moves when the target is reported. A worker that lost the lease reports nothing. A worker that
-stops finishes the record that runs and gives the others back.
+stops finishes the record that runs and gives the others back. Each attempt is traced once, as soon as it is known
+whether it counts: with its commit, or with the answer to the report.
 
 `OutcomeReporter` sends outcomes of all targets of a drain, many in one message, one message at a time. A message
 without an answer is sent again; outcomes that the space had received already come too late then and change nothing.
@@ -162,6 +163,8 @@ class TargetDelivery:
         "_reporter",
         "_stops",
         "_through",
+        "_trying",
+        "_unconfirmed",
         "left",
     )
 
@@ -187,6 +190,8 @@ class TargetDelivery:
         self._on_trace = on_trace
         self._is_lost = False
         self._through: tuple[int, int] | None = None  # delivered, and not reported yet
+        self._unconfirmed: list[Attempt] = []  # attempts that delivered these records
+        self._trying: Batch | None = None  # the batch whose attempt has begun and was not traced
         self._stops = False
         self.left: Future[object] | None = None  # a cancelled call that goes on in a thread
         self._began_us = self._claimed_us = clock.monotonic_us()
@@ -205,35 +210,38 @@ class TargetDelivery:
             await self._run()
         except asyncio.CancelledError:
             if self._is_lost:
-                self._trace(self._grant.records[0], 0, "lost")
+                self._trace_lost()
                 return
             # The worker stops. Other workers get the undelivered records, and no attempt is counted.
-            self._trace(self._grant.records[0], 0, "given back")
-            await self._reporter.report(Outcome(self._grant.hold, self._through))
+            self._trace_tried("given back")
+            await self._report(Outcome(self._grant.hold, self._through))
             raise
 
     async def _leave_running(self) -> None:
         """Report the records before a call that cannot be stopped. No other worker may start its record before the
         lease expires.
         """
-        self._trace(self._grant.records[0], 0, "lost")
-        if self._through is not None and not self._is_lost:
-            await self._reporter.report(Outcome(self._grant.hold, self._through, keeps=True))
+        self._trace_tried("lost")
+        if self._is_lost:
+            self._trace_unconfirmed(is_heard=False)
+        elif self._through is not None:
+            await self._report(Outcome(self._grant.hold, self._through, keeps=True))
 
     async def _run(self) -> None:
         grant = self._grant
         spent = self._find_exhaustion()
         if spent is not None:
-            first = grant.records[0]
-            await self._report_failure(first, grant.attempt, self._judge(first, grant.attempt, spent))
+            none = Batch(hold=grant.hold, attempt=grant.attempt, records=grant.records[:1], is_last=False)
+            await self._report_failure(none, self._judge(none, spent))
             return
         batches = deque(self._make_batches())
         while batches:
             batch = batches.popleft()
             if self._stops:
                 # Other workers get the remaining records, and no attempt is counted.
-                self._trace(batch.records[0], batch.attempt, "given back")
-                await self._reporter.report(Outcome(grant.hold, self._through))
+                self._trying = batch
+                await self._report(Outcome(grant.hold, self._through))
+                self._trace_tried("given back")
                 return
             try:
                 error = await self._try_batch(batch)
@@ -243,24 +251,27 @@ class TargetDelivery:
                 return
             except LeaseLostError:
                 self._is_lost = True
-                self._trace(batch.records[0], batch.attempt, "lost")
+                self._trace_lost()
                 return
             if error is not None:
-                failure = self._judge(batch.records[0], batch.attempt, error)
+                failure = self._judge(batch, error)
                 if len(batch.records) == 1 or failure.then == "retry":
-                    await self._report_failure(batch.records[0], batch.attempt, failure)
+                    await self._report_failure(batch, failure)
                     return
                 # One record of the batch is hopeless, and it is not known which. Only a record that failed alone is
                 # given up.
-                self._trace(batch.records[0], batch.attempt, "failed", len(batch.records), failure, "retry")
+                self._trace(batch, "failed", failure, "retry")
                 batches.extendleft(reversed(_split_batch(batch)))
                 continue
-            if not self._is_terse:
-                self._trace(batch.records[0], batch.attempt, "delivered", len(batch.records))
+            if not (self._is_terse and self._reaction.lands):
+                self._unconfirmed.append(self._attempt(batch, "delivered"))
+            self._trying = None
             last = batch.records[-1]
             self._through = None if self._reaction.lands else (last.seq, last.ordinal)
-        if not self._reaction.lands and not await self._reporter.report(Outcome(grant.hold, self._through)):
-            self._trace(grant.records[-1], 0, "lost")  # Another worker had the lease: this delivery does not count.
+            if self._reaction.lands:
+                self._trace_unconfirmed(is_heard=True)  # Its commit was accepted under the lease.
+        if not self._reaction.lands:
+            await self._report(Outcome(grant.hold, self._through))
 
     def _find_exhaustion(self) -> Exception | None:
         """Return why no attempt is left for a record whose earlier attempts reported nothing, or None."""
@@ -278,6 +289,7 @@ class TargetDelivery:
         target.
         """
         self._began_us = self._clock.monotonic_us()
+        self._trying = batch
         try:
             result = await self._reaction.run(batch)
             if self._is_lost:
@@ -310,14 +322,25 @@ class TargetDelivery:
             for at in range(0, len(records), size)
         ]
 
-    def _judge(self, record: Granted, attempt: int, error: BaseException) -> Failure:
-        tried = FailedAttempt(attempt=attempt, age_us=self._age_us(record), error=error)
+    def _judge(self, batch: Batch, error: BaseException) -> Failure:
+        record = batch.records[0]
+        tried = FailedAttempt(attempt=batch.attempt, age_us=self._age_us(record), error=error)
         return judge_failure(self._reaction.rules, record, tried, self._random, self._limits)
 
-    async def _report_failure(self, record: Granted, attempt: int, failure: Failure) -> None:
-        # fault+ delivering.failed_record_passed: self._through = (record.seq, record.ordinal)
-        self._trace(record, attempt, "failed", failure=failure)
-        await self._reporter.report(Outcome(self._grant.hold, self._through, failure))
+    async def _report_failure(self, batch: Batch, failure: Failure) -> None:
+        """Report that the first record of a batch failed. An attempt whose lease was lost meanwhile does not count."""
+        # fault+ delivering.failed_record_passed: self._through = (batch.records[0].seq, batch.records[0].ordinal)
+        self._trying = batch
+        failed = self._attempt(batch, "failed", failure, records=1)
+        is_heard = await self._report(Outcome(self._grant.hold, self._through, failure))
+        self._trying = None
+        self._on_trace(failed if is_heard else replace(failed, how="lost", then=""))
+
+    async def _report(self, outcome: Outcome) -> bool:
+        """Report an outcome, and trace the attempts that it confirms. Return whether the lease was held."""
+        is_heard = await self._reporter.report(outcome)
+        self._trace_unconfirmed(is_heard=is_heard)
+        return is_heard
 
     def _age_us(self, record: Granted) -> int:
         """Return the age of a record by the engine's clock, estimated with the monotonic clock of this process."""
@@ -325,24 +348,48 @@ class TargetDelivery:
         since_us = self._clock.monotonic_us() - self._claimed_us
         return max(0, self._grant.age_us - (record.emitted_us - first.emitted_us) + since_us)
 
+    def _trace_unconfirmed(self, *, is_heard: bool) -> None:
+        """Trace the attempts whose outcome is known now: they count, or another worker had the lease."""
+        told, self._unconfirmed = self._unconfirmed, []
+        for each in told:
+            if not is_heard:
+                self._on_trace(replace(each, how="lost"))
+            elif not self._is_terse:
+                self._on_trace(each)
+
+    def _trace_tried(self, how: str) -> None:
+        """Trace the end of the attempt that has begun. If none has, the grant as a whole."""
+        grant = self._grant
+        if self._trying is None and not self._unconfirmed:
+            self._trying = Batch(hold=grant.hold, attempt=0, records=grant.records[:1], is_last=False)
+        if self._trying is not None:
+            self._trace(self._trying, how, records=1)
+
+    def _trace_lost(self) -> None:
+        self._trace_tried("lost")
+        self._trace_unconfirmed(is_heard=False)
+
     def _trace(
-        self, record: Granted, attempt: int, how: str, records: int = 1, failure: Failure | None = None, then: str = ""
+        self, batch: Batch, how: str, failure: Failure | None = None, then: str = "", *, records: int | None = None
     ) -> None:
+        self._trying = None
+        self._on_trace(self._attempt(batch, how, failure, then, records=records))
+
+    def _attempt(
+        self, batch: Batch, how: str, failure: Failure | None = None, then: str = "", *, records: int | None = None
+    ) -> Attempt:
         took_us = self._clock.monotonic_us() - self._began_us
-        hold = self._grant.hold
-        self._on_trace(
-            Attempt(
-                reaction=hold.reaction,
-                key=hold.key,
-                attempt=attempt,
-                records=records,
-                began_us=self._clock.now_us() - took_us,
-                took_us=took_us,
-                how=how,
-                then=then or ("" if failure is None else failure.then),
-                error="" if failure is None else failure.error,
-                message="" if failure is None else failure.message,
-            )
+        return Attempt(
+            reaction=batch.hold.reaction,
+            key=batch.hold.key,
+            attempt=batch.attempt,
+            records=len(batch.records) if records is None else records,
+            began_us=self._clock.now_us() - took_us,
+            took_us=took_us,
+            how=how,
+            then=then or ("" if failure is None else failure.then),
+            error="" if failure is None else failure.error,
+            message="" if failure is None else failure.message,
         )
 
 
