@@ -14,7 +14,8 @@ Python for its library, that of an installed package for the package, `RULES` fo
   method that has the name of another one that the code calls. A node then runs once too often, never once too rarely.
 - An unknown fingerprint is None, with the way to the cause: `Cart.total -> helpers.RATES['x'] -> <socket>`. Such a
   node is never clean. An author mends it with `__fingerprint__` (see `object_forms`), or by passing the thing in.
-- Mutable globals count with the content that they have when they are first looked at (see `fingerprints.values`).
+- Mutable globals count with the content that they have when they are first looked at (see `fingerprints.values`), but
+  not in a function that changes them itself (see `fingerprints.functions`).
 - Data that a program reads from outside while it runs (the time, the environment, a file) is no code and does not
   count.
 

@@ -8,6 +8,9 @@ variables are kept: renaming one is a change, since `locals()` could show it.
 the function. A name that the code takes from one of the application's modules at once (`helpers.tax`) is that object.
 A module that is passed on (`f(helpers)`) is a reference, of which every name counts that any code of the closure uses.
 The objects themselves are described elsewhere (`object_forms`).
+
+The content of a container or a constant that the function itself changes, as in `SEEN[key] = 1`, `SHOWN.append(text)`
+or `global COUNT`, does not count: it says what ran before in this process, and not what the code does.
 """
 
 from __future__ import annotations
@@ -21,13 +24,14 @@ import importlib.util
 import operator
 import sys
 import typing
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from types import CellType, CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from headwater.pieces.fingerprints.form import Form, FormWriter, Unfingerprintable, atom
 from headwater.pieces.fingerprints.origin import Origin, Origins, canonical_module
-from headwater.pieces.fingerprints.values import FormOf
+from headwater.pieces.fingerprints.values import FormOf, scalar_form
 
 __all__ = [
     "CODE",
@@ -48,6 +52,10 @@ _GLOBAL: Final = frozenset(
 )
 _ATTRIBUTE: Final = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap)
 _CONSTANT: Final = frozenset(dis.hasconst)
+_BINDS_GLOBAL: Final = frozenset((dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]))
+_WRITES_ITEM: Final = frozenset((dis.opmap["STORE_SUBSCR"], dis.opmap["DELETE_SUBSCR"]))
+_NEUTRAL: Final = frozenset(("CACHE", "EXTENDED_ARG", "KW_NAMES", "NOP", "RESUME"))
+_ONLY_POPS: Final = ("POP_", "STORE_", "DELETE_", "RETURN_")
 _LOAD_NAME: Final = dis.opmap["LOAD_NAME"]
 _STORE_NAME: Final = dis.opmap["STORE_NAME"]
 _IMPORT_NAME: Final = dis.opmap["IMPORT_NAME"]
@@ -85,6 +93,7 @@ class CodeParts:
     imports: dict[Import, None] = dataclasses.field(default_factory=dict)
     names: set[str] = dataclasses.field(default_factory=set)
     own_names: set[str] = dataclasses.field(default_factory=set)  # of a class body; a global may have the same name
+    changed: set[tuple[str, ...]] = dataclasses.field(default_factory=set)  # globals that are bound or written into
 
 
 def take_apart(code: CodeType) -> CodeParts:
@@ -166,6 +175,44 @@ def _take_names(code: CodeType, instructions: list[tuple[int, int]], parts: Code
         before = [before[1], code.co_consts[argument] if opcode in _CONSTANT else argument]
     if chain:
         parts.chains[chain] = None
+    parts.changed.update([(code.co_names[argument],) for opcode, argument in instructions if opcode in _BINDS_GLOBAL])
+    if any(opcode in _WRITES_ITEM for opcode, _ in instructions):
+        parts.changed.update(_written_into(code))
+
+
+def _written_into(code: CodeType) -> Iterator[tuple[str, ...]]:
+    """Yield the globals that the code sets or deletes items of, as chains of names.
+
+    The stack is followed as far as it is known without running the code: behind a jump nothing of it is. The content of
+    a global counts if a write into it is not found here.
+    """
+    stack: list[tuple[str, ...] | None] = []  # None: anything but a global
+
+    def pop(count: int) -> list[tuple[str, ...] | None]:
+        return [stack.pop() if stack else None for _ in range(count)]
+
+    for each in dis.get_instructions(code):
+        if each.is_jump_target:
+            stack.clear()
+        change = dis.stack_effect(each.opcode, each.arg, jump=False)
+        if each.opcode in _WRITES_ITEM:
+            _, container, *_ = pop(-change)
+            if container is not None:
+                yield container
+        elif each.opcode in _GLOBAL and change == 1:
+            stack.append((each.argval,))
+        elif each.opcode in _ATTRIBUTE and change == 0:
+            (owner,) = pop(1)
+            stack.append(None if owner is None else (*owner, each.argval))
+        elif each.opname == "COPY" and each.arg is not None:
+            stack.append(stack[-each.arg] if each.arg <= len(stack) else None)
+        elif each.opname == "SWAP" and each.arg is not None and each.arg <= len(stack):
+            stack[-1], stack[-each.arg] = stack[-each.arg], stack[-1]
+        elif each.opname not in _NEUTRAL:
+            pop(max(0, -change))
+            if stack and not each.opname.startswith(_ONLY_POPS) and change <= 0:
+                stack[-1] = None  # Its result, whatever it is made of.
+            stack += [None] * max(0, change)
 
 
 def _instructions(code: bytes) -> Iterator[tuple[int, int]]:
@@ -250,13 +297,19 @@ def _put_code(writer: FormWriter, function: FunctionType, parts: CodeParts, orig
         writer.put(form_of(constant, 0))
     writer.of_kind(CONSTANT)
     is_dynamic = "__dict__" in parts.names
+    resolved = {
+        chain: _resolve(chain, function.__globals__, parts.own_names, origins)
+        for chain in parts.chains
+        if chain[0] not in _ABOUT_THE_MODULE and chain[0] != "__name__"
+    }
+    changed = {used for chain, (found, used) in resolved.items() if _is_changed(chain, found, used, parts)}
     for chain in parts.chains:
         if chain[0] in _ABOUT_THE_MODULE:
             continue
         if chain[0] == "__name__":
             writer.text(canonical_module(str(function.__globals__.get("__name__"))))
             continue
-        found, used = _resolve(chain, function.__globals__, parts.own_names, origins)
+        found, used = resolved[chain]
         if found is _NOTHING:
             continue
         step = f" -> {'.'.join(used)}"
@@ -266,13 +319,52 @@ def _put_code(writer: FormWriter, function: FunctionType, parts: CodeParts, orig
         writer.of_kind(CODE)
         writer.text(".".join(used))
         writer.of_kind(CONSTANT)
-        _put(writer, found, step, form_of)
+        if used in changed:
+            writer.put(atom("changed", type(found).__name__))
+        else:
+            _put(writer, found, step, form_of)
     for wanted in parts.imports:
         _put_import(writer, wanted, function, origins, form_of)
     writer.uses(parts.names, is_dynamic=is_dynamic)
 
 
 _NOTHING: Final = object()
+
+_CONTAINERS: Final = (list, dict, set, bytearray, deque, Counter, OrderedDict, defaultdict)
+_CHANGING: Final = frozenset(
+    (
+        "add",
+        "append",
+        "appendleft",
+        "clear",
+        "difference_update",
+        "discard",
+        "extend",
+        "extendleft",
+        "insert",
+        "intersection_update",
+        "move_to_end",
+        "pop",
+        "popitem",
+        "popleft",
+        "remove",
+        "reverse",
+        "rotate",
+        "setdefault",
+        "sort",
+        "subtract",
+        "symmetric_difference_update",
+        "update",
+    )
+)
+
+
+def _is_changed(chain: tuple[str, ...], found: object, used: tuple[str, ...], parts: CodeParts) -> bool:
+    """Whether the code changes the content of a global container, or binds a global constant or container anew."""
+    if type(found) not in _CONTAINERS:
+        return used in parts.changed and len(used) == 1 and scalar_form(found) is not None
+    calls = chain[len(used) : len(used) + 1]
+    return used in parts.changed or (bool(calls) and calls[0] in _CHANGING)
 
 
 def _resolve(
