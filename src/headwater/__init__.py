@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from headwater.cells.handle import Input
     from headwater.cells.handle_base import Member
     from headwater.cells.model import Json, Model, field
-    from headwater.cells.runtime_port import Subscription, Topic
+    from headwater.cells.runtime_port import SinkSubscription, Subscription, Topic
     from headwater.pieces.handles import (
         Child,
         Computed,
@@ -142,6 +142,7 @@ __all__ = [
     "RuleRefusedError",
     "Runtime",
     "SessionExpiredError",
+    "SinkSubscription",
     "Space",
     "StorageError",
     "Subscription",
@@ -173,6 +174,7 @@ _HOMES = {
     "Backoff": "headwater.backoff",
     "Cell": "headwater.cells.cell",
     "Input": "headwater.cells.handle",
+    "SinkSubscription": "headwater.cells.runtime_port",
     "Subscription": "headwater.cells.runtime_port",
     "Json": "headwater.cells.model",
     "Model": "headwater.cells.model",

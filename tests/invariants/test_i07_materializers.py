@@ -112,9 +112,11 @@ async def _check(posts: Any) -> None:
 
 
 async def _begun(one: Site) -> Any:
-    """A board with something on it. What makes a board at all is a write to all of it: it meets who reads any post."""
+    """A board with something on it, and every cell written: only a reader that runs knows what a default is."""
     (posts,) = await opened(one, [(SPACE, Posts, "p")])
     await one.space(SPACE).transact(posts.items.set, {"k2": 1})
+    await one.space(SPACE).transact(posts.factor.set, 3)
+    await one.space(SPACE).transact(posts.unread.set, 1)
     await one.settled()
     return posts
 

@@ -162,10 +162,6 @@ class Sometimes(Piece):
     def below(self) -> int:
         return self.calm.get() + 1
 
-    @computed(throttle_ms=60_000)
-    def rarely(self) -> int:
-        return self.source.get()
-
 
 async def passing(rt: Runtime, clock: VirtualClock, pulled: asyncio.Task[int], most_ms: int) -> int:
     """Let time pass until somebody has what they wait for; how much that was."""
@@ -190,20 +186,6 @@ def test_a_pull_waits_for_what_is_held_back_above_it() -> None:
             pulled = asyncio.create_task(some.below.pull())
             assert 150 <= await passing(rt, clock, pulled, 1_000) <= 300
             assert await pulled == 21
-            look.close()
-
-    run(work)
-
-
-def test_what_its_author_holds_back_for_longer_than_anybody_waits_is_pulled_as_it_is() -> None:
-    async def work() -> None:
-        clock = VirtualClock(seed=1)
-        async with alone(clock) as (rt, _):
-            some = rt.space("s").piece(Sometimes, "s")
-            look = some.rarely.sink(lambda _: None)
-            assert await some.rarely.pull() == 1
-            some.source.set(2)
-            assert await some.rarely.pull() == 1
             look.close()
 
     run(work)

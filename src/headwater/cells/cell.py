@@ -59,7 +59,9 @@ class Cell(Input[T]):
 
     def as_input(self) -> Input[T]:
         """Return a handle on the same place that can only be read."""
-        return Input(self._runtime, self._document, self._codec, self._path, self._default, self._root_)
+        made: Input[T] = Input(self._runtime, self._document, self._codec, self._path, self._default, self._root_)
+        made._maker = self._maker
+        return made
 
     # ---- whole values ------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, over
 from headwater.cells.codec_base import CELL_LIMITS, Memo, TypeCodec
 from headwater.cells.handle_base import NotAValue
 from headwater.cells.open_run import Run
-from headwater.cells.runtime_port import HandleRuntime, Subscription
+from headwater.cells.runtime_port import Delays, HandleRuntime, SinkSubscription
 from headwater.cells.selector import step
 from headwater.cells.typed_path import BrokenLinkError, Root, count_stored_steps, deciding_places, descend, fill
 from headwater.cells.view import open_view
@@ -89,8 +89,10 @@ class Input(NotAValue, Generic[T_co]):
         self._codec = codec
         self._exact = None if path else codec.exact
         self._default = default  # the value as long as nothing was written
+        if not path and document.implied is not default:
+            document.imply(default)
         self._root_ = root  # the cell that it is a part of; None: it is that itself
-        self._maker: Callable[[], object] | None = None  # has the value computed; None: it is not a computed value
+        self._maker: Callable[[], object] | None = None  # registers the nodes that write it; None: no node does
         self._memo: Memo[Any] | None = None
         self._parts: dict[tuple[Path, int], Any] | None = None
         self._spot = Spot(document, path, Depth.DEEP)
@@ -227,6 +229,8 @@ class Input(NotAValue, Generic[T_co]):
         """Return the value that a place reads as: the stored one, or a default of the cell or of a field on the way."""
         if site.value is not ABSENT:
             return site.value
+        if site.document is not self._document:
+            site.document.imply(ABSENT)  # A link led here: other readers of it see another default.
         if self._root_ is None or site.cell is None:
             return self._default
         anchor, below = site.path[: site.cell], site.path[site.cell :]
@@ -280,7 +284,7 @@ class Input(NotAValue, Generic[T_co]):
             path = target + path[at_link:]
 
     def set_maker(self, maker: Callable[[], object]) -> None:
-        """Set the callback that has the value computed if no node is registered for it when a run reads it."""
+        """Set the callback that registers the nodes that write the value, for a run that reads it without any."""
         self._maker = maker
 
     def _wake_writers(self) -> None:
@@ -388,9 +392,18 @@ class Input(NotAValue, Generic[T_co]):
         """The value now, then the latest whenever it changed; never a backlog."""
         return self._runtime.watch(self)
 
-    def sink(self, fn: Callable[[T_co], object], /, *, group: object | None = None) -> Subscription:
+    def sink(
+        self,
+        fn: Callable[[T_co], object],
+        /,
+        *,
+        group: object | None = None,
+        debounce_ms: float = 0,
+        throttle_ms: float = 0,
+        auto_debounce: bool = True,
+    ) -> SinkSubscription:
         """Call `fn` with the value now and whenever it changes, but not for changes made with the same group."""
-        return self._runtime.sink(self, fn, group)
+        return self._runtime.sink(self, fn, group, Delays.of(debounce_ms, throttle_ms, auto_debounce))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {doc_text(self._document.key, self._path)}>"

@@ -8,14 +8,15 @@ they check a payload and pass it to the runtime, which refuses it in a run that 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 from headwater.cells.codec_base import TypeCodec
 from headwater.cells.handle_base import NotAValue
 from headwater.data.address import Link, doc_text
 from headwater.data.path import Path
+from headwater.data.text import shown
 from headwater.data.value import MaybeValue, Value
-from headwater.errors import InvalidValueError
+from headwater.errors import AuthoringError, InvalidValueError
 from headwater.replica.document import Document
 
 if TYPE_CHECKING:
@@ -28,6 +29,38 @@ if TYPE_CHECKING:
     from headwater.cells.selector import Selector
 
 __all__ = ["Stream", "Topic"]
+
+
+class Delays(NamedTuple):
+    """The delays of an effect or a sink. None: not said."""
+
+    debounce_ms: float | None = None  # how long its inputs have to be quiet before it runs
+    throttle_ms: float | None = None  # from the start of one run to the next
+    auto_debounce: bool | None = None  # whether it gets a debounce by itself if its runs are slow
+
+    @classmethod
+    def of(cls, debounce_ms: float | None, throttle_ms: float | None, auto_debounce: bool | None) -> Delays:
+        """Check what a caller said."""
+        for name, ms in (("debounce_ms", debounce_ms), ("throttle_ms", throttle_ms)):
+            if ms is not None:
+                check_duration(name, ms)
+        if auto_debounce is not None and type(auto_debounce) is not bool:
+            raise AuthoringError(f"auto_debounce={shown(auto_debounce)}: write True or False")
+        return cls(debounce_ms, throttle_ms, auto_debounce)
+
+    def over(self, other: Delays) -> Delays:
+        """These delays, and those of `other` where nothing is said here."""
+        debounce_ms = other.debounce_ms if self.debounce_ms is None else self.debounce_ms
+        throttle_ms = other.throttle_ms if self.throttle_ms is None else self.throttle_ms
+        auto_debounce = other.auto_debounce if self.auto_debounce is None else self.auto_debounce
+        return Delays(debounce_ms, throttle_ms, auto_debounce)
+
+
+def check_duration(what: str, ms: object) -> float:
+    """Milliseconds of an option."""
+    if isinstance(ms, bool) or not isinstance(ms, (int, float)) or not 0 <= ms < 1e12:
+        raise AuthoringError(f"{what}={shown(ms)}: write how many milliseconds, 0 or more")
+    return ms
 
 
 class Subscription:
@@ -44,6 +77,22 @@ class Subscription:
         close, self._close = self._close, None
         if close is not None:
             close()
+
+
+class SinkSubscription(Subscription):
+    """A subscription to a value, and the delays of its calls."""
+
+    __slots__ = ("_set_delays",)
+
+    def __init__(self, close: Callable[[], object], set_delays: Callable[[Delays], object]) -> None:
+        super().__init__(close)
+        self._set_delays = set_delays
+
+    def set_delays(
+        self, *, debounce_ms: float | None = None, throttle_ms: float | None = None, auto_debounce: bool | None = None
+    ) -> None:
+        """Change its delays, from now on. What is left out stays as it is; 0 ends a delay."""
+        self._set_delays(Delays.of(debounce_ms, throttle_ms, auto_debounce))
 
 
 class HandleRuntime(Protocol):
@@ -82,7 +131,9 @@ class HandleRuntime(Protocol):
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:
         """Bring up to date, and answer with the value."""
 
-    def sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> Subscription:
+    def sink(
+        self, handle: Input[Any], fn: Callable[[Any], object], group: object | None, delays: Delays
+    ) -> SinkSubscription:
         """Call with the value now and whenever it changes."""
 
     def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:

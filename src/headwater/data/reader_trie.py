@@ -90,6 +90,16 @@ class TrieNode:
             if twig.children:
                 waiting.extend(reversed(twig.children.values()))
 
+    def spots_below(self, path: Path) -> Iterator[Spot]:
+        """Every spot at or below a path."""
+        twig = self
+        for step in path:
+            below = twig.children.get(step) if twig.children else None
+            if below is None:
+                return
+            twig = below
+        yield from twig.spots()
+
     def is_empty(self) -> bool:
         return self.deep is None and self.shape is None and not self.children
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import getattr_static
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -60,6 +60,7 @@ class ClassSchema:
         "_kinds",
         "_named",
         "_stored",
+        "_writers",
         "cls",
         "digests",
         "members",
@@ -84,6 +85,7 @@ class ClassSchema:
         self._kinds: dict[type[Declaration], list[Any]] = {}  # those of a kind, once they were asked for
         self._stored: dict[str, Declaration] | None = None  # by stored name, once one was asked for
         self._named: dict[Declaration, tuple[Declaration, ...]] = {}  # results of `named_by`
+        self._writers: dict[Declaration, list[Declaration]] | None = None  # see `writers_of`, once it was asked for
         for base in reversed(cls.__mro__[1:]):
             schema = vars(base).get("__schema__")
             self._inherit(base, {} if schema is None else schema.members)
@@ -132,6 +134,19 @@ class ClassSchema:
         if found is None:
             found = self._named[member] = tuple(self._find_named(member))
         return found
+
+    def writers_of(self, cell: Declaration) -> Sequence[Declaration]:
+        """The members that declare that they write a cell: computeds with `writes=`, and materializers."""
+        if self._writers is None:
+            self._writers = {}
+            for each in self.members.values():
+                for written in _written_by(each):
+                    self._writers.setdefault(written, []).append(each)
+        return self._writers.get(cell, ())
+
+    def side_writers(self) -> list[Declaration]:
+        """The members that write cells, in the order in which they were declared."""
+        return [each for each in self.members.values() if _written_by(each)]
 
     def _find_named(self, member: Declaration) -> list[Declaration]:
         found: dict[Declaration, None] = {}
@@ -340,6 +355,17 @@ def _codes_of(member: Declaration) -> list[CodeType]:
     """The code of the function that a member declares, if it has one."""
     code = getattr(getattr(member, "fn", None), "__code__", None)
     return [code] if isinstance(code, CodeType) else []
+
+
+def _written_by(member: Declaration) -> tuple[Declaration, ...]:
+    """The cells that a member declares to write."""
+    match member:
+        case ComputedMember():
+            return member.writes
+        case MaterializerMember():
+            return member.envelope
+        case _:
+            return ()
 
 
 def _names_a_handle(said: Any) -> bool:

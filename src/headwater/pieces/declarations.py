@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from headwater.backoff import Backoff, check_backoff
 from headwater.cells.handle_base import Member
+from headwater.cells.runtime_port import check_duration
 from headwater.data.text import shown
 from headwater.errors import AuthoringError
 
@@ -103,13 +104,6 @@ class Declaration:
         """The error for a declaration that cannot be."""
         where = "" if self.home is None else f"{self.home.__name__}."
         return AuthoringError(f"{where}{self.name or '?'}: {problem}. Write {instead}")
-
-
-def check_duration(what: str, ms: object) -> float:
-    """Milliseconds of an option."""
-    if isinstance(ms, bool) or not isinstance(ms, (int, float)) or not 0 <= ms < 1e12:
-        raise AuthoringError(f"{what}={shown(ms)}: write how many milliseconds, 0 or more")
-    return ms
 
 
 Function = Callable[..., Any]
@@ -252,10 +246,11 @@ class EffectMember(Paced):
     """Something shown here, in every runtime that has the piece open."""
 
     kind = "effect"
-    __slots__ = ("every_start",)
+    __slots__ = ("auto_debounce", "every_start")
 
-    def __init__(self, fn: Function, *, every_start: bool, **options: Any) -> None:
+    def __init__(self, fn: Function, *, auto_debounce: bool, every_start: bool, **options: Any) -> None:
         super().__init__(fn, scope="session", was=None, **options)
+        self.auto_debounce = auto_debounce
         self.every_start = every_start
 
     def __fingerprint__(self) -> tuple[object, ...]:

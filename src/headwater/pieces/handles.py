@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, Prot
 
 from headwater.cells.handle import Input
 from headwater.cells.handle_base import NotAValue
+from headwater.cells.runtime_port import Delays
 from headwater.data.text import shown
 from headwater.data.value import Value
 from headwater.errors import AuthoringError
@@ -121,10 +122,17 @@ class Child(Input[C_co]):
 class Effect:
     """A handle on an effect: it runs, and there is nothing to read."""
 
-    __slots__ = ("_what",)
+    __slots__ = ("_set_delays", "_what")
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, set_delays: Callable[[Delays], object]) -> None:
         self._what = what
+        self._set_delays = set_delays
+
+    def set_delays(
+        self, *, debounce_ms: float | None = None, throttle_ms: float | None = None, auto_debounce: bool | None = None
+    ) -> None:
+        """Change its delays here, until the piece is stopped. What is left out stays as it is; 0 ends a delay."""
+        self._set_delays(Delays.of(debounce_ms, throttle_ms, auto_debounce))
 
     def __repr__(self) -> str:
         return f"<effect {self._what}>"

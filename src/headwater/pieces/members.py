@@ -155,6 +155,7 @@ def effect(
     *,
     debounce_ms: float = 0,
     throttle_ms: float = 0,
+    auto_debounce: bool = True,
     transient: tuple[type[Exception], ...] = (),
     every_start: bool = False,
 ) -> Callable[[Callable[[Any], Cleanup]], Effect]: ...
@@ -164,6 +165,7 @@ def effect(
     *,
     debounce_ms: float = 0,
     throttle_ms: float = 0,
+    auto_debounce: bool = True,
     transient: tuple[type[Exception], ...] = (),
     every_start: bool = False,
 ) -> Any:
@@ -171,7 +173,12 @@ def effect(
     return _decorate(
         fn,
         lambda fn: EffectMember(
-            fn, debounce_ms=debounce_ms, throttle_ms=throttle_ms, transient=transient, every_start=every_start
+            fn,
+            debounce_ms=debounce_ms,
+            throttle_ms=throttle_ms,
+            auto_debounce=auto_debounce,
+            transient=transient,
+            every_start=every_start,
         ),
     )
 

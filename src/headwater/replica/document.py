@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from headwater.data.address import DocKey
 from headwater.data.path import Path
 from headwater.data.reader_trie import TrieNode
-from headwater.data.value import MaybeValue
+from headwater.data.value import ABSENT, MaybeValue, same
 
 if TYPE_CHECKING:
     from headwater.replica.pending import Layer, PendingWrites
@@ -35,6 +35,7 @@ class Document:
     __slots__ = (
         "confirmed",
         "home",
+        "implied",
         "key",
         "layers",
         "stale",
@@ -54,11 +55,21 @@ class Document:
         self.stale: MaybeValue | NotLoaded = NOT_HERE  # the value shown before a gap, until the document arrives again
         self.layers: list[Layer] = []  # live layers that write the document, in order
         self.wrote: PendingWrites | None = None  # which layer wrote where; made on first use
+        # What readers see while the document is absent: the default of its cell. ABSENT: nothing, or not all the same.
+        # NOT_HERE: no handle refers to it yet.
+        self.implied: MaybeValue | NotLoaded = NOT_HERE
         self.twig: TrieNode | None = None  # the readers of the document by path; owned by the scheduler
         self.writers: tuple[object, ...] = ()  # the nodes that declare the document as output; owned by the scheduler
 
     def __repr__(self) -> str:
         return f"document {self.key.scope}:{self.key.id}"
+
+    def imply(self, default: MaybeValue) -> None:
+        """Note what a reader sees while the document is absent. Readers that see different values imply nothing."""
+        if self.implied is NOT_HERE:
+            self.implied = default
+        elif not same(self.implied, default):
+            self.implied = ABSENT
 
     def written_by(self, layers: tuple[Layer, ...] | list[Layer]) -> list[Path]:
         """Return the paths in this document that `layers` write, each once."""

@@ -87,11 +87,11 @@ class Gates:
         # fault gates.inputs_not_awaited: pass
         self._gate(node).input_until = self.now_us() + self._limits.input_us
 
-    def started(self, node: Node, at_us: int) -> None:
+    def started(self, node: Node) -> None:
         """Throttle: delay the next run, counted from the start of this one. A stopped attempt is not a run."""
         gate = node.gate
         if gate is not None and gate.throttle_us:
-            gate.throttle_until = at_us + gate.throttle_us
+            gate.throttle_until = node.began_us + gate.throttle_us
 
     def exhausted(self, node: Node, is_steady: bool = False) -> None:
         """Hold back a node that used all its runs in this pass, or has a cause with too many hops.
@@ -198,11 +198,9 @@ class Gates:
             if not debounce_us:
                 gate.debounce_until = 0
         if throttle_us is not None:
-            if gate.throttle_until:
-                gate.throttle_until = max(0, gate.throttle_until - gate.throttle_us + throttle_us)
+            # fault gates.throttle_counts_from_next_run: pass
+            gate.throttle_until = node.began_us + throttle_us if throttle_us and node.began_us >= 0 else 0
             gate.throttle_us = throttle_us
-            if not throttle_us:
-                gate.throttle_until = 0
         if no_auto is not None:
             gate.no_auto = no_auto
             if no_auto and gate.is_auto:

@@ -12,8 +12,8 @@ from typing import Final, cast
 from headwater.data.address import doc_text
 from headwater.data.reader_trie import Spot, TrieNode, match
 from headwater.data.trace import Invalidated, Trace
-from headwater.data.value import MAX_INT
-from headwater.replica.document import Document
+from headwater.data.value import ABSENT, MAX_INT
+from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.feed import FROM_OTHERS, Changed, Kind, Notification, ignore
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.node import CLEAN, INVALID, UNKNOWN, Marks, Node, NodeKind, hops_of
@@ -63,7 +63,8 @@ class Invalidation:
         self._written = _last_written(notification) if is_heard else ANY_TIME
         twig = notification.document.twig
         if twig is not None:
-            if not twig.children and twig.shape is None:
+            is_whole = not twig.children and twig.shape is None
+            if is_whole and notification.before is not ABSENT and notification.after is not ABSENT:
                 spot = twig.deep  # All readers read the whole document, and the document differs.
                 if spot is not None:
                     self._mark(spot, notification)
@@ -157,7 +158,27 @@ def _spots(twig: TrieNode, change: Changed) -> Iterable[Spot]:
     if not change.known_before:
         # The document was not here, so that its earlier value is unknown: it counts as changed.
         return list(twig.spots())
-    return match(twig, change.before, change.after, change.touched)
+    # I3: readers of a cell that is not written see its default.
+    # fault invalidation.default_written_marks: implied = NOT_HERE
+    implied = change.document.implied
+    if implied is NOT_HERE:
+        implied = ABSENT
+    before = implied if change.before is ABSENT else change.before
+    after = implied if change.after is ABSENT else change.after
+    found = dict.fromkeys(match(twig, before, after, change.touched))
+    for path in ((),) if change.touched is None else change.touched:
+        for spot in twig.spots_below(path):
+            if spot not in found:
+                _report_as_standing(spot)
+    return found
+
+
+def _report_as_standing(spot: Spot) -> None:
+    """Have the readers of a spot reported again that was written over, or below what was written, and is the same."""
+    node: Node
+    for node in spot.readers:  # type: ignore[assignment]
+        if node.status == CLEAN and node.reporter is not None:
+            node.reporter.report_as_standing(node)
 
 
 def address_of(spot: Spot) -> str:

@@ -167,6 +167,9 @@ class Node:
     due: int = 0  # the newest external impulse that it has to run for, directly or through other nodes
     impulse: int = 0  # the impulse that `pass_runs` counts from; its writes pass it on to readers
     failures: int = 0  # transient failures in a row
+    began_us: int = (
+        -1
+    )  # when its last run began, by the monotonic clock, for effects and nodes with a gate; -1: unknown
     # ---- for people ----
     runs: int = 0  # completed runs, failed ones included
     remembered: Remembered | None = None  # its last run in an earlier process, if it was resumed without a run

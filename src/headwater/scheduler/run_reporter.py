@@ -180,6 +180,19 @@ class RunReporter:
         layers = [layer for spot in self._foreign for layer in cast(Document, spot.document).layers]
         return self._unsure is not None and any(layer.fate is not Fate.LOCAL for layer in layers)
 
+    def report_as_standing(self, node: Node) -> None:
+        """Have the last run reported again: a document was written since, and its reads show no difference.
+
+        The engine, which does not know the defaults of cells, would otherwise count the node as stale.
+        """
+        # fault+ reporter.standing_runs_not_told: return
+        if self._unsure is None and self._on_unsure is not None and (self.is_told if node.runs else node.as_of):
+            children = () if self._started is None else self._started()
+            if node.reads is not self._reads and children is not None:
+                self._look(node, children)
+            self._unsure = (None, 0)
+            self._on_unsure(node)
+
     def report_again(self, node: Node) -> None:
         """Report the last run as of now: its foreign reads had no verdict then, and are confirmed by now."""
         unsure, self._unsure = self._unsure, None

@@ -108,7 +108,8 @@ class Runner:
         run.begin(node, node.expect if retried is None else self._reads_of_stopped_attempt(node, retried), causes)
         fresh.stopped = None
         reporter = node.reporter
-        began_us = self._gates.now_us() if node.gate is not None or reporter is not None else 0
+        is_effect = node.kind is _EFFECT
+        began_us = self._gates.now_us() if node.gate is not None or reporter is not None or is_effect else 0
         if node.cleanup is not None:
             # An effect's cleanup comes first: whether this attempt is kept is known only after it has acted.
             self.clean_up(node)
@@ -116,7 +117,7 @@ class Runner:
         result: object = None
         current.run = run
         try:
-            result = node.fn() if node.kind is not _EFFECT else self._effect(node, run)
+            result = self._effect(node, run) if is_effect else node.fn()
             if result is not None and not node.returns:
                 check_plain(node.id, result)  # The result is not used: a coroutine would be lost silently.
         except Suspend:
@@ -148,8 +149,9 @@ class Runner:
             run.log = list(run.reads[: run.place])  # type: ignore[arg-type]  # None is at the end only.
         node.kept = None
         node.stops = 0
+        node.began_us = began_us
         if node.gate is not None:
-            self._gates.started(node, began_us)
+            self._gates.started(node)
         if run.log is not None or fresh.saw_failure or node.reads[run.place] is not None:
             self._apply_reads(node, run)
         if self._loads.is_used:

@@ -12,7 +12,6 @@ The cells that the next process finds say how many.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
@@ -43,7 +42,6 @@ Value = Callable[[NaiveProgram], Any]
 REFUSED: Final = "refused"
 FAILED: Final = "failed"
 DONE: Final = "done"
-WITH_PARTS: Final = ("rec", "ints", "recs", "nest", "deep")
 """Kinds of cells, parts of which are read by themselves."""
 
 
@@ -156,8 +154,6 @@ class Record:
         self._looks: list[Look] = []
         self._asked: dict[int, int] = {}  # pulls under way: the length of the tape at their beginning
         self._is_clean = False  # every node was looked at, and nothing was done since
-        self._first_written: set[Address] = set()  # by the last process that looked at everything
-        self._written_before: set[Address] = set()  # the present process
         self._is_killed = False  # the last process was
         self._is_vague = False  # a process was killed before it could be followed
         self._mixes: list[Mismatch] = []
@@ -203,7 +199,6 @@ class Record:
         for key in [key for key in self._effects if key[0].partition("@")[0] == piece]:
             del self._effects[key]
         eid = -len(self._tape) - 1
-        self._written_before = {at for at in self._written_before if at[0] != piece}
         self._fresh = {node for node in self._fresh if not node.startswith(f"{piece}:")}
         self.expect(Remake(piece), eid)
         self.note(eid)
@@ -221,10 +216,9 @@ class Record:
             self._mixes.append(mismatch)
 
     def watch(self, number: int, piece: str, member: str, window: str = ANN) -> None:
-        # A cell is told once more when it is written for the first time, an `each` when its piece is stopped.
-        is_computed = member.startswith("c")
+        is_each = member[0] not in "cxy"  # It is told once more when its piece is stopped.
         what = f"sink {number} of {window} on {piece}.{member}"
-        self._sinks[number] = Series(what, member_value(piece, member, window), len(self._tape), is_computed)
+        self._sinks[number] = Series(what, member_value(piece, member, window), len(self._tape), not is_each)
 
     def told(self, number: int, value: Any) -> None:
         if number in self._sinks:
@@ -269,7 +263,6 @@ class Record:
     def looked_at_all(self) -> None:
         """Every piece is open, every member was pulled, and nothing is under way."""
         self._is_clean = True
-        self._first_written = self._world.cells.keys() - self._written_before
 
     def _check_runs(self, runs: Mapping[str, int], states: list[Any]) -> None:
         """A computed runs at most once for each change of a value that it reads, and once if it was not up to date.
@@ -403,20 +396,8 @@ class Record:
 
     def ran(self, nodes: Sequence[str]) -> None:
         """These nodes ran before the first step of a process. If everything was up to date before, there are none."""
-        left = [node for node in nodes if not self._reads_first_write(node)]
-        if self._is_clean and left:
-            raise Mismatch(f"{', '.join(left)} ran after a restart without a change")
-
-    def _reads_first_write(self, node: str) -> bool:
-        """Whether a node reads a cell that was first written by the last process that looked at everything.
-
-        The first write of a cell replaces all of it. A node that read one key or field before is not told if its part
-        stays the same, and runs once more after a restart: the engine does not know the default of the cell.
-        """
-        piece, _, member = re.split(r"([:/])", node.partition("/")[2], maxsplit=1)
-        members = {each.name: each for each in self._program.class_of(piece).members}
-        used = members[re.split(r"[/ ]", member, maxsplit=1)[0]].uses
-        return any((piece, name) in self._first_written and members[name].kind in WITH_PARTS for name in used)
+        if self._is_clean and nodes:
+            raise Mismatch(f"{', '.join(nodes)} ran after a restart without a change")
 
     def ended(self, *, is_killed: bool) -> None:
         """A process is gone. If it was killed, results of its nodes may not be stored, and are computed again."""
@@ -455,7 +436,6 @@ class Record:
         if self._is_killed:
             self._forget_uncertain(start)
         self._checked = len(self._tape)
-        self._written_before = set(self._world.cells)
         for series in self._effects.values():
             series.since = len(self._tape)
         self._take_code()

@@ -22,7 +22,7 @@ from weakref import ref
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
-from headwater.cells.runtime_port import Stream, Subscription, Topic
+from headwater.cells.runtime_port import Delays, SinkSubscription, Stream, Subscription, Topic
 from headwater.cells.selector import Selector
 from headwater.clock import Clock
 from headwater.data.address import DocKey, Link, check_id, check_scope, doc_text
@@ -479,9 +479,21 @@ class Core:
         handle: Input[Any],
         fn: Callable[[Any], object],
         group: object | None,
+        delays: Delays,
         on_ended: Callable[[Exception], object] | None = None,
-    ) -> Subscription:
-        return self.observers.sink(handle, fn, group, on_ended)
+    ) -> SinkSubscription:
+        return self.observers.sink(handle, fn, group, delays, on_ended)
+
+    def set_delays(self, node: Node, delays: Delays) -> None:
+        """Change the delays of a node, also while it waits."""
+        debounce_ms, throttle_ms, auto_debounce = delays
+        self.check_thread()
+        self.scheduler.set_delays(
+            node,
+            debounce_us=None if debounce_ms is None else round(debounce_ms * 1_000),
+            throttle_us=None if throttle_ms is None else round(throttle_ms * 1_000),
+            no_auto=None if auto_debounce is None else not auto_debounce,
+        )
 
     def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:
         return self.observers.watch(handle)

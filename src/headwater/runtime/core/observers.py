@@ -13,10 +13,10 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from headwater.cells.handle import Input
-from headwater.cells.runtime_port import Subscription
+from headwater.cells.runtime_port import Delays, SinkSubscription
 from headwater.errors import (
     AbsentError,
     AuthoringError,
@@ -36,6 +36,9 @@ from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
+
+
+_NO_DELAYS: Final = Delays()
 
 
 class Observer:
@@ -79,7 +82,7 @@ class Sink(Observer):
         self.fn = fn
         self.group = group
         self.foreign = True  # whether a writer outside its group changed its input since its last run
-        self.subscription = Subscription(self._close)
+        self.subscription = SinkSubscription(self._close, self._set_delays)
 
     def is_like(self, handle: Input[Any], group: object | None) -> bool:
         known = self._handle
@@ -139,6 +142,10 @@ class Sink(Observer):
             self._core.report(self.name, why)
         else:
             self._on_ended(why)
+
+    def _set_delays(self, delays: Delays) -> None:
+        if self.node is not None and not self.node.removed:
+            self._core.set_delays(self.node, delays)
 
     def _close(self) -> None:
         self.values.clear()
@@ -263,7 +270,14 @@ class Observers:
 
     # ---- looking -----------------------------------------------------------------------------------
 
-    def _effect(self, what: str, handle: Input[Any], fn: Callable[[], object], id: str = "") -> Node:
+    def _effect(
+        self,
+        what: str,
+        handle: Input[Any],
+        fn: Callable[[], object],
+        id: str = "",
+        delays: Delays = _NO_DELAYS,
+    ) -> Node:
         self._count += 1
         spec = NodeSpec(
             id=id or f"{what} {self._count} of {handle!r}",
@@ -271,7 +285,9 @@ class Observers:
             fn=fn,
             home=handle.document.home,
             returns=False,
-            no_auto_debounce=what == "pull",
+            debounce_ms=delays.debounce_ms or 0,
+            throttle_ms=delays.throttle_ms or 0,
+            no_auto_debounce=what == "pull" or delays.auto_debounce is False,
         )
         return self._core.register(spec)
 
@@ -297,9 +313,8 @@ class Observers:
                     held = self._held_above(node)
                     if held and not patience.is_over():
                         return False
-                    unsettled = [each.id for each in held if each.gate is not None and each.gate.is_held]
-                    if unsettled:
-                        outcome.append(((), self._not_settling(handle, unsettled)))
+                    if held:
+                        outcome.append(((), self._not_settling(handle, held)))
                     elif not (isinstance(look.error, UpstreamFailedError) and self._is_tried_again(node)):
                         outcome.append((look.values, look.error or node.error))
                 elif (cannot := self._cannot(node)) is not None:
@@ -322,23 +337,23 @@ class Observers:
     def _held_above(self, node: Node) -> list[Node]:
         """Return the nodes above an observer that have to run again and wait for their time.
 
-        The values read from them are older than they have to be. A node that its author holds back for longer than a
-        pull waits is not returned, and is read as it is.
+        The values read from them are older than they have to be.
         """
-        gates = self._core.scheduler.gates
-        until = gates.now_us() + self.window_us
-        held = {
-            each
-            for each in gates.waiting()
-            if each.outputs and each.is_runnable and each.gate and (each.gate.is_held or each.gate.eligible_at < until)
-        }
+        held = {each for each in self._core.scheduler.gates.waiting() if each.outputs and each.is_runnable}
         return [above for above in self._core.scheduler.graph.above(node) if above in held] if held else []
 
-    def _not_settling(self, handle: Input[Any], held: list[str]) -> NotSettlingError:
+    def _not_settling(self, handle: Input[Any], held: list[Node]) -> NotSettlingError:
         return NotSettlingError(
-            f"{handle!r} did not settle in {self.window_us / 1e6:g} s: look at {', '.join(held[:5])}, or read what is "
-            "visible now with get()"
+            f"{handle!r} did not settle in {self.window_us / 1e6:g} s: look at "
+            f"{', '.join(map(self._held_back, held[:5]))}, or read what is visible now with get()"
         )
+
+    def _held_back(self, node: Node) -> str:
+        """Return the id of a node that waits for its time and, if its author set a delay, how long it waits."""
+        gates = self._core.scheduler.gates
+        if node.gate is None or node.gate.is_held:
+            return node.id
+        return f"{node.id} (its delay holds it back for {(gates.eligible_at(node) - gates.now_us()) / 1e6:.1f} s more)"
 
     def _cannot(self, node: Node) -> Exception | None:
         """Return the reason why a node will not run, if the document it waits for will not arrive."""
@@ -374,15 +389,16 @@ class Observers:
         handle: Input[Any],
         fn: Callable[[Any], object],
         group: object | None,
+        delays: Delays,
         on_ended: Callable[[Exception], object] | None = None,
-    ) -> Subscription:
+    ) -> SinkSubscription:
         """Call `fn` with the value now and after every change that was not made with the same group.
 
         `on_ended` is called if the piece of the handle is gone. None: that is reported on the error channel.
         """
         if inspect.iscoroutinefunction(fn):
             raise AuthoringError(f"sink of {handle!r} is an async function: write `async for v in x.watch()` instead")
-        return self._sink(handle, fn, group, on_ended).subscription
+        return self._sink(handle, fn, group, delays, on_ended).subscription
 
     def read_again(self, documents: Iterable[Document]) -> None:
         """Run the sinks and watches that read these documents again: the piece of the documents is over here."""
@@ -402,16 +418,17 @@ class Observers:
         handle: Input[Any],
         fn: Callable[[Any], object],
         group: object | None,
+        delays: Delays,
         on_ended: Callable[[Exception], object] | None,
     ) -> Sink:
         for node in self._core.scheduler.kept():  # A restarted attempt takes over the sinks of the stopped one.
             known = getattr(node.fn, "__self__", None)
             if isinstance(known, Sink) and known.is_like(handle, group):
                 known.fn = fn
-                self._effect("sink", handle, known.run, node.id)
+                self._effect("sink", handle, known.run, node.id, delays)
                 return known
         sink = Sink(self._core, handle, fn, group, self._ungroup, on_ended)
-        sink.node = self._effect("sink", handle, sink.run)
+        sink.node = self._effect("sink", handle, sink.run, delays=delays)
         if group is not None:
             self._grouped[sink] = None
             for space in self._core.spaces():
@@ -440,7 +457,7 @@ class Observers:
     async def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:
         """Yield the value now, then the latest value whenever it changed. Raises the reason why no value can come."""
         latest: list[Any] = []
-        sink = self._sink(handle, lambda value: latest.__setitem__(slice(None), [value]), None, ignore)
+        sink = self._sink(handle, lambda value: latest.__setitem__(slice(None), [value]), None, _NO_DELAYS, ignore)
         node = sink.node
         assert node is not None
         cannot: list[Exception] = []

@@ -66,7 +66,8 @@ def make(view: ScopedView, member: Declaration) -> Any:
         case ResourceMember():
             return view.instance.pieces.resource(view, member)
         case EffectMember():
-            return Effect(view.node_id(member.stored))
+            id = shown_as(view, member)
+            return Effect(id, lambda delays: view.instance.set_delays(id, delays))
         case ReactionMember():
             return Reaction(view.node_id(member.stored))
         case _:
@@ -77,8 +78,10 @@ def _cell(view: ScopedView, member: CellMember) -> Cell[Any]:
     instance = view.instance
     codec = instance.schema.codec(member)
     made: Cell[Any] = Cell(instance.pieces.core, view.document(member.stored), codec, (), codec.encode(member.default))
-    if instance.parent is not None:
-        made.set_maker(view.maker(member))  # Nothing computes it; a read in a run notices that the child is gone.
+    # fault cells.side_writers_not_demanded: writers: list[Declaration] = []
+    writers = [each for each in instance.schema.writers_of(member) if each.scope == member.scope]
+    if writers or instance.parent is not None:
+        made.set_maker(view.maker_of_cell(member, writers))
     return made
 
 
@@ -186,7 +189,7 @@ def is_always_shown(view: ScopedView, member: EffectMember) -> bool:
 def show(view: ScopedView, member: EffectMember) -> Node:
     """Register the node of an effect, for a user and a session."""
     instance = view.instance
-    return instance.register(
+    node = instance.register(
         NodeSpec(
             id=shown_as(view, member),
             kind=NodeKind.EFFECT,
@@ -197,9 +200,12 @@ def show(view: ScopedView, member: EffectMember) -> Node:
             transient=member.transient,
             debounce_ms=member.debounce_ms,
             throttle_ms=member.throttle_ms,
+            no_auto_debounce=not member.auto_debounce,
         ),
         _shown_by(view, member),
     )
+    instance.apply_delays(node)
+    return node
 
 
 def _shown_by(view: ScopedView, member: EffectMember) -> NodeIdentity | None:
@@ -226,7 +232,7 @@ def _documents(view: ScopedView, members: Iterable[Declaration]) -> list[Documen
     for each in members:
         if each.scope == "space":
             found += [instance.space.document(document_id(instance.id, name)) for name in document_names(each)]
-        elif view.user if each.scope == "user" else view.session:
+        elif view.has_owner(each.scope):
             owner = instance.view(each.scope, view.user, view.session)
             found += [owner.document(name) for name in document_names(each)]
     return found

@@ -21,7 +21,7 @@ from headwater.cells.handle import Input
 from headwater.replica.document import Document
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.scheduler.graph.edges import readers_of
-from headwater.scheduler.node import Node
+from headwater.scheduler.node import Node, NodeKind
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import Declaration
@@ -147,6 +147,15 @@ class IdlePieces:
 
 
 def _is_looked_at(instance: PieceInstance) -> bool:
-    """Return whether a node of the piece is demanded, suspended, or read by a node outside the piece."""
+    """Return whether a node of the piece is demanded, suspended, or read by a node outside the piece.
+
+    A materializer, which always demands itself, is demanded by the open piece: here by nothing.
+    """
     own = set(nodes_of(instance))
-    return any(node.live or node.suspended or any(each not in own for each in readers_of(node)) for node in own)
+    return any(
+        (node.rooted and node.kind is not NodeKind.MATERIALIZER)
+        or node.provisional
+        or node.suspended
+        or any(each not in own for each in readers_of(node))
+        for node in own
+    )

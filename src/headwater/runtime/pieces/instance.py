@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 from headwater.cells.handle import Input
+from headwater.cells.runtime_port import Delays
 from headwater.errors import AbsentError, AuthoringError, GoneError, HeadwaterError
 from headwater.pieces.declarations import (
     ChildMember,
@@ -54,6 +55,7 @@ class PieceInstance:
 
     __slots__ = (
         "__weakref__",
+        "_delays",
         "_held",
         "_kept",
         "_periods",
@@ -119,6 +121,7 @@ class PieceInstance:
         # By user and session: documents that are kept loaded for it, whether or not a node reads them.
         self._held: dict[tuple[str, str], list[Document]] = {}
         self._periods: list[asyncio.Task[None]] = []  # tasks that send the events of periodic handlers
+        self._delays: dict[str, Delays] = {}  # those that were set for effects, by the ids of their nodes
         self._kept: dict[Declaration, Node] = {}  # by member: the node that keeps its children while the piece is open
 
     def __repr__(self) -> str:
@@ -304,15 +307,16 @@ class PieceInstance:
         return [each for documents in self._held.values() for each in documents]
 
     def _keep(self, *, is_asleep: bool = False) -> None:
-        """Register the nodes that keep its children, and its materializers, which readers of outputs must find."""
-        space = self.view("space")
-        for each in self.schema:
-            if isinstance(each, (EachMember, ChildMember)):
-                # Programs take children from handles as soon as the piece is open. Values can wait until they are read.
-                if not (is_asleep and self.schema.elements(each).value is not None):
-                    self.keep(each)
-            elif isinstance(each, MaterializerMember):
-                space.handle(each)
+        """Register the nodes that keep its children, and those that write cells, which readers of these must find."""
+        for member in self.schema:
+            # Programs take children from handles as soon as the piece is open. Values can wait until they are read.
+            if isinstance(member, (EachMember, ChildMember)) and not (
+                is_asleep and self.schema.elements(member).value is not None
+            ):
+                self.keep(member)
+        for each in self.schema.side_writers():
+            if each.scope == "space":
+                self.view("space").handle(each)
 
     def keep(self, member: EachMember | ChildMember) -> None:
         """Keep the children of a member here as long as the piece is open."""
@@ -320,9 +324,24 @@ class PieceInstance:
             self._kept[member] = keep_children(self.view("space"), member)
 
     def _show(self, view: ScopedView, shown: list[Node]) -> None:
-        """Register the effects that have no node yet."""
+        """Register the effects that have no node yet, and the nodes that write cells for a user or a session."""
         there = {node.id for node in self.nodes}
         shown += [show(view, each) for each in self.schema.of(EffectMember) if shown_as(view, each) not in there]
+        for each in self.schema.side_writers():
+            # fault materializers.of_a_scope_not_opened: if False:
+            if view.has_owner(each.scope):
+                view.handle(each)
+
+    def _end_materializers(self, user: str, session: str) -> None:
+        """Remove the materializers of a user or a session for whom the piece was closed: nothing demands them now."""
+        for each in self.schema.of(MaterializerMember):
+            is_left = each.scope == "session" or (each.scope == "user" and all(user != one for one, _ in self._shown))
+            view = self._views.get((each.scope, user, session if each.scope == "session" else ""))
+            if is_left and view is not None and view.handles.pop(each, None) is not None:
+                id = view.node_id(each.stored)
+                for node in [node for node in self.nodes if node.id == id]:
+                    self.pieces.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+                    self.nodes.remove(node)
 
     def wake(self) -> None:
         """Register everything of a piece that was open and asleep, and of its children."""
@@ -345,6 +364,18 @@ class PieceInstance:
         """Add a registered node to the effects for a user and a session."""
         self._shown[user, session].append(node)
         return node
+
+    def set_delays(self, id: str, delays: Delays) -> None:
+        """Change the delays of an effect, by the id of its node, until the piece is stopped."""
+        self._delays[id] = delays.over(self._delays.get(id, delays))
+        for node in self.nodes:
+            if node.id == id:
+                self.pieces.core.set_delays(node, delays)
+
+    def apply_delays(self, node: Node) -> None:
+        """Give the delays that were set to an effect whose node is registered again."""
+        if node.id in self._delays:
+            self.pieces.core.set_delays(node, self._delays[node.id])
 
     def waits(self) -> bool:
         """Return whether one of its effects or keepers waits for a document that may still arrive.
@@ -387,6 +418,7 @@ class PieceInstance:
         for node in gone:
             self.pieces.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
         self.nodes = [each for each in self.nodes if each not in gone]
+        self._end_materializers(user, session)
         return True
 
     def stop(self, *, is_read_on: bool = False, is_let_go: bool = False, is_replaced: bool = False) -> None:
@@ -422,6 +454,7 @@ class PieceInstance:
             view.forget()  # A holder of the piece that reads again gets new nodes.
         self._shown.clear()
         self._kept.clear()
+        self._delays.clear()
         self.coordinators.clear()
         self.resume_state, self.is_new = None, False
         if read is not None:

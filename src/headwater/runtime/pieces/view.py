@@ -7,7 +7,7 @@ its value. A view runs no node.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,20 @@ class ScopedView:
         found = self._make(member)
         if found is not None:
             self.handles[member] = found
+            if isinstance(member, ComputedMember) and member.writes:
+                self._make_other_writers(member)
         return found
+
+    def _make_other_writers(self, member: ComputedMember) -> None:
+        """Make the other nodes that write the cells of a member: readers look for writers only while there are none."""
+        for each in member.writes:
+            for other in self.instance.schema.writers_of(each):
+                if other.scope == self.scope == member.scope:
+                    self.handle(other)
+
+    def has_owner(self, scope: Scope) -> bool:
+        """Return whether a member of that scope has an owner here: it is not the space's, and its owner is known."""
+        return scope != "space" and bool(self.user if scope == "user" else self.session)
 
     def _given(self, member: GivenMember) -> Any:
         """Return an input that the record names, if the open run may use it."""
@@ -125,6 +138,19 @@ class ScopedView:
         """Return the function that a handle calls when its document has no writer."""
         return lambda: self._handle_after(member) if self.instance.is_stopped else self.handle(member)
 
+    def maker_of_cell(self, member: Declaration, writers: Sequence[Declaration]) -> Callable[[], object]:
+        """Return the function that a cell calls when no node writes its document and a run reads it.
+
+        I4: it registers the nodes that write the cell. In a child that is gone it raises, so that the reader notices.
+        """
+
+        def make() -> object:
+            if self.instance.is_stopped:
+                return self._handle_after(member)
+            return [self.handle(each) for each in writers]
+
+        return make
+
     def _handle_after(self, member: Declaration) -> Any:
         """Inside a run: return the handle of the same member in the child that replaced this stopped one."""
         instance = self.instance.successor()
@@ -164,7 +190,7 @@ class ScopedView:
             return
         if self.scope == "user" and member.scope == "session":
             return
-        if not (self.user if member.scope == "user" else self.session):
+        if not self.has_owner(member.scope):
             raise AuthoringError(
                 f"{member!r} is of one {member.scope} each, and nobody said which: write "
                 f"rt.space({self.instance.space.name!r}, {member.scope}=...)"

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from headwater.cells.cell import Cell
 from headwater.cells.codec_base import TypeCodec
 from headwater.cells.handle import Input
-from headwater.cells.runtime_port import Subscription
+from headwater.cells.runtime_port import Delays, Subscription
 from headwater.cells.typed_path import BrokenLinkError
 from headwater.data.address import SPACE_SCOPE
 from headwater.data.codec import json_form
@@ -148,7 +148,7 @@ def watch_member(
     `check` is called before each read, and raises if the value must not be shown.
     """
     watched = cast("Input[Any]", _WatchedHandle(handle, check))
-    return runtime.core.sink(watched, fn, group, lambda why: fn(Unreadable(str(why))))
+    return runtime.core.sink(watched, fn, group, Delays(), lambda why: fn(Unreadable(str(why))))
 
 
 def select_part(handle: Any, path: Path, name: str) -> Any:

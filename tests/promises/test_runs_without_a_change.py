@@ -1,0 +1,132 @@
+"""What shows its readers no other value runs none of them, now or after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+import headwater
+from headwater import Cell, Input, Model, Piece, cell, computed, effect, given, handler
+from tests.scenario.pieces_kit import run
+
+RUNS: list[str] = []
+
+
+class Card(Model):
+    title: str = "new"
+    votes: int = 0
+
+
+class Board(Piece, name="promises.Unchanged"):
+    size: Cell[int] = cell(default=1)
+    card: Cell[Card] = cell(default=Card())
+    counts: Cell[Mapping[str, int]] = cell(default={"a": 1})
+
+    @computed
+    def whole(self) -> int:
+        RUNS.append("whole")
+        return self.size.get()
+
+    @computed
+    def title(self) -> str:
+        RUNS.append("title")
+        return self.card.at(lambda card: card.title).get()
+
+    @computed
+    def one(self) -> tuple[int, bool]:
+        RUNS.append("one")
+        return self.counts.key("a").get(0), self.counts.key("c").exists()
+
+    @effect
+    def show(self) -> None:
+        RUNS.append("show")
+        self.whole.get(), self.title.get(), self.one.get()
+
+    @handler
+    def vote(self) -> None:
+        self.card.set(Card(votes=7))
+
+
+class Outside(Piece, name="promises.UnchangedOutside"):
+    size: Input[int] = given()
+
+    @effect
+    def show(self) -> None:
+        RUNS.append("outside")
+        self.size.get()
+
+
+WRITES = [
+    lambda board: board.size.set(1),
+    lambda board: board.card.set(Card()),
+    lambda board: board.card.set(Card(votes=3)),
+    lambda board: board.counts.set({"a": 1}),
+]
+NAMES = ["the default", "a default Model", "another field", "a default Mapping"]
+
+
+@pytest.mark.parametrize("write", WRITES, ids=NAMES)
+def test_the_first_write_of_a_cell_runs_no_reader_that_sees_the_same_value(write: object, tmp_path: Path) -> None:
+    async def work() -> None:
+        assert callable(write)
+        async with headwater.open(tmp_path) as rt:
+            board = await rt.space("s", user="ann").open(Board, "b")
+            seen: list[int] = []
+            board.size.sink(seen.append)
+            await rt.idle()
+            RUNS.clear()
+            write(board)
+            await rt.settled()
+            await rt.idle()
+            await rt.durable()
+            assert (RUNS, seen) == ([], [1])
+        async with headwater.open(tmp_path) as rt:
+            board = await rt.space("s", user="ann").open(Board, "b")
+            assert [await board.whole.pull(), await board.title.pull(), await board.one.pull()] == [
+                1,
+                "new",
+                (1, False),
+            ]
+            await rt.idle()
+            assert RUNS == []
+
+    run(work)
+
+
+def test_a_write_above_what_a_node_reads_leaves_it_clean_after_a_restart(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            board = await rt.space("s", user="ann").open(Board, "b")
+            await rt.idle()
+            board.card.set(Card(votes=1))
+            RUNS.clear()
+            await board.vote.send()
+            await rt.idle()
+            await rt.durable()
+            assert RUNS == []
+        async with headwater.open(tmp_path) as rt:
+            board = await rt.space("s", user="ann").open(Board, "b")
+            assert await board.title.pull() == "new"
+            await rt.idle()
+            assert RUNS == []
+
+    run(work)
+
+
+def test_a_piece_that_stops_runs_no_reader(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            space = rt.space("s", user="ann")
+            board = await space.open(Board, "b")
+            await space.open(Outside(size=board.whole), "o")
+            seen: list[str] = []
+            board.title.sink(seen.append)
+            await rt.idle()
+            RUNS.clear()
+            await space.stop(board)
+            await rt.idle()
+            assert (RUNS, seen) == ([], ["new"])
+
+    run(work)
