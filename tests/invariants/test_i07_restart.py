@@ -46,9 +46,10 @@ class Leaf(Piece, name="i07.Leaf"):
 
 
 class Web(Piece, name="i07.Web"):
-    a: Cell[int] = cell(default=1)
-    b: Cell[int] = cell(default=2)
-    c: Cell[int] = cell(default=3)
+    # No write draws a default: the first write of one runs no reader that is here, and others after a restart.
+    a: Cell[int] = cell(default=11)
+    b: Cell[int] = cell(default=12)
+    c: Cell[int] = cell(default=13)
     entries: Cell[Mapping[str, Entry]] = cell(default={})
     listed: Cell[tuple[Entry, ...]] = cell(default=())
     unread: Cell[int] = cell(default=0)
