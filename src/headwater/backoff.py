@@ -11,7 +11,6 @@ import functools
 import inspect
 import math
 import reprlib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ParamSpec, assert_never
@@ -61,15 +60,16 @@ def _authored(make: Callable[_P, Backoff]) -> Callable[_P, Backoff]:
 class Backoff:
     """A schedule of delays. Make one with `none`, `fixed`, `linear` or `exponential`.
 
-    With r = 0 at the first failure, and f drawn uniformly from [1 - jitter, 1 + jitter) for each delay:
+    With r = 0 at the first failure, the delay d is:
 
         none         0
-        fixed        base_ms * f
-        linear       min(base_ms * (r + 1) * f, max_ms)
-        exponential  min(base_ms * 2^r * f, max_ms)
+        fixed        base_ms
+        linear       min(base_ms * (r + 1), max_ms)
+        exponential  min(base_ms * 2^r, max_ms)
 
-    The cap comes last, so no delay is ever longer than `max_ms`; a schedule far beyond its cap therefore
-    waits exactly `max_ms` each time. A caller need not bound the number of failures that it counts.
+    With jitter, each delay is drawn uniformly between d * (1 - jitter) and d * (1 + jitter), or `max_ms` if that is
+    less: no delay is ever longer than `max_ms`, and at the cap jitter only shortens, so that callers that failed
+    together do not try again together. A caller need not bound the number of failures that it counts.
     """
 
     kind: BackoffKind
@@ -117,12 +117,13 @@ class Backoff:
         if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 0:
             raise AuthoringError(f"Backoff.delay_us: attempt={attempt!r} must be an integer of 0 or more")
         try:
-            wait_ms = self._uncapped_ms(attempt)
+            wait_ms = min(self._uncapped_ms(attempt), self.max_ms)
         except OverflowError:
-            # Far beyond any cap. Not infinity: a jitter factor of 0 would make that NaN.
-            wait_ms = sys.float_info.max / 4
+            wait_ms = self.max_ms
         if self.jitter:
-            wait_ms *= 1 - self.jitter + 2 * self.jitter * source.random()
+            # fault backoff.no_spread_at_the_cap: low = wait_ms if wait_ms == self.max_ms else wait_ms * (1 - self.jitter)
+            low = wait_ms * (1 - self.jitter)
+            wait_ms = low + (min(wait_ms * (1 + self.jitter), self.max_ms) - low) * source.random()
         return round(min(wait_ms, self.max_ms) * 1_000)
 
     def _uncapped_ms(self, attempt: int) -> float:

@@ -73,20 +73,24 @@ class TestTheFormulas:
         assert is_close(got, min(Fraction(base) * 2**attempt, Fraction(cap)))
 
     @given(limits=capped(), attempt=st.integers(0, 200), jitter=jitters, draw=st.floats(0, 1, exclude_max=True))
-    def test_jitter_multiplies_by_a_factor_around_one_and_the_cap_comes_last(
+    def test_jitter_draws_between_two_ends_of_which_the_upper_one_is_capped(
         self, limits: tuple[float, float], attempt: int, jitter: float, draw: float
     ) -> None:
         base, cap = limits
-        factor = 1 - Fraction(jitter) + 2 * Fraction(jitter) * Fraction(draw)
         schedules = {
             Backoff.linear(base_ms=base, max_ms=cap, jitter=jitter): Fraction(base) * (attempt + 1),
             Backoff.exponential(base_ms=base, max_ms=cap, jitter=jitter): Fraction(base) * 2**attempt,
         }
         for schedule, raw in schedules.items():
             got = schedule.delay_us(attempt, FixedSource(draw))
-            # A factor close to 0 has lost its low bits, and a long raw delay shows it.
-            lost = min(raw / 2**50, Fraction(cap)) * 1_000
-            assert abs(got - min(raw * factor, Fraction(cap)) * 1_000) <= 1 + lost
+            delay = min(raw, Fraction(cap))
+            low, high = delay * (1 - Fraction(jitter)), min(delay * (1 + Fraction(jitter)), Fraction(cap))
+            assert is_close(got, low + (high - low) * Fraction(draw))
+
+    def test_jitter_at_the_cap_only_shortens(self) -> None:
+        schedule = Backoff.exponential(base_ms=100, max_ms=1_000, jitter=0.5)
+        delays = [schedule.delay_us(20, FixedSource(draw)) for draw in (0.0, 0.5, math.nextafter(1, 0))]
+        assert delays == [500_000, 750_000, 1_000_000]
 
     @given(base=milliseconds, jitter=jitters, draw=st.floats(0, 1, exclude_max=True))
     def test_jitter_of_a_fixed_schedule_has_no_cap(self, base: float, jitter: float, draw: float) -> None:

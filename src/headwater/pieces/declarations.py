@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 
 from headwater.backoff import Backoff, check_backoff
 from headwater.cells.handle_base import Member
@@ -107,6 +107,8 @@ class Declaration:
 
 
 Function = Callable[..., Any]
+DEFAULT_BACKOFF: Final = Backoff.exponential(base_ms=100, max_ms=30_000, jitter=0.5)
+"""How long a reaction waits between its attempts, unless it says otherwise."""
 
 
 Allow = Literal["reader", "writer", "owner"]
@@ -347,7 +349,7 @@ class ReactionMember(FunctionMember):
         self.then = then
         self.max_retries = max_retries
         self.backoff = (
-            Backoff.none() if backoff is None else check_backoff(f"@reaction {fn.__name__}: backoff", backoff)
+            DEFAULT_BACKOFF if backoff is None else check_backoff(f"@reaction {fn.__name__}: backoff", backoff)
         )
         self.on_exhausted = on_exhausted
         if since not in ("now", "beginning"):

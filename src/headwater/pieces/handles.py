@@ -265,7 +265,9 @@ class Handler(NotAValue, Generic[P, R]):
     def options(
         self, *, id: str | None = None, retries: int | None = None, durable: bool | None = None
     ) -> Handler[P, R]:
-        """Return the same handler with other options for sending: an id of the caller's, fewer tries, or stored first.
+        """Return the same handler with other options for sending: an id of the caller's, no retries, or stored first.
+
+        `retries=0`: a conflict is the end of the event. Any other number leaves it to the retry window.
 
         The same `id` of the same user to the same handler is the same event, from any sender. If the program named a
         session, in that session only.

@@ -61,7 +61,8 @@ V = TypeVar("V")
 P = ParamSpec("P")
 
 Cleanup = Callable[[], object] | None
-DEFAULT_RETRIES = 3
+DEFAULT_RETRIES = 10
+"""With the default backoff, the retries of a reaction last for 40 s or more."""
 
 
 def cell(*, default: T, scope: Scope = "space", was: str | None = None, init: Literal[False] = False) -> Cell[T]:

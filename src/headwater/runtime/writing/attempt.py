@@ -90,7 +90,7 @@ class RetriedWrite:
     )
 
     def __init__(self, retries: int | None = None, hooks: WriteHooks | None = None, *, is_sure: bool = False) -> None:
-        self.retries = retries  # maximum number of retries; None: limited by time only
+        self.retries = retries  # 0: not retried after a conflict; otherwise the window bounds retries
         self.hooks = hooks
         self.is_sure = is_sure  # it reads nothing, so no other writer can be faster
         self.attempts = 0  # commits made for this write

@@ -129,8 +129,8 @@ class Writer:
     ) -> T:
         """Run a function in a transaction, again if its view was stale. Returns its result once the commit is durable.
 
-        With `retries` it is tried again at most that often, however much time is left. A caller that passes a `write`
-        is told of each attempt, and continues the same write if `run` raises and the caller passes the `write` again.
+        With `retries=0` it is not tried again after a conflict. A caller that passes a `write` is told of each attempt,
+        and continues the same write if `run` raises and the caller passes the `write` again.
         """
         driver, replica = self._driver, self._driver.session.replica
         write = write or RetriedWrite(retries)
@@ -185,7 +185,7 @@ class Writer:
         """Wait until a retry is useful. Raises the error of the write if it is not to be retried."""
         policy = self._policy
         # fault retry.fixed_budget: if write.conflicts > 5:
-        if write.retries is not None and write.conflicts > write.retries:
+        if write.retries == 0:  # Any other count leaves it to the window how often a conflict is retried.
             raise as_error(Rejected(own, rejection))
         # Without a connection no other writer is faster: that time does not count.
         now_us = self._driver.reconnect_backoff.connected_us
