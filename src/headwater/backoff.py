@@ -121,7 +121,7 @@ class Backoff:
         except OverflowError:
             wait_ms = self.max_ms
         if self.jitter:
-            # fault backoff.no_spread_at_the_cap: low = wait_ms if wait_ms == self.max_ms else wait_ms * (1 - self.jitter)
+            # fault backoff.no_spread_at_the_cap: low = wait_ms * (1 - self.jitter * (wait_ms < self.max_ms))
             low = wait_ms * (1 - self.jitter)
             wait_ms = low + (min(wait_ms * (1 + self.jitter), self.max_ms) - low) * source.random()
         return round(min(wait_ms, self.max_ms) * 1_000)

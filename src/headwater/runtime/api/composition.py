@@ -110,7 +110,7 @@ class RuntimeParts:
         local = core.add_space(name, channel.replica, channel)
         local.kept_unread = self._policy.unread_kept
         self.channels[name] = channel
-        channel.driver.session.runs.is_on = self._observes
+        channel.driver.session.runs.is_on = self._observes and name not in self._policy.unobserved
         channel.start(local)
         self.events.takeover.attend(channel)
         self.served.attend(channel, local)

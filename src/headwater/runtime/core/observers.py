@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Delays, SinkSubscription
+from headwater.data.text import shown
 from headwater.errors import (
     AbsentError,
     AuthoringError,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
 
 
+T = TypeVar("T")
 _NO_DELAYS: Final = Delays()
 
 
@@ -273,17 +275,18 @@ class Observers:
     def _effect(
         self,
         what: str,
-        handle: Input[Any],
+        of: object,
+        home: Replica,
         fn: Callable[[], object],
         id: str = "",
         delays: Delays = _NO_DELAYS,
     ) -> Node:
         self._count += 1
         spec = NodeSpec(
-            id=id or f"{what} {self._count} of {handle!r}",
+            id=id or f"{what} {self._count} of {of!r}",
             kind=NodeKind.EFFECT,
             fn=fn,
-            home=handle.document.home,
+            home=home,
             returns=False,
             debounce_ms=delays.debounce_ms or 0,
             throttle_ms=delays.throttle_ms or 0,
@@ -291,18 +294,27 @@ class Observers:
         )
         return self._core.register(spec)
 
-    async def pull(self, handle: Input[Any]) -> Any:
+    def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:
         """Demand the handle's value, wait until it is fresh, and end the demand."""
+        return self._pull(handle, handle.document.home, handle.get)
+
+    def pull_function(self, fn: Callable[[], T]) -> Coroutine[Any, Any, T]:
+        """Demand everything that a function reads, wait until it is fresh, and return the function's result."""
+        if not callable(fn) or inspect.iscoroutinefunction(fn):
+            raise AuthoringError(f"pull({shown(fn)}): write a plain function that reads, as in pull(lambda: a.get())")
+        return self._pull(fn, self._core.time.replica, fn)
+
+    async def _pull(self, of: object, home: Replica, read: Callable[[], Any]) -> Any:
         look = Observer()
 
         def run() -> None:
             look.values, look.error = [], None
             try:
-                look.values = [handle.get()]
+                look.values = [read()]
             except Exception as error:  # Raised to the caller of `pull`.
                 look.error = error
 
-        node = look.node = self._effect("pull", handle, run)
+        node = look.node = self._effect("pull", of, home, run)
         outcome: list[tuple[Any, Exception | None]] = []
         patience = Deadline(self._core, self.window_us)
 
@@ -314,7 +326,7 @@ class Observers:
                     if held and not patience.is_over():
                         return False
                     if held:
-                        outcome.append(((), self._not_settling(handle, held)))
+                        outcome.append(((), self._not_settling(of, held)))
                     elif not (isinstance(look.error, UpstreamFailedError) and self._is_tried_again(node)):
                         outcome.append((look.values, look.error or node.error))
                 elif (cannot := self._cannot(node)) is not None:
@@ -342,9 +354,9 @@ class Observers:
         held = {each for each in self._core.scheduler.gates.waiting() if each.outputs and each.is_runnable}
         return [above for above in self._core.scheduler.graph.above(node) if above in held] if held else []
 
-    def _not_settling(self, handle: Input[Any], held: list[Node]) -> NotSettlingError:
+    def _not_settling(self, of: object, held: list[Node]) -> NotSettlingError:
         return NotSettlingError(
-            f"{handle!r} did not settle in {self.window_us / 1e6:g} s: look at "
+            f"{of!r} did not settle in {self.window_us / 1e6:g} s: look at "
             f"{', '.join(map(self._held_back, held[:5]))}, or read what is visible now with get()"
         )
 
@@ -425,10 +437,10 @@ class Observers:
             known = getattr(node.fn, "__self__", None)
             if isinstance(known, Sink) and known.is_like(handle, group):
                 known.fn = fn
-                self._effect("sink", handle, known.run, node.id, delays)
+                self._effect("sink", handle, handle.document.home, known.run, node.id, delays)
                 return known
         sink = Sink(self._core, handle, fn, group, self._ungroup, on_ended)
-        sink.node = self._effect("sink", handle, sink.run, delays=delays)
+        sink.node = self._effect("sink", handle, handle.document.home, sink.run, delays=delays)
         if group is not None:
             self._grouped[sink] = None
             for space in self._core.spaces():

@@ -6,6 +6,7 @@ event or a write vanish: with a window of zero the first conflict is a reported 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from math import isnan
 from typing import Final
@@ -93,9 +94,16 @@ class Policy:
     connect_ms: float = 3_000  # how long it waits for a connection to another space that its nodes read
     named_pieces: int = 500  # pieces that were read by name, are not open, and keep their nodes
     erasures: int = 16  # children of removed keys that are erased at the same time, where `forget=True` says so
+    unobserved: Collection[str] = ()  # spaces whose runs are not stored: after a restart, what is looked at runs again
 
     def __post_init__(self) -> None:
+        names = self.unobserved
+        if not isinstance(names, (tuple, list, set, frozenset)) or not all(type(each) is str for each in names):
+            raise AuthoringError(f"Policy(unobserved={shown(names)}): write the names of spaces, as in ('scratch',)")
+        object.__setattr__(self, "unobserved", frozenset(names))
         for each in fields(self):
+            if each.name not in _RANGES:
+                continue
             value = getattr(self, each.name)
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not is_number or isnan(value):
