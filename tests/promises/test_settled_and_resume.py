@@ -70,5 +70,5 @@ def test_a_space_can_be_left_out_of_what_is_stored_of_runs(tmp_path: Path) -> No
 
 
 def test_a_policy_says_how_spaces_are_named() -> None:
-    with pytest.raises(AuthoringError, match="unobserved='scratch'.*write the names of spaces"):
+    with pytest.raises(AuthoringError, match=r"unobserved='scratch'.*write the names of spaces"):
         Policy(unobserved="scratch")
