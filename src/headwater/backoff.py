@@ -80,7 +80,7 @@ class Backoff:
     def __post_init__(self) -> None:
         if not isinstance(self.kind, BackoffKind):
             raise AuthoringError(
-                f"kind={self.kind!r} is no BackoffKind: use Backoff.none, fixed, linear or exponential"
+                f"kind={self.kind!r} is not a BackoffKind: use Backoff.none, fixed, linear or exponential"
             )
         self._check("base_ms", self.base_ms, 0, LONGEST_MS, "milliseconds")
         self._check("max_ms", self.max_ms, self.base_ms, LONGEST_MS, "milliseconds, and at least base_ms")
@@ -157,7 +157,7 @@ def check_backoff(option: str, value: object) -> Backoff:
     # fault backoff.unchecked: if False:
     if not isinstance(value, Backoff):
         raise AuthoringError(
-            f"{option}={reprlib.repr(value)} is no Backoff: write Backoff.none(), Backoff.fixed(base_ms=...), "
+            f"{option}={reprlib.repr(value)} is not a Backoff: write Backoff.none(), Backoff.fixed(base_ms=...), "
             "Backoff.linear(base_ms=..., max_ms=...) or Backoff.exponential(base_ms=..., max_ms=...)"
         )
     return value

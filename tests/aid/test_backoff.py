@@ -20,7 +20,7 @@ def test_wrong_backoff_of_a_reaction_is_an_authoring_error_where_it_is_written(w
 
     async def charge(self: Piece, order: str) -> None: ...
 
-    with pytest.raises(AuthoringError, match=r"^@reaction charge: backoff=.* is no Backoff: write Backoff\.none\(\)"):
+    with pytest.raises(AuthoringError, match=r"^@reaction charge: backoff=.* is not a Backoff: write Backoff\.none"):
         reaction(on=placed, backoff=wrong)(charge)
 
 
@@ -31,7 +31,7 @@ def test_wrong_backoff_of_a_resource_is_an_authoring_error_where_it_is_written(w
     async def page(self: Piece, url: str) -> str:
         return url
 
-    with pytest.raises(AuthoringError, match=r"^@resource page: backoff=.* is no Backoff: write Backoff\.none\(\)"):
+    with pytest.raises(AuthoringError, match=r"^@resource page: backoff=.* is not a Backoff: write Backoff\.none\(\)"):
         resource(url, backoff=wrong)(page)
 
 
@@ -52,7 +52,7 @@ def test_wrong_backoff_for_a_class_of_errors_is_an_authoring_error_where_it_is_w
 @pytest.mark.parametrize("wrong", WRONG, ids=IDS)
 @pytest.mark.parametrize("option", ["exhausted", "transient"])
 def test_wrong_backoff_of_the_scheduler_is_an_authoring_error_where_it_is_written(option: str, wrong: Any) -> None:
-    with pytest.raises(AuthoringError, match=f"^SchedulerLimits: {option}=.* is no Backoff"):
+    with pytest.raises(AuthoringError, match=f"^SchedulerLimits: {option}=.* is not a Backoff"):
         SchedulerLimits(**{option: wrong})
 
 

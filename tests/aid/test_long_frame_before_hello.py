@@ -129,6 +129,6 @@ def test_long_messages_are_taken_in_after_hello(tmp_path: Path) -> None:
                 await peer.recv()
                 problem = decode_from_engine(bytes(await peer.recv()), "msgpack")  # type: ignore[arg-type]
                 assert isinstance(problem, Problem)
-                assert "no message of the protocol" in problem.message
+                assert "not a message of the protocol" in problem.message
 
     asyncio.run(play())

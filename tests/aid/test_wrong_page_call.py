@@ -42,8 +42,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "look_at_a_handler": ({"type": "look", "place": place("rename")}, "nothing to look at"),
     "look_at_nothing": ({"type": "look", "place": place("nothing")}, "has no member 'nothing'"),
     "unknown_group": ({"type": "look", "place": place("title"), "group": 3}, "$.group"),
-    "write_to_a_computed": ({"type": "write", "place": place("loud"), "kind": "set", "value": "x"}, "is no cell"),
-    "write_to_a_handler": ({"type": "write", "place": place("rename"), "kind": "set", "value": "x"}, "is no cell"),
+    "write_to_a_computed": ({"type": "write", "place": place("loud"), "kind": "set", "value": "x"}, "is not a cell"),
+    "write_to_a_handler": ({"type": "write", "place": place("rename"), "kind": "set", "value": "x"}, "is not a cell"),
     "unknown_intent": (
         {"type": "write", "place": place("title"), "kind": "poke", "value": "x"},
         "use one of set, push",

@@ -119,7 +119,7 @@ def test_call_comes_after_what_was_sent_before_it_and_fails_at_its_caller_alone(
             for number in range(1, 51):
                 line.send(commit(number))
             assert await asyncio.to_thread(host.call, lambda engine, hub: engine.last_seq) == 50
-            with pytest.raises(AuthoringError, match="is no branch name"):
+            with pytest.raises(AuthoringError, match="is not a branch name"):
                 await asyncio.to_thread(host.call, lambda engine, hub: engine.fork("NO"))
             line.send(commit(51))
             await line.until(lambda: len(line.accepted()) == 51)

@@ -310,7 +310,7 @@ UNSTORABLE: dict[str, Callable[[Store], object]] = {
 @pytest.mark.parametrize("name", UNSTORABLE)
 def test_a_number_or_a_text_that_cannot_be_stored_is_a_limit_and_no_bare_error(store: Store, name: str) -> None:
     store.begin()
-    with pytest.raises(LimitError, match=r"a number( or a text)? is beyond what can be stored"):
+    with pytest.raises(LimitError, match=r"a number( or a text)? is too large to be stored"):
         UNSTORABLE[name](store)
     store.put_meta("after", "1")
     store.commit()

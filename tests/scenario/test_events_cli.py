@@ -17,5 +17,5 @@ def test_of_what_is_no_directory_it_does_not_say_that_nothing_is_on_its_way(
     for wrong in (tmp_path / "none", file):
         assert run(["intents", str(wrong)]) != 0
         said = capsys.readouterr()
-        assert "is no directory" in said.err
+        assert "is not a directory" in said.err
         assert said.out == ""

@@ -141,7 +141,7 @@ def test_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
         database = apsw.Connection(str(tmp_path / "other"))
         database.execute("CREATE TABLE t (x)")
         database.close()
-        with pytest.raises(StorageError, match="is no outbox"):
+        with pytest.raises(StorageError, match="is not an outbox"):
             Runtime(outbox=tmp_path / "other")
         (tmp_path / "text").write_text("no database at all, but long enough to be read as one" * 40)
         with pytest.raises(StorageError):

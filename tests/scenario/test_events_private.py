@@ -146,7 +146,7 @@ def test_what_stood_on_one_session_is_for_that_session_alone(tmp_path: Path) -> 
                 assert SECRET not in str(await receipts(ann))
             async with headwater.connect(where, token=new_token(tmp_path, "ann")) as again:
                 other = again.space("s", user="ann").piece(Diary, "d")
-                with pytest.raises(EventExpiredError, match="is for the session alone for whom that was"):
+                with pytest.raises(EventExpiredError, match="only to the session for which it was handled"):
                     await other.keep_draft.options(id="a").send("third")
 
     run(work)

@@ -200,7 +200,7 @@ def test_whoever_takes_it_up_leaves_an_answer_only_where_they_may(tmp_path: Path
             peek = again.space("s", user="ann").piece(Peek, "p")
             if taker == "bob":
                 for each in (peek.look, peek.say_no):
-                    with pytest.raises(EventExpiredError, match="for the user alone for whom that was, or is not"):
+                    with pytest.raises(EventExpiredError, match="only to the user for which it was handled, or is not"):
                         await each.options(id="a").send()
             else:
                 assert await peek.look.options(id="a").send() == SECRET
@@ -228,7 +228,7 @@ def test_whoever_says_that_they_are_somebody_else_is_handled_and_has_no_answer_k
             sends = [peek.look.options(id=str(n)).send() for n in range(5)]
             assert await asyncio.gather(*sends) == [SECRET] * 5
             assert await peek.looks.pull() == 5
-            with pytest.raises(EventExpiredError, match="for the user alone for whom that was, or is not kept"):
+            with pytest.raises(EventExpiredError, match="only to the user for which it was handled, or is not kept"):
                 await peek.look.options(id="0").send()
             assert SECRET not in str(await receipts(ann))
             assert await peek.looks.pull() == 5

@@ -101,11 +101,11 @@ def test_a_child_whose_element_is_gone_is_found_by_nobody(tmp_path: Path) -> Non
             await space.open(looker, "l", setup=lambda p: p.target.set(link(leaf.sum)))
             book.numbers.key(KEY).delete()
             await site.settled()
-            with pytest.raises(GoneError, match="is over, because what kept it is gone"):
+            with pytest.raises(GoneError, match="has ended: its key left"):
                 _ = leaf.sum
         async with at("embedded", tmp_path) as site:
             found: Any = site.runtime().space("s").piece(Looker, "l")
-            with pytest.raises(UpstreamFailedError, match="any more: what kept it is gone"):
+            with pytest.raises(UpstreamFailedError, match="any more: its key left, or its parent is gone"):
                 await found.far.pull()
 
     run(work)

@@ -91,14 +91,14 @@ def test_computeds_that_read_each_other_name_the_circle() -> None:
             ring = await rt.space("s").open(Ring, "r")
             with pytest.raises(UpstreamFailedError) as failed:
                 await ring.first.pull()
-            assert "because it stands on itself: " in str(failed.value)
+            assert "because its value depends on itself: " in str(failed.value)
             way = (
-                str(failed.value).partition("stands on itself: ")[2].partition(". Let one of them")[0].split(" reads ")
+                str(failed.value).partition("depends on itself: ")[2].partition(". Let one of them")[0].split(" reads ")
             )
             assert way[0] == way[-1]
             assert sorted(way[1:]) == ["s/r:first", "s/r:second", "s/r:third"]
             assert isinstance(failed.value.__cause__, AbsentError)
-            with pytest.raises(UpstreamFailedError, match="stands on itself"):
+            with pytest.raises(UpstreamFailedError, match="depends on itself"):
                 await ring.above.pull()
             with pytest.raises(UpstreamFailedError, match=r"itself: s/r:own reads s/r:own\. Let"):
                 await ring.own.pull()
@@ -134,7 +134,7 @@ def test_a_circle_through_a_child_or_the_rows_of_an_each_is_named() -> None:
             with pytest.raises(UpstreamFailedError, match=r"itself: (\S+ reads ){2}\S+\. Let") as failed:
                 await kept.through.pull()
             assert {"s/x:through", "s/x/leaf/:v"} <= set(str(failed.value).replace(". Let", " ").split())
-            with pytest.raises(UpstreamFailedError, match="stands on itself: ") as failed:
+            with pytest.raises(UpstreamFailedError, match="depends on itself: ") as failed:
                 await kept.total.pull()
             assert "s/x:total" in str(failed.value)
             assert "s/x:rows/" in str(failed.value)

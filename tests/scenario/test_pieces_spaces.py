@@ -279,7 +279,7 @@ def test_a_link_to_what_is_one_user_s_leads_that_user_there_and_nobody_else() ->
             bob.mine.set(5)
             await bob.point.send(link(bob.mine))
             assert await bob.read.send() == 5
-            with pytest.raises(HandlerFailed, match="only that one may follow it"):
+            with pytest.raises(HandlerFailed, match="only a run for that scope may follow it"):
                 await ann.read.send()
 
     run(work)
@@ -289,9 +289,9 @@ def test_another_space_or_runtime_cannot_stop_a_piece() -> None:
     async def work() -> None:
         async with alone() as (rt, _):
             cart = await rt.space("s").open(Cart, "a")
-            with pytest.raises(AuthoringError, match="is no piece of"):
+            with pytest.raises(AuthoringError, match="is not a piece of"):
                 await rt.space("t").stop(cart)
-            with pytest.raises(AuthoringError, match="is no piece of"):
+            with pytest.raises(AuthoringError, match="is not a piece of"):
                 await rt.space("s").delete(Cart())
 
     run(work)
@@ -328,7 +328,7 @@ def test_what_is_no_name_is_refused() -> None:
                     rt.space("s").piece(Cart, wrong)  # type: ignore[arg-type]
             with pytest.raises(AuthoringError, match=r"write space\.open\(Cart"):
                 await rt.space("s").open(3, "a")  # type: ignore[call-overload]
-            with pytest.raises(AuthoringError, match=r"is no (piece|class of pieces)"):
+            with pytest.raises(AuthoringError, match=r"is not a (piece|class of pieces)"):
                 rt.space("s").piece(int, "a")  # type: ignore[type-var]
 
     run(work)

@@ -63,7 +63,7 @@ def test_what_is_computed_for_a_window_is_computed_for_its_user_as_soon_as_there
     async def work() -> None:
         async with alone() as (rt, _):
             nobody = rt.space("s", session="w").piece(Desk, "d")
-            with pytest.raises(UpstreamFailedError, match="nobody said which"):
+            with pytest.raises(UpstreamFailedError, match="no user is named"):
                 await nobody.found.pull()
             ann = rt.space("s", user="ann", session="w").piece(Desk, "d")
             assert await ann.found.pull() == "no "
@@ -93,7 +93,7 @@ def test_what_is_a_user_s_own_is_not_nobody_s() -> None:
         async with alone() as (rt, _):
             ann, nobody = desk(rt, "ann"), desk(rt, "")
             ann.chosen.set("mine")
-            with pytest.raises(AuthoringError, match=r"of one user each, and nobody said which: write rt\.space"):
+            with pytest.raises(AuthoringError, match=r"one value for each user, and no user is named: write rt\.space"):
                 nobody.chosen.get()
             assert await desk(rt, "bob").chosen.pull() == ""
             assert await ann.chosen.pull() == "mine"

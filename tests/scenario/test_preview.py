@@ -48,7 +48,7 @@ class TestWhatAStartRuns:
             assert {"a/rows/k1:cost", "a:sub", "a:sum", "a:prices/k1 row"} <= named(found, "rerun")
             assert {"a:total", "a:costs", "a:show", "a:posted"} <= named(found, "may")
             (sub,) = [each for each in found.nodes if each.node == "a:sub"]
-            assert sub.reason == "what it read was written"
+            assert sub.reason == "a value that it read was written"
             assert any(detail.startswith("space:a:items at seq ") for detail in sub.details)
             assert found.totals()["rerun_us"] >= sub.took_us > 0
 
@@ -75,7 +75,7 @@ class TestWhatAStartRuns:
             async with process(tmp_path) as first:
                 assert await (await first.open("c", OldCounter)).total.pull() == 1
             found = await previewed(tmp_path)  # The class of that name that was imported last is the new one.
-            assert [(each.node, each.reason) for each in found.of("rerun")] == [("c:total", "its code is another")]
+            assert [(each.node, each.reason) for each in found.of("rerun")] == [("c:total", "its code has changed")]
             assert found.of("rerun")[0].details == ("its own code",)
             async with process(tmp_path) as again:
                 assert await again.space.piece(NewCounter, "c").total.pull() == 101
@@ -92,8 +92,8 @@ class TestWhatAStartRuns:
                 await first.settled()
             found = await previewed(tmp_path)
             reasons = {each.node.partition(",")[0]: each.reason for each in found.of("rerun")}
-            assert reasons["o:one"] == "its code is another"
-            assert set(reasons.values()) <= {"its code is another", "another member of its piece does something else"}
+            assert reasons["o:one"] == "its code has changed"
+            assert set(reasons.values()) <= {"its code has changed", "another member of its piece does something else"}
             async with process(tmp_path) as again:
                 await again.open("o", NewPair)
                 ran = again.taken()
@@ -192,7 +192,7 @@ class TestWhatCannotBeKnown:
                 assert await blind.seen.pull() == 1
             found = await previewed(tmp_path)
             (seen,) = [each for each in found.nodes if each.node == "b:seen"]
-            assert (seen.fate, seen.reason) == ("rerun", "nobody can know what it does")
+            assert (seen.fate, seen.reason) == ("rerun", "its code has no fingerprint")
             assert "FILE" in seen.details[0]
             assert found.totals()["unknown"] == 1
 

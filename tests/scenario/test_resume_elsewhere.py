@@ -18,7 +18,7 @@ from tests.scenario.pieces_kit import run
 from tests.scenario.wire_kit import Change, Wire, losing, refusing
 
 HERE, STOCK, RATES = "here", "stock", "rates"
-WRITTEN = "what it read in another space was written"
+WRITTEN = "a value that it read in another space was written"
 UNKNOWN = "another space did not say whether it was written"
 
 

@@ -38,7 +38,7 @@ def test_a_reader_of_another_space_runs_what_reads_it_at_each_start(tmp_path: Pa
                 assert await view.all.pull() == (10 * n + 1) + (20 * n + 1) + 3
                 await one.settled()
                 assert {f"{HERE}/v:plain", f"{HERE}/v:priced"} <= one.taken()
-                assert n == 0 or one.counts[UNKNOWN] + one.counts["nobody can know what it does"] == 3
+                assert n == 0 or one.counts[UNKNOWN] + one.counts["its code has no fingerprint"] == 3
                 assert f"{HERE}/v:near" in one.order if n == 0 else f"{HERE}/v:near" not in one.order
 
     async def play() -> None:

@@ -36,7 +36,7 @@ def test_the_runtime_tells_cause_and_commits_of_the_run_before_it(tmp_path: Path
             assert last.cause is not None
             assert last.cause[0].id == "a:sub"
             assert 0 < last.changed_at <= last.verified_at
-            assert "it has not run here: it came back" in str(told)
+            assert "it has not run here: it was resumed" in str(told)
             assert "caused by\n    space:a:sub" in str(told)
             assert told.as_json()["remembered"]["cause"] == "space:a:sub"
             record = again.rt.graph().node("shop/a:total")
@@ -135,7 +135,7 @@ def test_the_command_tells_it_of_a_run_that_changed_nothing_and_of_an_effect(
     assert command(["why", str(tmp_path), SPACE, "a.sub"]) == 0
     out = capsys.readouterr().out
     assert "last run: because of space:a:items" in out
-    assert "what it read held at seq" in out
+    assert "its reads were current at seq" in out
     assert command(["why", str(tmp_path), SPACE, "a.show"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("last run: because of ")
@@ -160,7 +160,7 @@ def test_what_nobody_can_know_says_why_in_the_graph_and_in_the_counts(tmp_path: 
             assert await blind.seen.pull() == 1
             assert again.taken() == {"b:seen"}
             assert "FILE" in again.rt.graph().node("shop/b:seen").opaque
-            (reason,) = [each for each in again.counts if each.startswith("nobody can know what it does")]
+            (reason,) = [each for each in again.counts if each.startswith("its code has no fingerprint")]
             assert "FILE" in reason
 
     run(story)

@@ -109,7 +109,7 @@ def refuse(type_: Any, why: str, instead: str) -> NoReturn:
 
 def refuse_mutable(type_: Any, instead: str) -> NoReturn:
     """Refuse a record whose instances can change."""
-    refuse(type_, "its values can be changed in place, where nobody would notice", instead)
+    refuse(type_, "its values can be changed in place, which the runtime cannot notice", instead)
 
 
 def refuse_key(type_: Any, key: Any) -> NoReturn:
@@ -137,7 +137,7 @@ def refuse_container(type_: Any, cls: Any) -> None:
     if isinstance(cls, str | typing.ForwardRef):
         refuse(type_, "it is a name that was not looked up", "the type itself")
     if not isinstance(cls, type):
-        refuse(type_, "it is no type that can be stored", "a headwater.Model")
+        refuse(type_, "values of this type cannot be stored", "a headwater.Model")
     if issubclass(cls, tuple):
         refuse(type_, "it is stored without the names of its fields", f"class {cls.__name__}(headwater.Model)")
 
@@ -280,7 +280,7 @@ class _Builder:
             return self._pydantic(type_, cls)
         if cls.__module__ == "uuid" and cls.__qualname__ == "UUID":
             return uuid_codec(cls)
-        return refuse(type_, "it is no type that can be stored", "a headwater.Model")
+        return refuse(type_, "values of this type cannot be stored", "a headwater.Model")
 
     def _struct(self, type_: Any, cls: type[msgspec.Struct]) -> TypeCodec[Any]:
         config = cls.__struct_config__

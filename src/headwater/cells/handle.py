@@ -335,8 +335,8 @@ class Input(NotAValue, Generic[T_co]):
         circle = self._runtime.circle(self._document)
         if circle:
             return AbsentError(
-                f"nothing is at {where}, because it stands on itself: {' reads '.join(circle)}. Let one of them read "
-                "cells only, or read it with get(default)"
+                f"nothing is at {where}, because its value depends on itself: {' reads '.join(circle)}. Let one of "
+                "them read cells only, or read it with get(default)"
             )
         return AbsentError(f"nothing is at {where}: write it first, or read it with get(default)")
 

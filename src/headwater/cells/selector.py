@@ -70,7 +70,7 @@ def step(codec: TypeCodec[Any], key: object) -> Selection:
                 name = member.keys.step(key)
             except Mismatch as mismatch:
                 advice = f": {mismatch.advice}" if mismatch.advice else ""
-                raise AuthoringError(f"{shown(key)} is no key here: {mismatch.problem}{advice}") from None
+                raise AuthoringError(f"{shown(key)} is not a valid key here: {mismatch.problem}{advice}") from None
             return Selection((name,), member if isinstance(member, JsonCodec) else member.element)
     raise AuthoringError(f"{codec.expected} has no keys: {_instead(codec)}")
 
@@ -84,7 +84,7 @@ def _names_only_its_parameter(code: CodeType) -> bool:
 def _record(codec: TypeCodec[Any], fn: Callable[[Any], object]) -> Selection:
     named = fn(Recorder((), codec))
     if type(named) is not Recorder:
-        raise AuthoringError(f"the function returned {shown(named)}, which is no place: {_ALLOWED}")
+        raise AuthoringError(f"the function returned {shown(named)}, which names no field or key: {_ALLOWED}")
     return _selection(named)
 
 
@@ -101,7 +101,7 @@ def _instead(codec: TypeCodec[Any]) -> str:
     if any(isinstance(member, MappingCodec | JsonCodec) for member in _members(codec)):
         return "name a key, like ['k']"
     if tuple in codec.kinds:
-        return "there is no place by index; what is edited in part is a Mapping by id"
+        return "an element cannot be named by its index; declare a Mapping by id to edit parts"
     return "it has no parts"
 
 

@@ -26,7 +26,7 @@ def main() -> None:
             raise
         print(
             f"headwater: the command line needs the package {error.name!r}, which is not installed.\n"
-            "Install it together with what else belongs to it:  pip install 'headwater[cli]'",
+            "Install it with the other packages of this part:  pip install 'headwater[cli]'",
             file=sys.stderr,
         )
         sys.exit(1)

@@ -95,7 +95,7 @@ def run(tokens: Sequence[str]) -> int:
     except OutputFailed as failed:
         if failed.is_closed_pipe:
             return BROKEN_PIPE
-        print_error(f"{failed}. The answer is lost; what the command changed, if anything, stays changed.")
+        print_error(f"{failed}. The answer is lost; changes that the command made stay.")
         return UNWRITTEN
     except KeyboardInterrupt:
         return INTERRUPTED

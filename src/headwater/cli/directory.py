@@ -27,7 +27,7 @@ def open_directory(path: Path) -> Iterator[Directory]:
     from headwater.engine.directory import Directory  # noqa: PLC0415 (help is quick)
 
     if not path.is_dir():
-        raise AbsentError(f"{path} is no directory. Name the data directory that a program of yours opened.")
+        raise AbsentError(f"{path} is not a directory. Name the data directory that your program opened.")
     try:
         directory = Directory(path)
     except DirectoryInUseError as error:
@@ -55,7 +55,7 @@ def open_space(path: Path, name: str) -> Iterator[Engine]:
         there = directory.spaces()
         if name not in there:
             file = directory.file_of(name)
-            why = f" {file.name} is no file." if file.exists() else ""
+            why = f" {file.name} is not a file." if file.exists() else ""
             listed = ", ".join(there) or "none"
             raise AbsentError(f"there is no space {name!r} in {path}.{why} Spaces there: {listed}.")
         yield directory.space(name)

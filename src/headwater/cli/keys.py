@@ -25,7 +25,7 @@ def server_extra() -> Iterator[None]:
             raise
         raise AbsentError(
             f"this command needs the package {error.name!r}, which is not installed. "
-            "Install it together with what else belongs to it:  pip install 'headwater[server]'"
+            "Install it with the other packages of this part:  pip install 'headwater[server]'"
         ) from error
 
 

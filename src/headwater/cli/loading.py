@@ -87,11 +87,11 @@ def _import_application(name: str) -> tuple[ModuleType, Path]:
         return _import_file(file), file
     if file.suffix == ".py":
         raise AbsentError(
-            f"{name} is no Python file: nothing is there. Write the file of the application, like shop.py"
+            f"{name} is not a Python file: no file has this name. Write the file of the application, like shop.py"
         )
     if all(part.isidentifier() for part in name.split(".")):
         return _import_path(name)
-    raise AbsentError(f"{name} is no Python file: write the file of the application, like shop.py")
+    raise AbsentError(f"{name} is not a Python file: write the file of the application, like shop.py")
 
 
 def _import_file(file: Path) -> ModuleType:

@@ -158,7 +158,7 @@ def check_scope(scope: object) -> str:
         if colon and kind in _OWNED_SCOPES:
             _check_name(owner, f"the {kind} of scope {shown(scope)}")
             return scope
-    raise InvalidValueError(f"{shown(scope)} is no scope: use 'space', 'user:<principal>' or 'session:<id>'")
+    raise InvalidValueError(f"{shown(scope)} is not a scope: use 'space', 'user:<principal>' or 'session:<id>'")
 
 
 def check_id(id: object) -> str:

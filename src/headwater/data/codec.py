@@ -138,4 +138,4 @@ def record_from_json(data: bytes | str, kind: type[_T], limits: ValueLimits = DE
     try:
         return msgspec.convert(from_json(data, limits), kind, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
-        raise InvalidValueError(f"this JSON is no {kind.__name__}: {error}") from None
+        raise InvalidValueError(f"this JSON is not a {kind.__name__}: {error}") from None

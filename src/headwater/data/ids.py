@@ -71,7 +71,7 @@ def event_id(origin: str, stream: str, counter: int, minted_us: int) -> str:
 def minted_at(event_id: str) -> int:
     """When the event was minted, in microseconds."""
     if not isinstance(event_id, str) or not _EVENT_ID.fullmatch(event_id):
-        raise InvalidValueError(f"{shown(event_id)} is no event id: pass what event_id() returned, unchanged")
+        raise InvalidValueError(f"{shown(event_id)} is not an event id: pass the return value of event_id() unchanged")
     return int(event_id[:_TIME_DIGITS], 32)
 
 

@@ -145,7 +145,7 @@ def validate_patch(patch: Sequence[object], limits: ValueLimits = DEFAULT_VALUE_
 
 def _malformed(patch: object) -> InvalidValueError:
     if isinstance(patch, (list, tuple)) and len(patch) == 3:
-        return InvalidValueError(f"{shown(patch[0])} is no kind of patch: use one of {', '.join(KINDS)}")
+        return InvalidValueError(f"{shown(patch[0])} is not a kind of patch: use one of {', '.join(KINDS)}")
     return InvalidValueError(f"{shown(patch)} is not a patch: write (kind, path, arg)")
 
 

@@ -241,7 +241,7 @@ class ClassSchema:
             for each, made in vars(base).items():
                 if isinstance(made, Declaration):
                     raise AuthoringError(
-                        f"{base.__name__}.{each} is declared in a class that is no Piece: write "
+                        f"{base.__name__}.{each} is declared in a class that is not a Piece: write "
                         f"class {base.__name__}(Piece), and class {name}({base.__name__})"
                     )
         for each, made in members.items():
@@ -268,7 +268,7 @@ class ClassSchema:
         for name, value in vars(cls).items():
             if isinstance(value, (list, dict, set, bytearray)) and not name.startswith("__"):
                 raise AuthoringError(
-                    f"{cls.__name__}.{name} is a {type(value).__name__}, which can be changed behind everybody's back: "
+                    f"{cls.__name__}.{name} is a {type(value).__name__}, whose changes the runtime cannot notice: "
                     f"write {name}: Cell[...] = cell(default=...), or, if it never changes, put it outside the class"
                 )
             if name in RESERVED:

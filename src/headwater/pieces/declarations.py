@@ -170,7 +170,7 @@ class FunctionMember(Declaration):
                 "@resource or a @reaction"
             )
         if self.is_async is True and not is_async:
-            raise AuthoringError(f"@{self.kind} {name} is no async function: write async def {name}(...)")
+            raise AuthoringError(f"@{self.kind} {name} is not an async function: write async def {name}(...)")
         if inspect.isgeneratorfunction(fn):
             raise AuthoringError(f"@{self.kind} {name} yields: return all of it at once, as a tuple")
 

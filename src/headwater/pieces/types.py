@@ -249,7 +249,7 @@ class MemberTypes:
         if pieces and len(pieces) < len(made):
             raise member.fault("it makes pieces and values", "one or the other")
         if isinstance(member, ChildMember) and not pieces:
-            raise member.fault(f"it makes {shown(returned)}, which is no piece", "@computed for a value")
+            raise member.fault(f"it makes {shown(returned)}, which is not a piece", "@computed for a value")
         value = None if pieces else self._stored_as(member, returned)
         return Elements(source=source, value=value, is_optional=len(made) < len(parts), pieces=tuple(pieces))
 
@@ -271,8 +271,8 @@ class MemberTypes:
         if isinstance(member.source, (EachMember, ChildMember, ResourceMember)):
             # Its value is put together from several places: none of them has the elements.
             raise member.fault(
-                f"{member.source!r} is no place that elements are read at",
-                f"a @computed that returns what is to be taken of {member.source.name!r}, and go over that",
+                f"{member.source!r} holds no elements that can be read one by one",
+                f"a @computed that returns the elements of {member.source.name!r}, and go over that one",
             )
         codec = self.codec(member.source)
         self._check_wide(member, member.source, f"{member.source.name}: Cell[...] = cell(...) without scope=")

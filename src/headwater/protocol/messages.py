@@ -432,7 +432,7 @@ def _decoded(data: bytes, encoding: Encoding, decode: Callable[[bytes], Any], ki
         # The message around a value is not the value: its own depth and size are checked where it is taken out.
         return msgspec.convert(from_json(data, STORED_VALUE_LIMITS), kind, builtin_types=(bytes,))
     except (msgspec.MsgspecError, InvalidValueError, ValueError, RecursionError) as error:
-        raise ProtocolError(f"this is no message of the protocol: {error}") from error
+        raise ProtocolError(f"this is not a message of the protocol: {error}") from error
 
 
 def _frozen_states(states: tuple[State, ...], limits: ValueLimits) -> tuple[State, ...]:

@@ -159,7 +159,7 @@ def decode_footprint(data: bytes, limits: ValueLimits) -> Footprint:
         for read in footprint.reads:
             check_path(read.path, limits)
     except (msgspec.MsgspecError, ValueError, InvalidValueError) as error:
-        raise ProtocolError(f"what an observation says of its reads cannot be read: {error}") from error
+        raise ProtocolError(f"the reads of an observation cannot be decoded: {error}") from error
     return footprint
 
 

@@ -77,7 +77,7 @@ def error_text(error: BaseException, most: int) -> str:
     try:
         text = str(error)
     except Exception as failed:
-        text = f"what it says cannot be told: its __str__ raised {type(failed).__qualname__}"
+        text = f"its message cannot be shown: its __str__ raised {type(failed).__qualname__}"
     return _storable(text, most)
 
 

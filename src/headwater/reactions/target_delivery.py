@@ -81,7 +81,8 @@ class OutcomeReporter:
             await asyncio.shield(before[1])
         if len(self._waiting) >= self._limits.outcomes_waiting:
             self._give_up(
-                next(iter(self._waiting.values()))[0], f"{self._limits.outcomes_waiting} others wait to be told"
+                next(iter(self._waiting.values()))[0],
+                f"{self._limits.outcomes_waiting} other outcomes wait to be reported",
             )
         self._waiting[outcome.hold] = (outcome, heard)
         if self._task is None or self._task.done():

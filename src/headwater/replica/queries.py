@@ -60,7 +60,7 @@ class Queries:
 
     def look(self, question: ObservationQuestion, reply: SeenReply) -> None:
         """Ask once about nodes, reads across spaces or whether reads are current; or report reads of another space."""
-        self._ask(question, "what nodes did", reply)
+        self._ask(question, "the runs of nodes", reply)
 
     def ask_events(
         self,

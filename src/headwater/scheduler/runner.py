@@ -198,7 +198,7 @@ class Runner:
         node.status, node.retried, node.hops = CLEAN, None, 0
         node.kept = None
         self._failed(
-            node, self._run, NotSettlingError(f"{node.id} was started {stops} times and waits for what it makes itself")
+            node, self._run, NotSettlingError(f"{node.id} was started {stops} times and waits for its own output")
         )
 
     def _reads_of_stopped_attempt(self, node: Node, retried: Sequence[Spot | None]) -> Sequence[Spot | None]:

@@ -135,7 +135,7 @@ class Acceptor:
                 for page in tuple(self._pages):
                     await page.close(GOING_AWAY)
         except TimeoutError:
-            self._service.log.warning("shutdown did not wait for everybody", connections=len(self._connections))
+            self._service.log.warning("shutdown did not wait for all connections", connections=len(self._connections))
 
 
 async def _refuse(send: Send, status: int, text: str) -> None:
@@ -281,7 +281,7 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
     except (OSError, OverflowError, UnicodeError) as error:
         listener.close()
         is_taken = getattr(error, "errno", 0) == EADDRINUSE
-        instead = ". Stop what listens there, or name another --port" if is_taken else ""
+        instead = ". Stop the process that listens there, or name another --port" if is_taken else ""
         raise StorageError(f"cannot listen on {host}:{port}: {error}{instead}") from error
     listener.listen(backlog)
     listener.setblocking(False)

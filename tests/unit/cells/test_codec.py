@@ -254,7 +254,7 @@ class Twin:
         ("Line", r"a name that was not looked up"),
         (Ratio, r"Write str or int values"),
         (complex, r"complex cannot .* Write a headwater.Model"),
-        (Callable[[], int], r"no type that can be stored"),
+        (Callable[[], int], r"values of this type cannot be stored"),
         (Literal[b"x"], r"Write an Enum"),
         (Mapping[float, int], r"keys are stored as text, and float has no one text form"),
         (Mapping[Line, int], r"keys are stored as text, and Line"),

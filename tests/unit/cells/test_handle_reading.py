@@ -368,7 +368,7 @@ def test_a_handle_that_is_written_as_a_value_names_get(of: Any, value: Callable[
 
 def test_a_handle_that_is_used_as_a_key_names_get() -> None:
     hand = Hand()
-    with pytest.raises(AuthoringError, match=r"is no key here: .* so write \.get\(\)"):
+    with pytest.raises(AuthoringError, match=r"is not a valid key here: .* so write \.get\(\)"):
         hand.cell(Mapping[str, int], {}).key(hand.cell(str, "a"))
 
 
@@ -470,7 +470,7 @@ def test_a_mapping_reads_its_keys_by_their_type() -> None:
     hand = Hand()
     counts = hand.cell(Mapping[str, int], {"a": 1})
     assert counts.key("a").get() == 1
-    with pytest.raises(AuthoringError, match="is no key here"):
+    with pytest.raises(AuthoringError, match="is not a valid key here"):
         counts.key(3)
     with pytest.raises(AuthoringError, match="has no keys"):
         hand.cell(int, 1).key("a")

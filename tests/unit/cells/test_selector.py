@@ -70,11 +70,11 @@ def test_a_function_leads_to_a_place_and_a_type(
     [
         (lambda p: p.nmae, r"Person has no field 'nmae': name a field, one of name, home"),
         (lambda p: p.name.upper, r"str has no field 'upper': it has no parts"),
-        (lambda p: p.lines[0], r"has no keys: there is no place by index"),
+        (lambda p: p.lines[0], r"has no keys: an element cannot be named by its index"),
         (lambda p: p["name"], r"Person has no keys: name a field"),
         (lambda p: p.cards.a, r"has no field 'a': name a key"),
-        (lambda p: p.cards[3], r"3 is no key here: expected str"),
-        (lambda p: p.by_level["x"], r"'x' is no key here: expected Level"),
+        (lambda p: p.cards[3], r"3 is not a valid key here: expected str"),
+        (lambda p: p.by_level["x"], r"'x' is not a valid key here: expected Level"),
         (lambda p: p.name + "x", r"used arithmetic: at\(\) takes a function that only names fields and keys"),
         (lambda p: 1 + p.point.x, r"used arithmetic"),
         (lambda p: -p.point.x, r"used arithmetic"),
@@ -91,9 +91,9 @@ def test_a_function_leads_to_a_place_and_a_type(
         (lambda p: int(p.point.x), r"used a conversion to a number"),
         (lambda p: setattr(p, "name", 3), r"used an assignment"),
         (lambda p: {p.name: 1}, r"used a comparison"),
-        (lambda p: "name", r"returned 'name', which is no place"),
-        (lambda p: (p.name, p.home), r"which is no place"),
-        (lambda p: None, r"returned None, which is no place"),
+        (lambda p: "name", r"returned 'name', which names no field or key"),
+        (lambda p: (p.name, p.home), r"which names no field or key"),
+        (lambda p: None, r"returned None, which names no field or key"),
     ],
 )
 def test_a_function_that_does_more_is_told_what_it_may_do(fn: Callable[[Any], object], sentence: str) -> None:

@@ -91,8 +91,8 @@ class TestOfADirectory:
         assert 'ann.note is "hello"' in ask("set", data, "shop", "ann.note", '"hello"', "--app", shop)
         assert ask("get", data, "shop", "ann.note") == "hello"
         assert "ann.note does not take this" in fail("set", data, "shop", "ann.note", "17", "--app", shop)
-        assert "is no cell" in fail("set", data, "shop", "ann.total", "17", "--app", shop)
-        assert "which is no JSON" in fail("set", data, "shop", "ann.note", "hello", "--app", shop)
+        assert "is not a cell" in fail("set", data, "shop", "ann.total", "17", "--app", shop)
+        assert "which is not JSON" in fail("set", data, "shop", "ann.note", "hello", "--app", shop)
         assert "needs the application" in fail("set", data, "shop", "ann.note", '"x"')
 
     def test_what_is_one_user_s_is_set_for_that_user(self, ask: Ask, data: Path, shop: Path) -> None:
@@ -107,7 +107,7 @@ class TestOfADirectory:
         assert "argument line is missing" in fail("send", data, "shop", "ann.add", "--app", shop)
         assert "write NAME=VALUE" in fail("send", data, "shop", "ann.add", "tea", "--app", shop)
         assert "has no member 'nope'" in fail("send", data, "shop", "ann.nope", "--app", shop)
-        assert "is no handler" in fail("send", data, "shop", "ann.total", "--app", shop)
+        assert "is not a handler" in fail("send", data, "shop", "ann.total", "--app", shop)
         assert "no piece 'bob'" in fail("send", data, "shop", "bob.add", TEA, "--app", shop)
         assert "no class 'Nonesuch'" in fail("send", data, "shop", "Nonesuch:bob.add", TEA, "--app", shop)
 
@@ -126,7 +126,7 @@ class TestOfADirectory:
         text = ask("why", data, "shop", "ann.label")
         assert text.startswith("space:ann:label: seq ")
         assert "because of space:ann:lines" in text
-        assert "(somebody wrote it)" in text
+        assert "(written directly)" in text
 
     def test_why_of_what_is_not_there(self, ask: Ask, fail: Ask, data: Path, shop: Path) -> None:
         assert "nothing is at space:ann:nothing: never written" in fail("why", data, "shop", "ann.nothing")
@@ -186,7 +186,7 @@ class TestOfADirectory:
         assert ask("get", data, "shop", "space:$access") == {"owners": ["ann"]}
 
     def test_a_directory_that_does_not_exist(self, fail: Ask, tmp_path: Path, shop: Path) -> None:
-        assert "is no directory" in fail("get", tmp_path / "none", "shop", "ann.total", "--app", shop)
+        assert "is not a directory" in fail("get", tmp_path / "none", "shop", "ann.total", "--app", shop)
         assert not (tmp_path / "none").exists()
 
 
@@ -257,7 +257,7 @@ class TestOfAProcessThatRuns:
             assert ask("get", where, "shop", "space:ann:total") == 450
             assert ask("get", data, "shop", "space:ann:total") == 450
             assert "shop/ann:add" in ask("log", where, "shop")
-            assert "(somebody wrote it)" in ask("why", where, "shop", "space:ann:label")
+            assert "(written directly)" in ask("why", where, "shop", "space:ann:label")
             assert "not imported" in fail("get", where, "shop", "ann.total")
             assert served.stop()[0] == 0
 
@@ -281,7 +281,7 @@ class TestOfAProcessThatRuns:
 
     def test_an_address_where_nobody_is(self, fail: Ask) -> None:
         assert "cannot be reached" in fail("get", "http://127.0.0.1:9", "shop", "ann.total")
-        assert "is no address" in fail("get", "ftp://example.org", "shop", "ann.total")
+        assert "is not the address" in fail("get", "ftp://example.org", "shop", "ann.total")
 
 
 def test_every_command_says_in_the_list_what_it_says_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -157,7 +157,7 @@ class TestPlaces:
         at = 2 if words[0] == "branch" else 1
         ran = cli(*words[:at], missing, *words[at:])
         assert ran.code == 1
-        assert f"{missing} is no directory" in ran.err
+        assert f"{missing} is not a directory" in ran.err
         assert not missing.exists()
 
     def test_a_space_that_does_not_exist(self, cli: Run, data: Path) -> None:
@@ -195,7 +195,7 @@ class TestPlaces:
         ran = cli("spaces", data, "--json")
         assert (ran.code, [each["name"] for each in ran.json]) == (0, ["shop"])
         assert ran.err.splitlines() == [
-            f"headwater: {name} in {data} is no space, and was left alone"
+            f"headwater: {name} in {data} is not a space and was not changed"
             for name in ("Foo.space", "gone.space", "x.space")
         ]
         assert cli("log", data, "shop").code == 0
@@ -206,7 +206,7 @@ class TestPlaces:
         ran = cli("log", data, "x")
         assert (ran.code, ran.out) == (1, "")
         assert "there is no space 'x'" in ran.err
-        assert "x.space is no file. Spaces there: shop." in ran.err
+        assert "x.space is not a file. Spaces there: shop." in ran.err
 
 
 class TestLog:
@@ -363,7 +363,7 @@ class TestBranch:
     def test_a_bad_name_is_refused(self, cli: Run, data: Path) -> None:
         ran = cli("branch", "new", data, "shop", "Not-Good")
         assert ran.code == 1
-        assert "is no branch name: use 1 to 64 of a-z" in ran.err
+        assert "is not a branch name: use 1 to 64 of a-z" in ran.err
 
     def test_a_difference_is_shown_with_what_collides(self, cli: Run, data: Path) -> None:
         ran = cli("branch", "diff", data, "shop", "clash")
@@ -484,7 +484,7 @@ class TestVerify:
 
     def test_a_file_that_is_not_there_or_is_a_directory_exits_2(self, cli: Run, data: Path) -> None:
         ran = cli("verify", data / "other.space")
-        assert (ran.code, "is no file" in ran.err) == (2, True)
+        assert (ran.code, "is not a file" in ran.err) == (2, True)
         ran = cli("verify", data)
         assert (ran.code, "Name one of its files" in ran.err) == (2, True)
 

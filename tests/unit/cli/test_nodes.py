@@ -113,7 +113,7 @@ def test_a_place_that_is_none_is_told(data: Path, ask: Ask) -> None:
     for after in ("nonsense", "%%%", "AAAA"):
         code, out, err = ask("nodes", data, "shop", "--after", after)
         assert (code, out) == (1, "")
-        assert "is no place to go on after" in err
+        assert "is not a cursor" in err
     with pytest.raises(AuthoringError, match="no place"):
         decode_cursor("ä")
 

@@ -72,7 +72,7 @@ def test_the_space_that_was_read_says_that_it_holds(tmp_path: Path, ask: Ask) ->
     _write(tmp_path, "aside")
     assert " clean " in ask("nodes", "two")
     assert ask("backlog", "two") == "every node of two that is known is clean\n"
-    assert "and still does, also in shop" in ask("why", "two", "b.more")
+    assert "and still are, also in shop" in ask("why", "two", "b.more")
 
 
 def test_and_that_it_was_written(tmp_path: Path, ask: Ask) -> None:

@@ -122,8 +122,8 @@ class TestStreamsThatTakeNothing:
         code, err = self.shell(f"{self.words(data, words)} >/dev/full")
         assert code == 3
         assert err == (
-            "headwater: standard output cannot be written: No space left on device. The answer is lost; what the "
-            "command changed, if anything, stays changed.\n"
+            "headwater: standard output cannot be written: No space left on device. The answer is lost; "
+            "changes that the command made stay.\n"
         )
 
     @pytest.mark.parametrize("words", WORDS, ids=" ".join)

@@ -145,12 +145,12 @@ def test_a_new_member_a_lost_one_and_readers_are_told_apart(
     assert fates == {"ann:weight": "gone"}
     assert found["new"] == [{"space": "shop", "piece": "ann", "member": "mass"}]
     out = _elsewhere("preview", app, "--data", data)
-    assert "shop/ann:mass is new, and runs when somebody looks at it" in out
+    assert "shop/ann:mass is new: it runs when its value is first demanded" in out
     assert "1 are not in this program any more" in out
     found = told(ask, next_version("RATE = 2", "RATE = 3"), "--data", data, "--all")
     fates = {each["node"]: (each["fate"], each["reason"]) for each in found["nodes"]}
-    assert fates["ann:twice"] == ("rerun", "its code is another")
-    assert fates["ann:label"] in (("may", "it reads what is made anew"), ("rerun", WHOLE))
+    assert fates["ann:twice"] == ("rerun", "its code has changed")
+    assert fates["ann:label"] in (("may", "it reads a value that is computed again"), ("rerun", WHOLE))
     assert fates["ann:total"] in (("clean", ""), ("rerun", WHOLE))
 
 
@@ -163,7 +163,7 @@ def test_a_check_fails_if_anything_would_run_again(
         done = subprocess.run([*words, *more], capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert (done.returncode, done.stderr) == (code, "")
         assert "of 4 nodes, " in done.stdout
-        assert "  1: its code is another" in done.stdout
+        assert "  1: its code has changed" in done.stdout
 
 
 def test_a_directory_where_nothing_was_computed_yet(tmp_path: Path, shop: Path, ask: Ask) -> None:
@@ -178,10 +178,10 @@ def test_a_directory_where_nothing_was_computed_yet(tmp_path: Path, shop: Path, 
 def test_what_cannot_be_read_is_bad_usage(tmp_path: Path, data: Path, shop: Path, ask: Ask) -> None:
     code, out, err = ask("preview", shop, "--data", tmp_path / "nowhere")
     assert (code, out) == (2, "")
-    assert "is no directory" in err
+    assert "is not a directory" in err
     code, out, err = ask("preview", tmp_path / "nothing.py", "--data", data)
     assert (code, out) == (2, "")
-    assert "is no Python file" in err
+    assert "is not a Python file" in err
     assert ask("preview", shop, "--data", data, "--space", "nope")[0] == 1
 
 
@@ -217,7 +217,7 @@ def test_a_leak_is_found_in_the_shadow(tmp_path: Path, monkeypatch: pytest.Monke
     for where in (data, data / "shop.space"):
         code, out, err = ask("verify", where, "--resume", app)
         assert (code, err) == (0, "")
-        assert "3 clean nodes ran in the shadow, and nothing came out differently" in out
+        assert "3 clean nodes ran again on a copy, and every result equals its stored value" in out
         assert "left out: 0 effects, and 0 nodes that would run at a start anyway" in out
     monkeypatch.setenv("HEADWATER_TEST_RATE", "3")
     code, out, _ = ask("verify", data, "--resume", app)

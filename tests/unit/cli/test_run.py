@@ -191,7 +191,7 @@ def test_a_changed_computed_is_taken_in_while_it_runs(tmp_path: Path, capsys: py
         assert run(["get", url, "shop", "ann.total"]) == 0
         assert capsys.readouterr().out == "900\n"
         file.write_text("this is no program\n")
-        assert "The code from before goes on." in served.until(served.err, "no program now")
+        assert "The previous code goes on." in served.until(served.err, "cannot be compiled")
         assert run(["get", url, "shop", "ann.twice"]) == 0
         assert capsys.readouterr().out == "1800\n"
         assert served.stop()[0] == 0

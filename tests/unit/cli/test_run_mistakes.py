@@ -57,7 +57,7 @@ def test_a_file_that_is_not_there_is_said_to_be_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(AbsentError, match=f"^{name} is no Python file: nothing is there"):
+    with pytest.raises(AbsentError, match=f"^{name} is not a Python file: no file has this name"):
         load_application(name)
 
 

@@ -68,7 +68,7 @@ def test_an_address_shows_itself_in_its_text_form() -> None:
     [
         ("cart", "address 'cart' has no scope: write it like space:cart#/lines/0 or user:ann:settings"),
         ("user:ann", "address 'user:ann' has no document id: write it like user:ann:settings"),
-        ("team:x:y", "'team:x' is no scope: use 'space', 'user:<principal>' or 'session:<id>'"),
+        ("team:x:y", "'team:x' is not a scope: use 'space', 'user:<principal>' or 'session:<id>'"),
         ("space:", "document id '' is empty: use 1 to 256 characters"),
         ("user::x", "the user of scope 'user:' is empty: use 1 to 256 characters"),
         (
@@ -104,7 +104,7 @@ def test_the_three_kinds_of_scope_are_known(scope: str) -> None:
 
 @pytest.mark.parametrize("scope", ["", "user", "session", "Space", "space:x", "group:x", ":x", None, 3])
 def test_other_scopes_are_refused(scope: Any) -> None:
-    with pytest.raises(InvalidValueError, match="is no scope: use 'space', 'user:<principal>' or 'session:<id>'"):
+    with pytest.raises(InvalidValueError, match="is not a scope: use 'space', 'user:<principal>' or 'session:<id>'"):
         check_scope(scope)
 
 

@@ -127,7 +127,7 @@ def test_bytes_that_hold_no_value_are_refused(data: bytes, message: str) -> None
 
 def test_a_link_with_a_bad_part_is_refused_when_it_is_read() -> None:
     data = msgspec.msgpack.encode(msgspec.msgpack.Ext(LINK_EXT, msgspec.msgpack.encode((None, "team", "x", ()))))
-    with pytest.raises(InvalidValueError, match="'team' is no scope"):
+    with pytest.raises(InvalidValueError, match="'team' is not a scope"):
         decode(data)
 
 
@@ -264,7 +264,7 @@ def test_a_record_with_values_and_links_survives_json() -> None:
 
 
 def test_json_that_is_no_such_record_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="this JSON is no Frame: Object contains unknown field `x`"):
+    with pytest.raises(InvalidValueError, match="this JSON is not a Frame: Object contains unknown field `x`"):
         record_from_json('{"x":1}', Frame)
 
 

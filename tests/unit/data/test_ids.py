@@ -110,5 +110,5 @@ def test_an_event_needs_a_mint_time_in_microseconds(minted_us: Any) -> None:
     "text", ["", "x", "0" * 45, derive("x"), event_id("o", "s", 0, 0) + "\n", "w" * 12 + "-" + "0" * 32, None]
 )
 def test_the_mint_time_of_something_else_is_refused(text: Any) -> None:
-    with pytest.raises(InvalidValueError, match=r"is no event id: pass what event_id\(\) returned, unchanged"):
+    with pytest.raises(InvalidValueError, match=r"is not an event id: pass the return value of event_id\(\) unchanged"):
         minted_at(text)

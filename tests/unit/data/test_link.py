@@ -52,7 +52,7 @@ def test_a_copied_link_is_the_same_link() -> None:
     ("parts", "message"),
     [
         (("Shop", "space", "x", ()), "'Shop' cannot name a space"),
-        ((None, "team", "x", ()), "'team' is no scope"),
+        ((None, "team", "x", ()), "'team' is not a scope"),
         ((None, "space", "", ()), "document id '' is empty"),
         ((None, "space", "x", (-1,)), "step 0 of a path is -1"),
         ((None, "space", "x", "abc"), "a path is 'abc'"),

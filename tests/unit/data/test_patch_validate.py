@@ -35,8 +35,8 @@ def test_a_short_patch_on_the_wire_has_no_argument() -> None:
 KINDS_TEXT = "replace, add, remove, splice, append, add_unique, remove_value, increment"
 
 REFUSED: list[tuple[Any, str]] = [
-    (("put", (), 1), f"'put' is no kind of patch: use one of {KINDS_TEXT}"),
-    (([], (), 1), f"[] is no kind of patch: use one of {KINDS_TEXT}"),
+    (("put", (), 1), f"'put' is not a kind of patch: use one of {KINDS_TEXT}"),
+    (([], (), 1), f"[] is not a kind of patch: use one of {KINDS_TEXT}"),
     (("replace", ()), "('replace', ()) is not a patch: write (kind, path, arg)"),
     (5, "5 is not a patch: write (kind, path, arg)"),
     ("abc", "'abc' is not a patch: write (kind, path, arg)"),

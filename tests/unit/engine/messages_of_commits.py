@@ -76,7 +76,7 @@ def observation_about_nothing(_: Path) -> str:
     return raised(lambda: decode_about(b"\xc0"))
 
 
-@case("what an observation says of its reads cannot be read: ")
+@case("the reads of an observation cannot be decoded: ")
 def observation_without_reads(_: Path) -> str:
     return raised(lambda: decode_footprint(b"\xc0", DEFAULT_VALUE_LIMITS))
 

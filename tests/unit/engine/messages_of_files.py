@@ -265,7 +265,7 @@ def edited_name(folder: Path) -> str:
     return damage(observed_file(folder), "UPDATE names SET name='q' WHERE number=1", Part.NAMES)
 
 
-@case("what nodes did names text 2, which is not stored. Restore a backup.")
+@case("an observation names text 2, which is not stored. Restore a backup.")
 def observation_without_a_name(folder: Path) -> str:
     path = observed_file(folder)
     execute(path, "DELETE FROM names WHERE number=2")
@@ -329,7 +329,7 @@ def number_that_is_gone(folder: Path) -> str:
     return damage(path, "DELETE FROM meta WHERE key='compacted_seq'", Part.META)
 
 
-@case("what was kept from before seq 4 does not match its checksum", "are missing. Restore a backup.")
+@case("the rows kept from before seq 4 does not match its checksum", "are missing. Restore a backup.")
 def kept_row_that_is_gone(folder: Path) -> str:
     path = folder / "s.space"
     engine = open_engine(path)
@@ -349,7 +349,7 @@ def damaged_file(folder: Path) -> str:
     return raised(lambda: SqliteStore(folder / "s.space"))
 
 
-@case("holds text that is no UTF-8", "Restore a backup.")
+@case("holds text that is not UTF-8", "Restore a backup.")
 def damaged_text(folder: Path) -> str:
     path = space_file(folder)
     execute(path, "UPDATE documents SET id=CAST(X'FF' AS TEXT)")
@@ -372,19 +372,19 @@ def empty_field(folder: Path) -> str:
     return raised(lambda: open_engine(path))
 
 
-@case("the space records 'many' as its heads_seq, which is no number", "Restore a backup.")
+@case("the space records 'many' as its heads_seq, which is not a number", "Restore a backup.")
 def number_that_is_none(folder: Path) -> str:
     path = space_file(folder)
     execute(path, "UPDATE meta SET value='many' WHERE key='heads_seq'")
     return raised(lambda: open_engine(path))
 
 
-@case("a number or a text is beyond what can be stored")
+@case("a number or a text is too large to be stored")
 def number_beyond_the_store(_: Path) -> str:
     return raised(lambda: SqliteStore(":memory:").row_at(2**64))
 
 
-@case("a number is beyond what can be stored")
+@case("a number is too large to be stored")
 def row_beyond_the_store(_: Path) -> str:
     return raised(lambda: SqliteStore(":memory:").append(log_row(2**63)))
 
@@ -396,7 +396,7 @@ def draft_file(folder: Path) -> str:
     return raised(lambda: SqliteStore(path))
 
 
-@case("has schema version 0, not 1.", "It is no space. Nothing was done.")
+@case("has schema version 0, not 1.", "It is not a space. Nothing was changed.")
 def file_with_nothing_in_it(folder: Path) -> str:
     execute(folder / "s.space", "CREATE TABLE x (y)", "DROP TABLE x")
     return raised(lambda: SqliteStore(folder / "s.space", create=False))

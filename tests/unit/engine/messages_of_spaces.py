@@ -30,7 +30,7 @@ def deleted_branch(_: Path) -> str:
     return raised(lambda: engine.diff("b"))
 
 
-@case("'B' is no branch name", "use 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter")
+@case("'B' is not a branch name", "use 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter")
 def bad_branch_name(_: Path) -> str:
     return raised(lambda: open_engine().fork("B"))
 
@@ -73,7 +73,7 @@ def diff_of_main(_: Path) -> str:
     return raised(lambda: open_engine().diff("main"))
 
 
-@case("'here' is no place in a difference: pass the `next` of the page before")
+@case("'here' is not a cursor of a difference: pass `next` of the previous page")
 def place_in_a_difference(_: Path) -> str:
     engine = open_engine()
     engine.fork("b")

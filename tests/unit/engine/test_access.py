@@ -186,7 +186,7 @@ class TestChangingAccess:
     def test_others_do_not(self, user: str) -> None:
         said = refusal(Space().changes_access(user, append(("owners",), [user])))
         expected = {
-            "wes": "only an owner may change who has access; 'wes' is none",
+            "wes": "only an owner may change who has access; 'wes' is not an owner",
             "rob": "'rob' may read this space, but not write to it",
         }
         assert said == expected[user]

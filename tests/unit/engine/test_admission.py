@@ -83,7 +83,7 @@ class TestNames:
             ("space", "", "document id '' is empty"),
             ("space", "x" * 257, "is 257 characters long: use at most 256"),
             ("space", "a\x00b", "control character"),
-            ("planet", "d", "is no scope: use 'space', 'user:<principal>' or 'session:<id>'"),
+            ("planet", "d", "is not a scope: use 'space', 'user:<principal>' or 'session:<id>'"),
             ("user:", "d", "is empty"),
         ],
     )

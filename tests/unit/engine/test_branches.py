@@ -78,7 +78,7 @@ def test_good_names(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "A", "1a", "-a", "a b", "a/b", "ä", "a" * 65, "a\n", "main\n"])
 def test_bad_names_are_refused_with_what_is_allowed(name: str) -> None:
     engine = open_engine()
-    with pytest.raises(AuthoringError, match="is no branch name: use 1 to 64 of a-z"):
+    with pytest.raises(AuthoringError, match="is not a branch name: use 1 to 64 of a-z"):
         engine.fork(name)
     assert len(engine.branches().items) == 1
 

@@ -514,7 +514,7 @@ def test_verifying_never_brings_a_file_up_to_date(tmp_path: Path) -> None:
     path = tmp_path / "a.space"
     edit(path, "PRAGMA user_version=0", "CREATE TABLE x (y)", "INSERT INTO x VALUES (1)", "DROP TABLE x")
     before = path.read_bytes()
-    with pytest.raises(StorageError, match=r"has schema version 0, not \d+\. It is no space\. Nothing was done"):
+    with pytest.raises(StorageError, match=r"has schema version 0, not \d+\. It is not a space\. Nothing was changed"):
         verify_file(path)
     assert path.read_bytes() == before
 

@@ -212,7 +212,7 @@ class TestRights:
             (told,) = will.say(Operate(3, does, "r"))
             assert isinstance(told, Problem)
             assert (told.code, told.fatal) == ("access", False)
-            assert told.message == "reactions are operated by owners of this space, and 'will' is none"
+            assert told.message == "only owners of this space may operate its reactions, and 'will' is not an owner"
         (told,) = rob.say(Operate(4, "pause", "r"))
         assert isinstance(told, Problem)
         (done,) = ann.say(Operate(5, "pause", "r"))

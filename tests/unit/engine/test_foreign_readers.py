@@ -200,7 +200,7 @@ class TestRights:
                 (answer,) = raw.say(question)
                 assert type(answer) is kind, f"{raw.peer.principal} asks {type(question).__name__}"
                 assert not isinstance(answer, Problem) or (answer.code, answer.id) == ("access", 9)
-        assert "mirrors are for those who may write" in rob.say(mirror)[0].message  # type: ignore[union-attr]
+        assert "may use its mirrors" in rob.say(mirror)[0].message  # type: ignore[union-attr]
         assert not [answer for answer in eve.say(current) if isinstance(answer, Current)]
 
     def test_a_mirror_has_bounds(self) -> None:
@@ -217,6 +217,6 @@ class TestRights:
         answer = ReadElsewhere(9, 1, tuple(Abroad("b", "main", doc(f"document {n}"), 1) for n in range(100)))
         message, data = fit_message(answer, "msgpack", 500)
         assert isinstance(message, Problem)
-        assert "100 documents elsewhere is over 500 bytes" in message.message
+        assert "100 documents of another space are over 500 bytes" in message.message
         assert len(data) < 500
         assert fit_message(answer, "msgpack", 50_000)[0] is answer

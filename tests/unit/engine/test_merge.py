@@ -190,7 +190,7 @@ def test_a_page_of_a_difference_looks_at_its_own_documents_only() -> None:
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1.5", " 1", "\u0661", "9" * 19])
 def test_a_cursor_that_no_page_gave_is_refused(engine: Engine, cursor: str) -> None:
-    with pytest.raises(AuthoringError, match=r"is no place in a difference: pass the `next` of the page before"):
+    with pytest.raises(AuthoringError, match=r"is not a cursor of a difference: pass `next` of the previous page"):
         engine.diff("b", after=cursor)
     assert engine.diff("b", after="9" * 18).changes == ()
 

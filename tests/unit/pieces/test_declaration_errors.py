@@ -246,7 +246,7 @@ CASES = {
         "    return (row.get(),)\nn = fold(rows, start=0, add=lambda n, x: n, remove=lambda n, x: n)",
         "Cart.n",
         "each Cart.rows",
-        "a @computed that returns what is to be taken of 'rows'",
+        "a @computed that returns the elements of 'rows'",
     ),
     "an each over the results of another": _wrong(
         "m: Cell[Mapping[str, int]] = cell(default={})\n@each(m)\ndef rows(self, row: Input[int]) -> Leaf:\n"

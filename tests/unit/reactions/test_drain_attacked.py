@@ -49,7 +49,7 @@ def poison(*payloads: object, error: BaseException) -> tuple[Does, list[object]]
     ("error", "message"),
     [
         (ValueError("bad \ud800"), "bad \\ud800"),
-        (SaysNothing(), "what it says cannot be told: its __str__ raised RuntimeError"),
+        (SaysNothing(), "its message cannot be shown: its __str__ raised RuntimeError"),
         (KnowsNoTime("later"), "later"),
     ],
 )

@@ -138,8 +138,8 @@ def test_a_question_without_a_connection_is_answered_with_an_error() -> None:
     ann.down()
     ann.session.queries.look(QueryBacklog(0), replies.append)
     assert [str(reply) for reply in replies] == [
-        "what nodes did cannot be read: the connection was lost",
-        "what nodes did cannot be read: there is no connection",
+        "the runs of nodes cannot be read: the connection was lost",
+        "the runs of nodes cannot be read: there is no connection",
     ]
     assert world.engine.last_seq == 1
 

@@ -48,7 +48,7 @@ def test_a_listener_that_would_have_to_be_awaited_is_refused() -> None:
     core.on_error(heard.append)
     core.report("x", ValueError("y"))
     assert [failure.node for failure in heard] == ["a listener of errors", "x"]
-    assert "returned a coroutine, which nobody awaits" in str(heard[0].error)
+    assert "returned a coroutine, which is never awaited" in str(heard[0].error)
 
 
 def test_a_listener_that_raises_keeps_nobody_else_from_hearing() -> None:
@@ -84,7 +84,7 @@ def test_a_space_has_one_name_and_one_that_nobody_opened_says_so() -> None:
         hand.core.cell("stock", "x", int)
     with pytest.raises(InvalidValueError):
         hand.core.cell("shop", "", int)
-    with pytest.raises(InvalidValueError, match="is no scope"):
+    with pytest.raises(InvalidValueError, match="is not a scope"):
         hand.core.cell("shop", "x", int, scope="planet")
 
 

@@ -232,7 +232,7 @@ def test_a_name_that_cannot_be_looked_up_is_a_connection_error() -> None:
         transport = WebSocket("ws://" + "a" * 70 + ".example:9")
         error = await refused(transport.connect(lambda _: None, lambda _: None))
         assert isinstance(error, ConnectionError)
-        assert "is no name that can be looked up" in str(error)
+        assert "cannot be looked up" in str(error)
 
     run(story)
 

@@ -35,7 +35,7 @@ def test_a_file_that_is_no_outbox_is_refused(tmp_path: Path) -> None:
     connection = apsw.Connection(str(other))
     connection.execute("CREATE TABLE t (x)")
     connection.close()
-    with pytest.raises(StorageError, match="is no outbox"):
+    with pytest.raises(StorageError, match="is not an outbox"):
         Outbox(str(other))
     (tmp_path / "text").write_text("no database at all, but long enough to be read as one" * 40)
     with pytest.raises(StorageError):

@@ -70,7 +70,7 @@ def test_a_cycle_through_two_runtimes_goes_round_as_slowly_as_one_inside(several
     assert 20 <= len(derived) <= MOST
     assert [commit.provenance.hops for commit in derived] == list(range(len(derived)))
     (of_a,), (of_b,) = (runtime.reports() for runtime in both.runtimes)
-    assert str(of_a).startswith("x does not come to an end: what it runs for has gone from one runtime to another ")
+    assert str(of_a).startswith("x does not come to an end: the change that it runs for has gone from one runtime ")
     assert "by y of session b" in str(of_a)
     assert "by x of session a" in str(of_b)
     for runtime, report in zip(both.runtimes, (of_a, of_b), strict=True):

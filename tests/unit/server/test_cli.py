@@ -53,7 +53,7 @@ def test_a_key_is_made_and_signs_a_token_that_a_server_accepts(cli: Call, tmp_pa
     [
         (("token", "{}", "--user", "ann"), "there is no private key in"),
         (("token", "{}", "--user", "ann"), "headwater keys new"),
-        (("token", "{}", "--user", "*"), "stands for everybody"),
+        (("token", "{}", "--user", "*"), "means all users"),
         (("token", "{}", "--user", ""), "cannot be a user"),
         (("serve", "{}"), "--insecure-local"),
         (("serve", "{}", "--host", "0.0.0.0", "--insecure-local"), "could do anything"),

@@ -175,7 +175,7 @@ def test_bytes_that_are_no_message_are_told_so(tmp_path: Path, encoding: Encodin
         await peer.say(data if encoding == "msgpack" else data.decode("latin-1"))
         problem = await peer.problem()
         assert problem.code == "protocol"
-        assert "no message of the protocol" in problem.message
+        assert "not a message of the protocol" in problem.message
 
     served(tmp_path, tell)
 

@@ -175,7 +175,7 @@ def test_a_program_s_own_transaction_follows_with_its_own_rights() -> None:
             pad.any.set(link(pad.secret))
             assert await rt.space("pads").transact(lambda: pad.any.get()) == "ann's diary"
             assert await pad.any.pull() == "ann's diary"
-            with pytest.raises(UpstreamFailedError, match="what is kept for user:ann"):
+            with pytest.raises(UpstreamFailedError, match="data of user:ann"):
                 await pad.seen.pull()
 
     play(work)

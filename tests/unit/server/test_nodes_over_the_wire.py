@@ -51,7 +51,7 @@ def test_an_owner_is_answered_and_neither_a_writer_nor_a_reader_is(tmp_path: Pat
             for client, name in ((will, "will"), (rita, "rita")):
                 refused = await _answer(client, question)
                 assert isinstance(refused, LoadError), question
-                assert f"for owners of this space, and '{name}' is none" in str(refused)
+                assert f"may see the runs of nodes, and '{name}' is not an owner" in str(refused)
 
     story(tell, tmp_path)
 

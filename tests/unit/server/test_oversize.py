@@ -131,7 +131,7 @@ def test_long_messages_are_decoded_aside_and_taken_in_in_order(tmp_path: Path) -
             seqs += [verdict.local_seq for verdict in message.verdicts] if isinstance(message, Verdicts) else []
         assert seqs == [1, 2, 3, 4, 5, 6]
         await peer.say(b"\xc1" * 5_000)
-        assert "no message of the protocol" in (await peer.problem()).message
+        assert "not a message of the protocol" in (await peer.problem()).message
 
     served(tmp_path, tell, changed(DEFAULT_SERVER_LIMITS, aside_bytes=1_000))
 
@@ -279,4 +279,4 @@ def test_observations_that_are_too_long_for_an_answer_come_in_shorter_pages(enco
     problem, _ = fit_message(Observations(7, 9, observed[:1]), encoding, 500)
     assert isinstance(problem, Problem)
     assert (problem.fatal, problem.id) == (False, 7)
-    assert "observed of a node of ann is over 500 bytes" in problem.message
+    assert "the observation of a node of ann is over 500 bytes" in problem.message

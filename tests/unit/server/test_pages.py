@@ -199,7 +199,7 @@ def test_a_refusal_a_defect_and_a_wrong_argument_are_told_apart(tmp_path: Path) 
             assert "no argument 'more'" in (await ann.send("write", key="a", text="b", more=1))["error"]
             assert "no member 'nothing'" in (await ann.send("nothing"))["error"]
             assert "no class" in (await ann.ask("send", "write", args={}, place={"cls": "Other"}))["error"]
-            assert "is no handler" in (await ann.send("title"))["error"]
+            assert "is not a handler" in (await ann.send("title"))["error"]
 
     run(tmp_path, story)
 
@@ -218,7 +218,7 @@ def test_what_a_person_types_is_written_and_their_own_edits_are_not_echoed(tmp_p
             assert (await ann.ask("write", "tags", kind="add", value="x"))["type"] == "done"
             assert "kind 'grow'" in (await ann.ask("write", "tags", kind="grow", value="x"))["error"]
             assert "expected str" in (await ann.ask("write", "title", kind="set", value=3))["error"]
-            assert "is no cell" in (await ann.ask("write", "write", kind="set", value=3))["error"]
+            assert "is not a cell" in (await ann.ask("write", "write", kind="set", value=3))["error"]
             await ann.say(type="look", id=101, place=place("tags"))
             assert (await ann.hear(type="shown", id=101))["value"] == ["x"]
 

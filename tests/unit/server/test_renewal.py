@@ -109,7 +109,7 @@ def test_a_token_that_is_none_is_refused_like_the_first(tmp_path: Path) -> None:
     async def tell(server: Server) -> None:
         peer = await greeted(server, new_token(tmp_path, "ann"))
         await peer.say(Renew("rubbish"))
-        assert (await peer.problem()) == Problem("access", "this is no token of this server", True)
+        assert (await peer.problem()) == Problem("access", "this is not a token of this server", True)
 
     with_keys(tmp_path, tell)
 

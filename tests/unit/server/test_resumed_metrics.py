@@ -56,14 +56,14 @@ def test_reasons_are_told_without_what_they_say_of_one_node() -> None:
         "clean": 5,
         "asleep": 4,
         "woken": 3,
-        "nobody can know what it does: Cart.total -> secret['x']": 1,
-        "nobody can know what it does: Cart.other -> FILE": 2,
+        "its code has no fingerprint: Cart.total -> secret['x']": 1,
+        "its code has no fingerprint: Cart.other -> FILE": 2,
         **dict.fromkeys(CHANGED, 1),
     }
     metrics.count_resumed(lambda: counts)
     lines = _named(metrics.page().decode().splitlines())
     assert '{outcome="skipped",reason="clean"} 5.0' in lines
-    assert '{outcome="unknown",reason="nobody can know what it does"} 3.0' in lines
+    assert '{outcome="unknown",reason="its code has no fingerprint"} 3.0' in lines
     assert sum('outcome="rerun"' in line for line in lines) == len(CHANGED)
     assert not any("secret" in line or "woken" in line or "asleep" in line for line in lines)
     assert {f"{ASLEEP} 4.0", "headwater_woken_pieces_total 3.0"} <= set(metrics.page().decode().splitlines())

@@ -149,7 +149,7 @@ def test_headwater_test_exits_1_if_tests_cannot_be_imported(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("paths", "options", "said"),
     [
-        (("nowhere",), {}, "headwater: nowhere is no file and no folder"),
+        (("nowhere",), {}, "headwater: nowhere is neither a file nor a folder"),
         ((), {}, "headwater: there are no tests there"),
         ((), {"seeds": 0}, "headwater: --seeds is 1 or more"),
     ],

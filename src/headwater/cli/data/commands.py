@@ -40,10 +40,12 @@ PlaceName: TypeAlias = Annotated[
     str, Parameter(help="PIECE.MEMBER, and after a # the path inside: ann.lines#/0/qty. Or an address, space:ID#/path.")
 ]
 App: TypeAlias = Annotated[
-    str, Parameter(help="The application's file, for a directory that nobody serves: its classes know the types.")
+    str, Parameter(help="The application's file, for a directory that no process serves: its classes define the types.")
 ]
 User: TypeAlias = Annotated[str, Parameter(help="The user to act for.")]
-Token: TypeAlias = Annotated[str, Parameter(help="Proves who asks. Without it: the variable HEADWATER_TOKEN.")]
+Token: TypeAlias = Annotated[
+    str, Parameter(help="The token of the user who asks. Without it: the variable HEADWATER_TOKEN.")
+]
 
 Bounds: TypeAlias = Annotated[CommandLimits, Parameter(parse=False)]
 
@@ -257,10 +259,10 @@ def _describe_last_run(last: Any, limits: CommandLimits = DEFAULT_COMMAND_LIMITS
         lines.append("  it cannot be compared with a later run: the node runs again at a start")
     elif not last["stale"] and not last["unasked"]:
         also = f", also in {', '.join(last['elsewhere'])}" if last["elsewhere"] else ""
-        lines.append(f"  what it read held at seq {last['verified_at']}, and still does{also}")
+        lines.append(f"  its reads were current at seq {last['verified_at']}, and still are{also}")
     elif not last["stale"]:
         spaces = ", ".join(last["unasked"])
-        lines.append(f"  what it read of this space still holds; unknown: read {spaces}, which could not be asked")
+        lines.append(f"  its reads of this space are current; unknown: read {spaces}, which could not be asked")
     for each in last["stale"][: limits.listed_writes]:
         lines.append(f"  {each['address']} was written since, at seq {each['seq']}")
     return lines
@@ -334,7 +336,9 @@ def _parse_json(what: str, text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise AuthoringError(f"{what} is {text!r}, which is no JSON ({error}). A text has quotes: '\"tea\"'.") from None
+        raise AuthoringError(
+            f"{what} is {text!r}, which is not JSON ({error}). Put a text in quotes: '\"tea\"'."
+        ) from None
 
 
 def _list_writes(each: Any, limits: CommandLimits = DEFAULT_COMMAND_LIMITS) -> list[str]:
@@ -370,7 +374,7 @@ def intents(
         Go on until interrupted, and print changes.
     """
     if "://" not in where and not Path(where).is_dir():
-        raise AbsentError(f"{where} is no directory. Name the data directory that a program of yours opened.")
+        raise AbsentError(f"{where} is not a directory. Name the data directory that your program opened.")
     asked = CommandQuestion("intents", space, user=user)
     rows = ask(where, asked, token=token)
     if not follow:

@@ -46,7 +46,7 @@ def spaces(where: Where, /, *, user: User = "", token: Token = "", json: Json = 
     else:
         print_answer(f"{where} holds no space yet")
     for stray in () if "://" in where else _find_strays(Path(where)):
-        print_note(f"headwater: {stray} in {where} is no space, and was left alone")
+        print_note(f"headwater: {stray} in {where} is not a space and was not changed")
     return OK
 
 

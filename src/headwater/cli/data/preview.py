@@ -82,7 +82,7 @@ def preview(
     from headwater.runtime.resume.preview import preview as previewed  # noqa: PLC0415
 
     if not url and not data.is_dir():
-        print_error(f"{data} is no directory. Name the data with --data, or the server that has it with --url.")
+        print_error(f"{data} is not a directory. Name the data directory with --data, or its server with --url.")
         return BAD_USAGE
     try:
         with contextlib.redirect_stdout(sys.stderr):  # Output of the application is no part of the answer.
@@ -134,7 +134,7 @@ def _print(
         if len(nodes) > most:
             print_answer(f"and {count_noun(len(nodes) - most, 'node')} more: --json lists all")
     for space, piece, member in fresh[:most]:
-        print_answer(f"{space}/{piece}:{member} is new, and runs when somebody looks at it")
+        print_answer(f"{space}/{piece}:{member} is new: it runs when its value is first demanded")
     if not totals["nodes"]:
         print_answer("nothing is known of any node there: nothing was computed yet, and all that is looked at will run")
         return
@@ -144,6 +144,6 @@ def _print(
         print_answer(f"  {count}: {reason}")
     if totals["may"]:
         may_take = format_duration(totals["may_us"])
-        print_answer(f"  {totals['may']} more may follow, if what they read comes out differently: {may_take}")
+        print_answer(f"  {totals['may']} more run if the values that they read change: {may_take}")
     if totals["gone"]:
         print_answer(f"  {totals['gone']} are not in this program any more")

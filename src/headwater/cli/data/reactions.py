@@ -106,7 +106,7 @@ def _record(said: str | None) -> list[int] | None:
         return None
     seq, dot, ordinal = said.partition(".")
     if not seq.isdecimal() or (dot and not ordinal.isdecimal()):
-        raise AuthoringError(f"--record {said} is no record: write it as `failures` shows it, like 17.0")
+        raise AuthoringError(f"--record {said} is not a record: write its number as `failures` shows it, like 17.0")
     return [int(seq), int(ordinal or 0)]
 
 
@@ -153,7 +153,7 @@ def _print_list(told: list[Any]) -> None:
         notes = [each["state"]] if each["state"] != "live" else []
         notes += ["filling"] if each["is_filling"] else []
         if each["unserved_us"] is not None and each["unserved_us"] > 1_000_000:
-            notes.append(f"nobody serves lane {each['lane']!r}, for {_ago(each['unserved_us'])}")
+            notes.append(f"no worker has served lane {each['lane']!r} for {_ago(each['unserved_us'])}")
         oldest = _ago(each["oldest_us"]) if each["oldest_us"] is not None else "-"
         counts = [str(each[name]) for name in ("due", "blocked", "parked")]
         rows.append((each["name"], *counts, oldest, ", ".join(notes)))

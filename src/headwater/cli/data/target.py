@@ -213,7 +213,7 @@ def _ask_application(directory: Path, asked: CommandQuestion, app: str) -> Any:
     from headwater.cli.loading import load_application  # noqa: PLC0415
 
     if not directory.is_dir():
-        raise AbsentError(f"{directory} is no directory. Name the data directory that a program of yours opened.")
+        raise AbsentError(f"{directory} is not a directory. Name the data directory that your program opened.")
     # Output of the application is no part of the answer.
     with contextlib.redirect_stdout(sys.stderr):
         module, _, _ = load_application(app)
@@ -263,7 +263,7 @@ def _post(url: str, asked: CommandQuestion, token: str, limits: CommandLimits = 
     if bearer:
         headers["authorization"] = f"Bearer {bearer}"
     if not address.startswith(("http://", "https://")):
-        raise AuthoringError(f"{url} is no address of a server: write it like https://example.org")
+        raise AuthoringError(f"{url} is not the address of a server: write it like https://example.org")
     request = urllib.request.Request(address, msgspec.json.encode(asked), headers, method="POST")
     try:
         with urllib.request.urlopen(request, timeout=limits.answer_s) as response:
@@ -271,7 +271,7 @@ def _post(url: str, asked: CommandQuestion, token: str, limits: CommandLimits = 
     except urllib.error.HTTPError as error:
         body = error.read()
         if error.headers.get_content_type() != "application/json":
-            raise StorageError(f"{url} answered {error.code}: it is no server of an application") from None
+            raise StorageError(f"{url} answered {error.code}: it is not the server of an application") from None
     except (OSError, ValueError) as error:
         raise StorageError(f"{url} cannot be reached: {getattr(error, 'reason', error)}") from None
     add_answer = msgspec.json.decode(body, type=CommandAnswer)

@@ -77,7 +77,7 @@ def verify(file: str, /, *, resume: str = "", user: User = "", token: Token = ""
     path = Path(file)
     if not path.is_file():
         hint = f" Name one of its files, for example {path}/shop.space." if path.is_dir() else ""
-        print_error(f"{file} is no file.{hint}")
+        print_error(f"{file} is not a file.{hint}")
         return BAD_USAGE
     try:
         with _file_or_copy(path, user, token) as still:
@@ -169,7 +169,7 @@ def _verify_resume(where: str, app: str, *, user: str, token: str, json: bool) -
 
     path = Path(where)
     if not path.is_dir() and not (path.is_file() and path.suffix == SUFFIX):
-        print_error(f"{where} is no data directory, and no file of a space in one, like ./data/shop{SUFFIX}")
+        print_error(f"{where} is neither a data directory nor the file of a space in one, like ./data/shop{SUFFIX}")
         return BAD_USAGE
     directory = path if path.is_dir() else path.parent
     try:
@@ -308,20 +308,20 @@ def _say_shadow_report(where: str, report: ShadowReport, limits: CommandLimits =
             print_answer(f"{at} claims to be clean, and would change {change}")
     if len(report.findings) > most:
         print_answer(f"and {len(report.findings) - most} more: --json lists all")
-    ran = f"{count_noun(report.checked, 'clean node')} ran in the shadow"
+    ran = f"{count_noun(report.checked, 'clean node')} ran again on a copy"
     if report.ok:
-        print_answer(f"{where}: {ran}, and nothing came out differently")
+        print_answer(f"{where}: {ran}, and every result equals its stored value")
     else:
         nodes = len({(each.space, each.node) for each in report.findings})
         print_answer(
-            f"{where}: {ran}, and {nodes} would have written something else.",
-            "Such a node depends on something that is no read and no code: the time, chance, a file, a global that",
-            "changes. Read it through ctx, pass it in as a cell, or fetch it in a @resource.",
+            f"{where}: {ran}, and {nodes} would have written other values.",
+            "Such a node depends on something besides its code and the values that it reads: the time, chance, a file,",
+            "a global that changes. Read it through ctx, pass it in as a cell, or fetch it in a @resource.",
         )
     others = f"{count_noun(report.not_clean, 'node')} that would run at a start anyway"
     print_answer(f"left out: {count_noun(report.effects, 'effect')}, and {others}")
     for node, why in list(report.undecided.items())[:most]:
-        print_answer(f"note: nothing can be said of {node}: {why}")
+        print_answer(f"note: {node} was not compared: {why}")
 
 
 def _format_value(value: MaybeValue) -> str:

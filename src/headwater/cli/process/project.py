@@ -112,7 +112,7 @@ def run_tests(
     missing = [path for path in paths if not Path(path.partition("::")[0]).exists()]
     if missing:
         print_error(
-            f"{missing[0]} is no file and no folder. Write where the tests are, for example: headwater test tests"
+            f"{missing[0]} is neither a file nor a folder. Write where the tests are, for example: headwater test tests"
         )
         return BAD_USAGE
     if (seeds is not None and seeds < 1) or (seed is not None and seed < 0):

@@ -357,7 +357,7 @@ class Reload:
         try:
             new = SourceVersion.read(file)
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
-            print_error(f"{file.name} is no program now ({error}). The code from before goes on.")
+            print_error(f"{file.name} cannot be compiled ({error}). The previous code goes on.")
             return None
         if new.text == old.text:
             return None
@@ -367,7 +367,7 @@ class Reload:
             print_note(f"{file.name}: {reshaped}")
             return False
         except Exception as error:  # Any error of the new statements is reported.
-            print_error(f"{file.name} raises {type(error).__name__}: {error}. The code from before goes on.")
+            print_error(f"{file.name} raises {type(error).__name__}: {error}. The previous code goes on.")
             return None
         self._versions[file] = (module, new)
         return True
@@ -400,7 +400,7 @@ class Reload:
             return False
         if tried.returncode:
             print_error(*(tried.stderr.strip().splitlines()[-3:] or ["it cannot be imported"]))
-            print_note("The code from before goes on.")
+            print_note("The previous code goes on.")
         return tried.returncode == 0
 
 

@@ -154,7 +154,7 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
                 begun = loop.create_task(beside())
                 begun.add_done_callback(ended)
             if begin is None and beside is None:
-                print_note(f"nothing is open: write {START}, which opens what is to run")
+                print_note(f"nothing is open: write {START}, and open in it the pieces that are to run")
             if json:
                 print_json({"name": module.__name__, "url": url, "data": str(data)})
             else:

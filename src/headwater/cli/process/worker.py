@@ -74,7 +74,7 @@ async def _deliver(url: str, token: str, spaces: tuple[str, ...], pace: object, 
     assert isinstance(pace, Pace)
     address = "ws" + url.removeprefix("http") if url.startswith("http") else url
     if not address.startswith(("ws://", "wss://")):
-        raise AuthoringError(f"{url} is no address of a server: write it like wss://example.org")
+        raise AuthoringError(f"{url} is not the address of a server: write it like wss://example.org")
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGINT, signal.SIGTERM):

@@ -101,7 +101,7 @@ class Access:
         """How a user gets the right that is missing. It does not tell whether the space exists."""
         if self.founders.anyone:
             return "Ask one of its owners."
-        return "Ask one of its owners, or, if it is to be made, who runs the server (--owner, --anyone-founds)."
+        return "Ask one of its owners, or, to make it, the operator of the server (--owner, --anyone-founds)."
 
     def may_write(self, principal: str) -> bool:
         """True if a user may write shared documents."""
@@ -152,7 +152,7 @@ class Access:
 
     def _refused_change(self, principal: str, right: Right, commit: Commit) -> RuleRefused | None:
         if right < Right.OWN:
-            return RuleRefused("access", f"only an owner may change who has access; {principal!r} is none")
+            return RuleRefused("access", f"only an owner may change who has access; {principal!r} is not an owner")
         # fault access.changed_beside_others: if False:
         if len(commit.operations) > 1 or _sends(commit) or commit.branch != MAIN:
             return RuleRefused("access", f"a change of access is alone in its commit, on branch {MAIN!r}")

@@ -156,5 +156,5 @@ def _number_of_cursor(cursor: str) -> int:
     if not cursor:
         return 0
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
-        raise AuthoringError(f"{cursor!r} is no place in a difference: pass the `next` of the page before")
+        raise AuthoringError(f"{cursor!r} is not a cursor of a difference: pass `next` of the previous page")
     return int(cursor)

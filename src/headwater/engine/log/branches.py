@@ -111,7 +111,7 @@ class Branches:
         """One row, however long the history is."""
         if not _NAME.fullmatch(name):
             raise AuthoringError(
-                f"{name!r} is no branch name: use 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter"
+                f"{name!r} is not a branch name: use 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter"
             )
         if name in self._by_name:
             taken = "was the name of a deleted branch" if self._by_name[name].row.deleted else "already exists"

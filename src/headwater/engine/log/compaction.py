@@ -44,7 +44,7 @@ class Compaction:
         if number_in_meta(self._store, KEPT_SUM, 0) != self._store.sum_before(self._log.kept_from):
             # The sum written below would otherwise vouch for the damaged rows.
             raise CorruptionError(
-                f"what was kept from before seq {self._log.kept_from} does not match its checksum: rows, events or "
+                f"the rows kept from before seq {self._log.kept_from} does not match its checksum: rows, events or "
                 "records were edited or are missing. Restore a backup."
             )
         self._heads.write_back()

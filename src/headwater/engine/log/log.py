@@ -53,7 +53,7 @@ def number_in_meta(store: Store, key: str, default: int) -> int:
     if value is None:
         return default
     if not value.isdecimal():
-        raise CorruptionError(f"the space records {value!r} as its {key}, which is no number. Restore a backup.")
+        raise CorruptionError(f"the space records {value!r} as its {key}, which is not a number. Restore a backup.")
     return int(value)
 
 

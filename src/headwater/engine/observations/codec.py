@@ -167,7 +167,7 @@ class NameCache:
         if known is None:
             known = self._store.name_of(number)
             if known is None:
-                raise CorruptionError(f"what nodes did names text {number}, which is not stored. Restore a backup.")
+                raise CorruptionError(f"an observation names text {number}, which is not stored. Restore a backup.")
             self._names[number] = known
         return known
 

@@ -257,7 +257,7 @@ class ObservationWriter:
         try:
             return check_path(path, self._limits.values)
         except InvalidValueError as error:
-            raise ProtocolError(f"what an observation says of its reads cannot be read: {error}") from error
+            raise ProtocolError(f"the reads of an observation cannot be decoded: {error}") from error
 
     def _body(self, branch: Branch, observation: Observation) -> tuple[tuple[StoredRead, ...], bytes]:
         footprint = self._footprint(observation)

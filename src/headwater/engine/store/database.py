@@ -103,7 +103,7 @@ class Database:
                 # SQLite would take it for the log of the new file and write its content over the new file.
                 raise StorageError(
                     f"{left} is left of a space whose file {final.name} is gone. Put the file back beside it, or "
-                    "delete what is left, and with it the last commits of that space."
+                    "delete it, and with it the last commits of that space."
                 )
         try:
             for suffix in ("", *LOGS):
@@ -203,7 +203,7 @@ class Database:
             raise CorruptionError(f"{self._path} is damaged: it has schema version {version}. Restore a backup of it.")
         if not version and not self._create:
             raise StorageError(
-                f"{self._path} has schema version 0, not {SCHEMA_VERSION}. It is no space. Nothing was done."
+                f"{self._path} has schema version 0, not {SCHEMA_VERSION}. It is not a space. Nothing was changed."
             )
         if version > SCHEMA_VERSION:
             raise NewerVersionError(
@@ -266,7 +266,7 @@ class Database:
         return StorageError(f"{self._path}: {error}")
 
     def _no_text(self, error: UnicodeDecodeError) -> CorruptionError:
-        return CorruptionError(f"{self._path} holds text that is no UTF-8: {error}. Restore a backup.")
+        return CorruptionError(f"{self._path} holds text that is not UTF-8: {error}. Restore a backup.")
 
     def run(self, sql: str, values: tuple[Any, ...] = ()) -> None:
         self.visited.statements += 1
@@ -275,7 +275,7 @@ class Database:
         except apsw.Error as error:
             raise self.failed(error) from error
         except (OverflowError, UnicodeEncodeError) as error:
-            raise LimitError(f"a number or a text is beyond what can be stored: {error}") from error
+            raise LimitError(f"a number or a text is too large to be stored: {error}") from error
 
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
         self.visited.statements += 1
@@ -284,7 +284,7 @@ class Database:
         except apsw.Error as error:
             raise self.failed(error) from error
         except (OverflowError, UnicodeEncodeError) as error:
-            raise LimitError(f"a number or a text is beyond what can be stored: {error}") from error
+            raise LimitError(f"a number or a text is too large to be stored: {error}") from error
 
     def all(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         visited = self.visited
@@ -294,7 +294,7 @@ class Database:
         except apsw.Error as error:
             raise self.failed(error) from error
         except (OverflowError, UnicodeEncodeError) as error:
-            raise LimitError(f"a number or a text is beyond what can be stored: {error}") from error
+            raise LimitError(f"a number or a text is too large to be stored: {error}") from error
         except UnicodeDecodeError as error:
             raise self._no_text(error) from error
         visited.rows += len(rows)
@@ -316,7 +316,7 @@ class Database:
         except apsw.Error as error:
             raise self.failed(error) from error
         except OverflowError as error:
-            raise LimitError(f"a number or a text is beyond what can be stored: {error}") from error
+            raise LimitError(f"a number or a text is too large to be stored: {error}") from error
         except UnicodeDecodeError as error:
             raise self._no_text(error) from error
 

@@ -120,7 +120,7 @@ class SqliteStore(ObservationTables):
         except apsw.Error as error:
             raise self._db.failed(error) from error
         except OverflowError as error:
-            raise LimitError(f"a number is beyond what can be stored: {error}") from error
+            raise LimitError(f"a number is too large to be stored: {error}") from error
 
     def last_row(self) -> LogRow | None:
         row = self._db.one(_LOG + "ORDER BY seq DESC LIMIT 1")

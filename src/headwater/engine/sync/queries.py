@@ -166,7 +166,9 @@ class Queries:
     def _check_owns(self, peer: Peer) -> None:
         """Only owners: nodes and their reads tell how a program is made, and which documents other users have."""
         if self._engine.right_of(peer.principal) < Right.OWN:
-            raise AccessError(f"what nodes did is for owners of this space, and {peer.principal!r} is none")
+            raise AccessError(
+                f"only owners of this space may see the runs of nodes, and {peer.principal!r} is not an owner"
+            )
 
     # ---- stored events ---------------------------------------------------------------------------
 
@@ -213,9 +215,11 @@ class Queries:
     def _check_may_deliver(self, peer: Peer, question: Delivers) -> None:
         self._check_may_write(peer, "reactions")
         if isinstance(question, Operate) and self._engine.right_of(peer.principal) < Right.OWN:
-            raise AccessError(f"reactions are operated by owners of this space, and {peer.principal!r} is none")
+            raise AccessError(
+                f"only owners of this space may operate its reactions, and {peer.principal!r} is not an owner"
+            )
         if peer.branch != MAIN and not isinstance(question, Looking):
-            raise ProtocolError(f"only what is emitted on branch {MAIN!r} is delivered, and this session is on another")
+            raise ProtocolError(f"only records of branch {MAIN!r} are delivered, and this session is on another branch")
 
     def finish(self) -> None:
         """Record the results of targets that no commit came after, each by itself."""
@@ -257,7 +261,9 @@ class Queries:
     def _check_may_write(self, peer: Peer, what: str = "stored events") -> None:
         """Only a principal that may write the space: stored events tell how a program is made."""
         if self._engine.right_of(peer.principal) < Right.WRITE:
-            raise AccessError(f"{what} are for those who may write this space, and {peer.principal!r} may not")
+            raise AccessError(
+                f"only users who may write this space may use its {what}, and {peer.principal!r} may not write it"
+            )
 
     # ---- being told ------------------------------------------------------------------------------
 

@@ -447,7 +447,7 @@ def _check_counts(store: Store, replay: Replay, heads_seq: int) -> None:
         raise RuleBroken(
             "kept",
             0,
-            f"what was kept from before seq {replay.kept_from} (rows, events, records) was edited, or lacks some",
+            f"the rows kept from before seq {replay.kept_from} (rows, events, records) was edited, or lacks some",
         )
     written = len({line.doc for _, _, line in replay.lines.items()})
     if replay.kept_from == 1 and store.last_doc() != written:

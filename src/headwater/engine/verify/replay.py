@@ -211,7 +211,7 @@ class Replay:
         named = [layer for read in commit.reads if read.layers for layer in numbers(read.layers)]
         for layer in (*named, *numbers(commit.after)) if commit.after else named:
             if not 0 < layer < commit.local_seq:
-                raise RuleBroken("C3", seq, f"it names layer {layer}, which is no earlier commit of its session")
+                raise RuleBroken("C3", seq, f"it names layer {layer}, which is not an earlier commit of its session")
             place = self._seqs.get((row.session, layer))
             if place is None:
                 if not self._is_lost(row, layer):

@@ -139,7 +139,7 @@ def run(main: Callable[[], Coroutine[Any, Any, R]], /) -> R:
     said: object = main
     if inspect.iscoroutine(said):
         said.close()
-        raise AuthoringError("run(main()) was called with what main() made: write headwater.run(main)")
+        raise AuthoringError("run(main()) was called with the coroutine of main(): write headwater.run(main)")
     try:
         return _apart(main) if _is_running() else asyncio.run(_program(main))
     except Exception as error:

@@ -94,8 +94,8 @@ class ThreadCalls:
 
 def _closed(fn: Function, when: str) -> SessionExpiredError:
     return SessionExpiredError(
-        f"this runtime {when} rt.call({_name(fn)}), which was cancelled: let threads end before you leave it, or look "
-        "in another one what became of it"
+        f"this runtime {when} rt.call({_name(fn)}), which was cancelled: let threads end before you leave it, or "
+        "open another one and look whether it was done"
     )
 
 

@@ -61,7 +61,7 @@ class WebSocket:
         try:
             self._uri = parse_uri(address if address.count("/") > 2 else address + PATH)
         except (InvalidURI, ValueError) as error:
-            raise AuthoringError(f"{address!r} is no address of a server: write ws://host:port") from error
+            raise AuthoringError(f"{address!r} is not the address of a server: write ws://host:port") from error
         self._encoding: Encoding = encoding
         self._tls = tls
         self._limits = limits or WebSocketLimits()
@@ -83,7 +83,7 @@ class WebSocket:
             if wire is not None:
                 wire.abort()
             if isinstance(error, ValueError | OverflowError):
-                raise ConnectionError(f"{self._uri.host!r} is no name that can be looked up: {error}") from error
+                raise ConnectionError(f"{self._uri.host!r} cannot be looked up: {error}") from error
             raise
         return wire
 

@@ -512,7 +512,7 @@ class Core:
             what = "an effect" if node.kind is NodeKind.EFFECT else f"a {node.kind.value}"
             raise AuthoringError(f"{node.id} {does} {where!r}: {what} is repeated. Do it in a handler.")
         if self.record_port is None:
-            raise AuthoringError(f"nothing here takes what is sent to {where!r}: this runtime has no handlers")
+            raise AuthoringError(f"{where!r} cannot be sent to: this runtime has no handlers")
         return self.record_port
 
     # ---- the port of the scheduler -----------------------------------------------------------------

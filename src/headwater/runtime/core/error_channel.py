@@ -65,11 +65,11 @@ class ErrorChannel:
             result = listener(failure)
             if inspect.iscoroutine(result):
                 result.close()
-                raise AuthoringError("it returned a coroutine, which nobody awaits: start a task in it")
+                raise AuthoringError("it returned a coroutine, which is never awaited: start a task in it")
         except INTERRUPTS:
             raise
         except BaseException as error:  # Reported to the other listeners, or kept for a later one.
-            told = Failure(LISTENER, as_failure(error), (f"it was told of {failure.node}: {failure.error}",))
+            told = Failure(LISTENER, as_failure(error), (f"it was called for {failure.node}: {failure.error}",))
             others = [other for other in self._listeners if other is not listener]
             if not others or failure.node == LISTENER:
                 self._log(told)

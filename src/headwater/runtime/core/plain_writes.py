@@ -440,7 +440,7 @@ class PlainWrites:
         if now_us - write.began_us > RUNTIME_LIMITS.plain_window_us:
             error = CommitConvergenceError(
                 f"a write did not land in {RUNTIME_LIMITS.plain_window_us / 1e6:g} s and {write.attempts} attempts, "
-                "because others kept writing what it reads. Write less often, read less, or use an intent.",
+                "because other writers kept changing its reads. Write less often, read less, or use an intent.",
                 attempts=write.attempts,
                 elapsed_ms=(now_us - write.began_us) / 1_000,
             )

@@ -365,7 +365,9 @@ def refuse_computed(document: Document) -> None:
     """Refuse to write a node's result by hand: it would be shown until the node's next run, then vanish (I1)."""
     for writer in document.writers:
         if isinstance(writer, Node) and writer.returns and writer.outputs[0] is document:
-            raise AuthoringError(f"{document!r} is computed by {writer.id}: write what that reads, not its result")
+            raise AuthoringError(
+                f"{document!r} is computed by {writer.id}: write the cells that it reads, not its result"
+            )
 
 
 def call_in(current: Current, tracker: TransactionTracker, transaction: Transaction, fn: Callable[[], T]) -> T:

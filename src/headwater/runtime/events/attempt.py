@@ -299,7 +299,7 @@ class Attempting:
                 if not heard.cancelled() and heard.exception() is not None:
                     break  # Nothing is heard any more, which the event is told itself.
                 if not handled.done() and self._lane.is_waiting(event) and is_stuck():
-                    raise Away(f"{event.stream} waits for a connection: whoever has one may handle it")
+                    raise Away(f"{event.stream} waits for a connection: a runtime that has one may handle it")
             return await handled
         finally:
             await _stopped(handled)

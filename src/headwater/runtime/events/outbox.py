@@ -60,12 +60,12 @@ class Outbox:
                 connection.pragma("application_id", APPLICATION_ID)
                 connection.pragma("user_version", VERSION)
         elif application != APPLICATION_ID:
-            raise StorageError(f"{self._path} is no outbox: name a file of its own")
+            raise StorageError(f"{self._path} is not an outbox: name a file that nothing else uses")
         elif version > VERSION:
             raise NewerVersionError(f"the outbox {self._path} was written by a newer version of Headwater")
 
     def _failed(self, error: apsw.Error) -> StorageError:
-        return StorageError(f"the outbox {self._path} failed: {error}. What is sent now would not be kept.")
+        return StorageError(f"the outbox {self._path} failed: {error}. Events sent now would not be kept.")
 
     def __len__(self) -> int:
         return self._count

@@ -181,7 +181,7 @@ async def answered(pieces: PieceRegistry, event: Event, *, is_certain: bool = Tr
     if isinstance(value, Absent):
         if not is_certain:
             return
-        kept = "was handled so long ago that what came of it is not kept"
+        kept = "was handled so long ago that its result is not kept"
         raise HandledBefore(None, EventExpiredError(f"{event.stream}: event {event.id} {kept}"))
     receipt: Receipt = codec_for(Receipt).decode(value)
     if receipt.kept is not None:
@@ -203,7 +203,9 @@ async def _kept(pieces: PieceRegistry, event: Event, kept: str) -> Receipt:
     except LoadError:
         value = ABSENT
     if isinstance(value, Absent):
-        whose = f"was handled, and what came of it is for the {kept} alone for whom that was, or is not kept any more"
+        whose = (
+            f"was handled; its result is visible only to the {kept} for which it was handled, or is not kept any more"
+        )
         raise HandledBefore(None, EventExpiredError(f"{event.stream}: event {event.id} {whose}"))
     found: Receipt = codec_for(Receipt).decode(value)
     return found

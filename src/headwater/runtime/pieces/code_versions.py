@@ -113,8 +113,8 @@ class CodeVersions:
 
     def _outdated(self, instance: PieceInstance, now: int) -> AuthoringError:
         error = AuthoringError(
-            f"{instance!r} is run by a newer version of its class ({now}, this is {instance.generation}): what this "
-            "program derives of it is refused. Start it again with the new code."
+            f"{instance!r} is run by a newer version of its class ({now}, this is {instance.generation}): "
+            "results of this program are refused. Start it again with the new code."
         )
         core = self._core
 

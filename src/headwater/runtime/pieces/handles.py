@@ -151,7 +151,10 @@ def _derive(view: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
 def _written(view: ScopedView, member: Declaration, target: Declaration) -> Document:
     handle = view.handle(target)
     if not isinstance(handle, Cell) or handle.path:
-        raise AuthoringError(f"{member!r} writes {target!r}, which is no whole cell of its scope: declare such a one")
+        raise AuthoringError(
+            f"{member!r} writes {target!r}, which is not a whole cell of its scope: name a cell of the class that has "
+            "the same scope"
+        )
     return handle.document
 
 

@@ -193,10 +193,13 @@ class PieceInstance:
         """Return the error for using a piece that is over."""
         if self.parent is None and not self.is_launched:
             return AuthoringError(
-                f"{self!r} is over, because its class was defined again: write await space.open("
+                f"{self!r} has ended, because its class was defined again: write await space.open("
                 f"{self.cls.__name__}, {self.name!r}) with the new class"
             )
-        return GoneError(f"{self!r} is over, because what kept it is gone: ask its maker for another one")
+        return GoneError(
+            f"{self!r} has ended: its key left, its parent stopped, or the commit that launched it failed. Get it from "
+            "its parent again"
+        )
 
     @property
     def has_left(self) -> bool:

@@ -77,7 +77,7 @@ def _instance(space: SpaceUser, what: Any, name: str) -> PieceInstance:
             raise AuthoringError(f"{what!r} lives already: give the class, or make another one with its inputs")
         return pieces.find_or_make(space.local, type(what), name, dict(what.__inputs__))
     if not (isinstance(what, type) and issubclass(what, Piece)):
-        raise AuthoringError(f"{what!r} is no piece: write space.open(Cart, 'ann') or space.open(Cart(...), 'ann')")
+        raise AuthoringError(f"{what!r} is not a piece: write space.open(Cart, 'ann') or space.open(Cart(...), 'ann')")
     return pieces.find_or_make(space.local, what, name)
 
 
@@ -246,7 +246,7 @@ def _own(space: SpaceUser, what: Piece) -> PieceInstance:
     view = what.__bound__ if isinstance(what, Piece) else None
     instance = view.instance if isinstance(view, ScopedView) else None
     if instance is None or instance.pieces is not space.pieces or instance.space is not space.local:
-        raise AuthoringError(f"{what!r} is no piece of {space!r}")
+        raise AuthoringError(f"{what!r} is not a piece of {space!r}")
     return instance
 
 

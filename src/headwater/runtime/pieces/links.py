@@ -56,7 +56,7 @@ async def pulled(pieces: PieceRegistry, root: PieceInstance, id: str) -> PieceIn
             raise AbsentError(f"{root.space.name} has no piece {id!r}: nothing that can be known here keeps it")
         instance = await pieces.coordinator(instance, at[0]).pulled(at[1])
     if instance is None:
-        raise GoneError(f"{root.space.name} has no piece {id!r} any more: what kept it is gone")
+        raise GoneError(f"{root.space.name} has no piece {id!r} any more: its key left, or its parent is gone")
     return instance
 
 
@@ -103,9 +103,9 @@ class LinkAccess:
             return
         key = target.key
         if key.id.startswith("$") or not self._is_seen(*whose, target):
-            kept = "who has access" if key == ACCESS else f"what is kept for {key.scope}"
+            kept = "the access document" if key == ACCESS else f"data of {key.scope}"
             raise AccessError(
-                f"a link in {document!r} leads to {kept}, which is not for this run: let it point at what is shared"
+                f"a link in {document!r} leads to {kept}, which this run may not read: let it point at shared data"
             )
         core = self._core
         if target.home is not document.home:
@@ -125,8 +125,8 @@ class LinkAccess:
         is_foreign = bool(sender) and right_in(mine, sender) > Right.NONE and right_in(others, sender) < Right.READ
         if is_foreign or not self._includes(run, here, there, Right.READ):
             raise AccessError(
-                f"{what} of {here.name} leads into {there.name}, which not everybody may read who may have put it "
-                f"there: make the writers of {here.name} readers of {there.name}, or give the piece what it is to read"
+                f"{what} of {here.name} leads into {there.name}, which the sender or a writer of {here.name} may not "
+                f"read: make them readers of {there.name}, or pass the handle to the piece as an input"
             )
 
     def _includes(self, run: Run, here: LocalSpace, there: LocalSpace, right: Right) -> bool:
@@ -157,15 +157,15 @@ class LinkAccess:
             self.cross(instance.space, there, what)
             if not self._includes(run, instance.space, there, RIGHT_FOR[handle.member.allow]):
                 raise AccessError(
-                    f"{what} says that it calls {handle!r}, and not everybody may send to it who may have put that "
-                    f"there: open the piece with it, as in {instance.cls.__name__}(...)"
+                    f"{what} names the handler {handle!r}, and a user who may write {instance.space.name} may not send "
+                    f"to it: open the piece with it, as in {instance.cls.__name__}(...)"
                 )
         elif isinstance(handle, Input):
             key = handle.document.key
             if key.id.startswith("$") or not self._is_seen(instance.space.name, view.scopes(), handle.document):
-                kept = "who has access" if key == ACCESS else f"what is kept for {key.scope}"
+                kept = "the access document" if key == ACCESS else f"data of {key.scope}"
                 raise AccessError(
-                    f"{what} leads to {kept}, which is not for this run: open the piece with it, as in "
+                    f"{what} leads to {kept}, which this run may not read: open the piece with it, as in "
                     f"{instance.cls.__name__}(...)"
                 )
             self.cross(instance.space, self._core.space_of(handle.document), what)

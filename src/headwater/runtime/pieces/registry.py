@@ -125,7 +125,7 @@ class PieceRegistry:
         An instance of a class that was defined again since (a notebook cell run twice) is stopped and replaced.
         """
         if not (isinstance(cls, type) and issubclass(cls, Piece)):
-            raise AuthoringError(f"{cls!r} is no class of pieces: write space.piece(Cart, 'ann')")
+            raise AuthoringError(f"{cls!r} is not a class of pieces: write space.piece(Cart, 'ann')")
         id = piece_id(name)
         found = self._instances.get((space.name, id))
         if found is not None:
@@ -194,7 +194,7 @@ class PieceRegistry:
         if found is None and SEPARATOR in id and self.core.current.run is not None:
             found = descendant(self, space, id)
             if found is None:
-                raise AbsentError(f"{space.name} has no piece {id!r} any more: what kept it is gone")
+                raise AbsentError(f"{space.name} has no piece {id!r} any more: its key left, or its parent is gone")
         return found or self.records.found(space, id)
 
     def has_piece(self, document: Document) -> bool | None:
@@ -391,7 +391,7 @@ class PieceRegistry:
         if stored == "@":
             return seen.piece
         if link.scope not in (SPACE_SCOPE, f"user:{view.user}", f"session:{seen.session}"):
-            raise AuthoringError(f"{link!r} points at what is kept for {link.scope}: only that one may follow it")
+            raise AuthoringError(f"{link!r} points at data of {link.scope}: only a run for that scope may follow it")
         member = instance.schema.get(stored)
         if member is None:
             raise AuthoringError(f"{link!r}: {instance!r} has no member {stored!r} any more")

@@ -192,7 +192,7 @@ class ScopedView:
             return
         if not self.has_owner(member.scope):
             raise AuthoringError(
-                f"{member!r} is of one {member.scope} each, and nobody said which: write "
+                f"{member!r} has one value for each {member.scope}, and no {member.scope} is named: write "
                 f"rt.space({self.instance.space.name!r}, {member.scope}=...)"
             )
 

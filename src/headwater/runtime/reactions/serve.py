@@ -228,7 +228,7 @@ class ServedReactions:
             except Exception as failed:  # The failure of a listener keeps no record from being acknowledged.
                 self._core.report(what.reaction, failed)
         if isinstance(what, Unheard):
-            why = f"what came of {what.reaction} for {what.key!r} was not taken in, and it is tried again: {what.error}"
+            why = f"the result of {what.reaction} for {what.key!r} was not stored, and it is tried again: {what.error}"
             self._core.report(what.reaction, ProtocolError(why))
         if isinstance(what, Attempt) and what.how == "failed" and what.then != "retry":
             stopped = {"block": "is blocked", "park": "was parked", "skip": "was skipped"}[what.then]

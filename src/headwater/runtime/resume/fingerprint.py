@@ -280,7 +280,7 @@ class Codes:
         return self._all(cls).get(code, UNKNOWN).kinds if code else ""
 
     def why(self, cls: type[Piece], code: str) -> str:
-        """Why nobody can know what it does. Empty: somebody can."""
+        """Why its code has no fingerprint. Empty: somebody can."""
         return self._all(cls).get(code, UNKNOWN).why if code else ""
 
     def _all(self, cls: type[Piece]) -> Mapping[str, Fingerprint]:

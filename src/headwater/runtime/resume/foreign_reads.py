@@ -178,7 +178,7 @@ async def answered(pieces: PieceRegistry, channel: SpaceChannel, question: Obser
         return None
 
 
-WRITTEN_THERE: Final = "what it read in another space was written"
+WRITTEN_THERE: Final = "a value that it read in another space was written"
 """Why a node is to run."""
 
 

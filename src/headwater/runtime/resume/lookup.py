@@ -62,7 +62,7 @@ class Asking:
             batch = phase.batch = LookupBatch(self._resuming.waits_for(root))
             phase.asked += 1
             self._resuming.under_way[batch] = channel
-            self._resuming.pieces.tasks.begin(self._ask_batch(root, phase, batch), f"what is known of {root!r}")
+            self._resuming.pieces.tasks.begin(self._ask_batch(root, phase, batch), f"looking up nodes of {root!r}")
         batch.held.append(entered)
         self._resuming.pieces.core.scheduler.hold(entered.node, batch.document)
 

@@ -33,18 +33,18 @@ RERUN: Final = "rerun"
 MAY: Final = "may"
 GONE: Final = "gone"
 
-CODE: Final = "its code is another"
-TIMES: Final = "its times are others"
+CODE: Final = "its code has changed"
+TIMES: Final = "its debounce or throttle has changed"
 FAILED: Final = "it failed"
-WRITTEN: Final = "what it read was written"
-ELSEWHERE: Final = "what it read in another space was written, or cannot be asked"
-UNKNOWN: Final = "nobody can know what it does"
+WRITTEN: Final = "a value that it read was written"
+ELSEWHERE: Final = "a value that it read in another space was written, or that space did not answer"
+UNKNOWN: Final = "its code has no fingerprint"
 UNCOMPARED: Final = "its last run cannot be compared"
-KEEPS: Final = "what it keeps does not come back"
-NO_MAKER: Final = "what makes its reads is not here"
-MAKER: Final = "what makes it runs again"
+KEEPS: Final = "its rows or its child cannot be restored"
+NO_MAKER: Final = "the writer of a value that it read is not here"
+MAKER: Final = "the node that makes its piece runs again"
 NOT_MADE: Final = "it is not in this program"
-FOLLOWS: Final = "it reads what is made anew"
+FOLLOWS: Final = "it reads a value that is computed again"
 
 WHOLE: Final = "another member of its piece does something else"
 PIECES_RUN_WHOLE: Final = False
@@ -235,10 +235,10 @@ def judged(standing: Standing, stood: Stood, *, is_held: bool, limits: ResumeLim
     """What becomes of one node, by the rules of resuming, in their order."""
     observed, said = stood.observed, stood.said
     if not said.fingerprint:
-        why = standing.codes.why(stood.home.cls, stood.identity.code) or "what its piece was given is not known here"
+        why = standing.codes.why(stood.home.cls, stood.identity.code) or "the inputs of its piece are not known here"
         return RERUN, UNKNOWN, (why,)
     if not observed.fingerprint:
-        why = "it read the time, or what one session has, was shown a failure, or set something up"
+        why = "it read the time or a value of one session, read a failed value, or returned a cleanup function"
         return RERUN, UNCOMPARED, (why,)
     if (observed.fingerprint, observed.kind) != (said.fingerprint, said.kind):
         return RERUN, CODE, changes(observed.kind, said.kind)

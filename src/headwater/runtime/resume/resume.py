@@ -73,7 +73,7 @@ def _gone(channel: SpaceChannel, home: PieceInstance, node: NodeKey) -> None:
 
 TO_RUN: Final = -1
 """In place of a seq: what was read was written since."""
-WRITTEN: Final = "what it read was written"
+WRITTEN: Final = "a value that it read was written"
 """Why a node is to run; that it was written in another space is `elsewhere`'s to say."""
 
 
@@ -372,7 +372,7 @@ class Resume:
             if not all(self._is_told(entered, read.doc) for read in observed.reads) or not self.elsewhere.has_makers(
                 observed
             ):
-                self.counts["what makes its reads is not here"] += 1
+                self.counts["the writer of a value that it read is not here"] += 1
             elif self._installed(entered, observed, seq):
                 self.counts["clean"] += 1
             elif self._asks_again(entered, observed, seq):
@@ -455,16 +455,16 @@ class Resume:
             return "another generation"
         if not said.fingerprint or not observed.fingerprint:
             opaque = entered.node.opaque
-            return f"nobody can know what it does{f': {opaque}' if opaque else ''}"
+            return f"its code has no fingerprint{f': {opaque}' if opaque else ''}"
         phase = entered.instance.root.resume_state
         there = None if phase is None else self.elsewhere.why_not(phase.elsewhere, observed)
         implied = self.implied(entered.instance, entered.identity, observed)
         if implied is None:
-            return there or "what its reads are by default is not known"
+            return there or "the defaults of the values that it read are not known"
         if (observed.fingerprint, observed.kind) != (standing_on(said.fingerprint, implied), said.kind):
-            return "its code is another"
+            return "its code has changed"
         if observed.gate != said.gate:
-            return "its times are others"
+            return "its debounce or throttle has changed"
         keeps_rows = entered.identity.is_keeper
         if observed.failed:
             if not keeps_rows:
@@ -483,7 +483,7 @@ class Resume:
             return WRITTEN
         if there is not None:
             return there
-        return None if self._restored(entered, observed) else "what it keeps does not come back"
+        return None if self._restored(entered, observed) else "its rows or its child cannot be restored"
 
     def _restored(self, entered: RegisteredNode, observed: Observed) -> bool:
         restore = entered.identity.restore

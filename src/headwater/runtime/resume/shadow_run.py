@@ -145,7 +145,7 @@ class _Shadow:
             self._fetch(document)
         differences = [] if node.removed else self._attempts(node)
         if node.removed:
-            self._undecided = "what keeps it let it go"
+            self._undecided = "its piece is no longer kept by its parent"
         if self._undecided:
             report.undecided[f"{space}/{label}"] = self._undecided
             return
@@ -171,7 +171,7 @@ class _Shadow:
             found = self._attempt(node)
             if not self._missing:
                 return found
-        self._undecided = "what it looks at cannot be read"
+        self._undecided = "a document that it reads cannot be read"
         return []
 
     def _attempt(self, node: Node) -> list[tuple[str, MaybeValue, MaybeValue, str]]:

@@ -199,8 +199,8 @@ class Writer:
             await self._driver.opened()
         elapsed_ms = (now_us() - write.began_us) / 1_000
         raise CommitConvergenceError(
-            f"a write did not land in {policy.window_ms / 1_000:g} s and {write.attempts} attempts, because others "
-            "kept writing what it reads. Write less often, read less, or use an intent.",
+            f"a write did not land in {policy.window_ms / 1_000:g} s and {write.attempts} attempts, because other "
+            "writers kept changing its reads. Write less often, read less, or use an intent.",
             attempts=write.attempts,
             elapsed_ms=elapsed_ms,
         ) from as_error(Rejected(own, rejection))

@@ -161,7 +161,7 @@ ASLEEP = "asleep"
 def _asleep_lines(seq: int) -> list[str]:
     return [
         f"  it has not run here: its piece sleeps, since all of it that was demanded was clean at seq {seq}",
-        "  `await pull()` brings it here, and with it what made its last run; `headwater why` tells that, too",
+        "  `await pull()` brings it here together with the cause of its last run; `headwater why` tells that, too",
     ]
 
 
@@ -176,8 +176,10 @@ def _remembered_json(last: Remembered) -> dict[str, Any]:
 
 def _remembered_lines(last: Remembered) -> list[str]:
     """Describe the observed run of an earlier process: one cause, and the seqs of its result and its reads."""
-    wrote = f", last changed what it makes at seq {last.changed_at}" if last.changed_at else ""
-    lines = [f"  it has not run here: it came back, since what it read still held at seq {last.verified_at}{wrote}"]
+    wrote = f", last changed its value at seq {last.changed_at}" if last.changed_at else ""
+    lines = [
+        f"  it has not run here: it was resumed, since its reads were still current at seq {last.verified_at}{wrote}"
+    ]
     if last.cause is None:
         lines.append("  its last run, before this process, was not caused by a change: its first one, or another try")
     else:

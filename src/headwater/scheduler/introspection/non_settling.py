@@ -122,8 +122,8 @@ class NonSettlingReport:
         lines = [f"{self.node} ran {self.runs} times and does not come to an end"]
         if self.hops:
             lines = [
-                f"{self.node} does not come to an end: what it runs for has gone from one runtime to another "
-                f"{self.hops} times. The cycle leaves this runtime."
+                f"{self.node} does not come to an end: the change that it runs for has gone from one runtime to "
+                f"another {self.hops} times. The cycle leaves this runtime."
             ]
         if self.links:
             more = f" and {self.left_out} more" if self.left_out else ""

@@ -164,7 +164,7 @@ class Application:
         """Raise AccessError unless the application has opened the space. A page must not open spaces by naming them."""
         if name not in {each.name for each in self.runtime.core.spaces()}:
             raise AccessError(
-                f"this application has no space {name!r}: let its start(rt) open what pages look at, as in "
+                f"this application has no space {name!r}: let its start(rt) open the pieces that pages show, as in "
                 f"await rt.space({name!r}).open(Class, 'name')"
             )
 

@@ -78,7 +78,7 @@ def check_link_target(handle: Input[Any], user: str, session: str) -> None:
     key = found.key
     is_open = key.scope in (SPACE_SCOPE, f"user:{user}", f"session:{session}")
     if found.home is not handle.document.home or not is_open or key.id.startswith("$"):
-        raise AccessError(f"{handle!r} leads to what is not for {user!r}: name the place that the link points at")
+        raise AccessError(f"{handle!r} leads to data that {user!r} may not see: name the place that the link points at")
 
 
 def write_as_user(handle: Cell[Any], user: str, session: str, kind: str, *arguments: Any) -> None:

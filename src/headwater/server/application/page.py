@@ -163,7 +163,7 @@ class Page:
             raise WebSocketDisconnect(heard.get("code", 1005))
         text = heard.get("text")
         if text is None:
-            raise ProtocolError("this message cannot be understood: it is no text")
+            raise ProtocolError("this message is not text")
         # fault page.long_message_decoded_on_loop: if False:
         if len(text) > self._limits.aside_bytes:
             return await asyncio.to_thread(self._decode, text)
@@ -317,7 +317,7 @@ class Page:
         handle = await self._find_handle(place)
         if not isinstance(handle, Handler):
             instead = "watch it, or write to it" if isinstance(handle, Cell) else "watch it"
-            raise AuthoringError(f"{place.member!r} is no handler: {instead}")
+            raise AuthoringError(f"{place.member!r} is not a handler: {instead}")
         member: HandlerMember = handle.member
         await self._check_right(handler_space(handle), RIGHT_FOR[member.allow])
         options = Options(id=message.key or None)
@@ -333,7 +333,7 @@ class Page:
             handle = await self._find_handle(place)
             if not isinstance(handle, Cell):
                 raise AuthoringError(
-                    f"{place.member!r} is no cell: only cells can be written, by {', '.join(_INTENTS)}"
+                    f"{place.member!r} is not a cell: only cells can be written, by {', '.join(_INTENTS)}"
                 )
             name, _ = await self._check_handle(handle, Right.WRITE)
             try:

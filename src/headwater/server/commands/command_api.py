@@ -225,7 +225,7 @@ class CommandApi:
             await check(asked.space, Right.READ)
             _, handle = await self._find_member(asked, user)
         if not isinstance(handle, Cell):
-            raise AuthoringError(f"{asked.place} is no cell: only cells can be set")
+            raise AuthoringError(f"{asked.place} is not a cell: only cells can be set")
         space = await self._check_handle(asked, handle, user, Right.WRITE, check)
         try:
             value = handle.decoded("set", await asyncio.to_thread(from_json_form, asked.value))
@@ -251,7 +251,7 @@ class CommandApi:
         await check(asked.space, Right.READ)
         home, handle = await self._find_member(asked, user)
         if not isinstance(handle, Handler):
-            raise AuthoringError(f"{asked.place} is no handler: only handlers can be sent to")
+            raise AuthoringError(f"{asked.place} is not a handler: only handlers can be sent to")
         member: HandlerMember = handle.member
         await check(handler_space(handle), RIGHT_FOR[member.allow])
         payload = await asyncio.to_thread(from_json_form, {} if asked.value is None else asked.value)

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 _ENDS = {
     End.GOES_ON: None,
-    End.WRITTEN: "somebody wrote it",
+    End.WRITTEN: "written directly",
     End.FIRST_RUN: "its first run",
     End.SHOWN_ABOVE: "shown above",
-    End.NOT_KEPT: "never written, or before what history keeps",
+    End.NOT_KEPT: "never written, or before the history that is kept",
 }
 
 __all__ = [

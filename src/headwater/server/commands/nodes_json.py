@@ -77,7 +77,7 @@ def nodes_form(
     try:
         chosen = msgspec.convert(asked.value or {}, NodeFilter)
     except msgspec.ValidationError as error:
-        raise AuthoringError(f"that is no choice of nodes: {error}") from None
+        raise AuthoringError(f"the filter of nodes is not valid: {error}") from None
     if chosen.generation is not None and chosen.generation < 0:
         raise AuthoringError(f"generation {chosen.generation}: write 0 or more")
     after = decode_cursor(asked.after) if asked.after else None
@@ -114,7 +114,7 @@ def current_form(engine: Engine, asked: CommandQuestion) -> dict[str, JsonForm]:
     try:
         foreign = msgspec.convert(asked.value, tuple[ForeignRead, ...])
     except msgspec.ValidationError as error:
-        raise AuthoringError(f"those are no reads: {error}") from None
+        raise AuthoringError(f"the reads are not valid: {error}") from None
     reads = tuple([Read(each.doc, each.path, each.depth, each.seq) for each in foreign])
     chains = {each.seq: each.chain for each in foreign if each.chain is not None}
     found = engine.query_observations(QueryCurrent(0, reads, tuple(chains.items())), branch=asked.branch or MAIN)
@@ -255,7 +255,7 @@ def decode_cursor(text: str) -> NodeKey:
         padded = text + "=" * (-len(text) % 4)
         return msgspec.msgpack.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=NodeKey)
     except (msgspec.MsgspecError, binascii.Error, ValueError):
-        raise AuthoringError(f"{text!r} is no place to go on after: write what the page before said") from None
+        raise AuthoringError(f"{text!r} is not a cursor: write the one of the previous page") from None
 
 
 def last_run_form(

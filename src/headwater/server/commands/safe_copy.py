@@ -46,7 +46,7 @@ def copy_space_file(file: Path, now_us: int, limits: ServerLimits = DEFAULT_SERV
 def copy_path(file: Path, name: str) -> Path:
     """Return the path of a copy by the name of its folder, for a client that has the data directory."""
     if Path(name).name != name or name in ("", ".."):
-        raise StorageError(f"{name!r} is no name of a copy")
+        raise StorageError(f"{name!r} is not the name of a copy")
     return file.parent / FOLDER / name / file.name
 
 

@@ -113,7 +113,7 @@ def check_user(user: str) -> None:
     except InvalidValueError as error:
         raise AuthoringError(f"{user!r} cannot be a user: {error}") from error
     if user == EVERYBODY:
-        raise AuthoringError(f"{EVERYBODY!r} stands for everybody and cannot be a user")
+        raise AuthoringError(f"{EVERYBODY!r} means all users and cannot be a user")
 
 
 class Keyring:
@@ -145,7 +145,7 @@ class Keyring:
         if not token:
             raise AccessError("this server wants a token. Ask its operator for one: headwater token DIR --user NAME")
         if len(token) > self._limits.token_characters:
-            raise AccessError("this is no token of this server")
+            raise AccessError("this is not a token of this server")
         try:
             key = self._keys.get(str(jwt.get_unverified_header(token).get("kid")))
             if key is None:
@@ -159,7 +159,7 @@ class Keyring:
                 options={"require": ["sub", "exp"], "verify_exp": False, "verify_iat": False, "verify_nbf": False},
             )
         except (jwt.PyJWTError, ValueError) as error:
-            raise AccessError("this is no token of this server") from error
+            raise AccessError("this is not a token of this server") from error
         until = claims["exp"]
         if type(until) is not int or until * 1_000_000 <= self._clock.now_us():
             raise AccessError("the token is over. Ask for a new one.")

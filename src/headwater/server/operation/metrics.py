@@ -35,11 +35,11 @@ WOKEN: Final = "woken"
 """Counts of whole pieces; the other counts are of nodes."""
 CHANGED: Final = frozenset(
     {
-        "its code is another",
-        "its times are others",
+        "its code has changed",
+        "its debounce or throttle has changed",
         "it failed",
-        "what it read was written",
-        "what it read in another space was written",
+        "a value that it read was written",
+        "a value that it read in another space was written",
         "written since it was asked for",
     }
 )
@@ -145,7 +145,7 @@ class _ResumedNodes(Collector):
             outcome = "skipped" if count_sent == CAME_BACK else "rerun" if count_sent in CHANGED else "unknown"
             found[outcome, count_sent] = found.get((outcome, count_sent), 0) + count
         family = CounterMetricFamily(
-            "headwater_resumed_nodes", "Nodes of pieces that came back, by what became of them.", labels=OUTCOME
+            "headwater_resumed_nodes", "Nodes of pieces that were resumed, by outcome.", labels=OUTCOME
         )
         for (outcome, count_sent), count in sorted(found.items()):
             family.add_metric([outcome, count_sent], count)
@@ -174,8 +174,8 @@ GAUGES: Final = {
     "parked": "Records that were passed over.",
 }
 AGES: Final = {
-    "oldest_us": ("headwater_reaction_oldest_seconds", "How long the oldest of what is due has been waiting."),
-    "unserved_us": ("headwater_reaction_unserved_seconds", "How long nobody has claimed what is due."),
+    "oldest_us": ("headwater_reaction_oldest_seconds", "Time for which the oldest due record has been waiting."),
+    "unserved_us": ("headwater_reaction_unserved_seconds", "Time for which no worker has claimed a due record."),
 }
 HOW: Final = ("delivered", "failed", "lost")
 
@@ -243,7 +243,7 @@ class ReactionMetrics(Collector):
                 family.add_metric([name], max(getattr(state, field) or 0 for state in states) / 1e6)
             yield family
         ends = CounterMetricFamily(
-            "headwater_reaction_attempts", "What came of targets that were claimed.", labels=["reaction", "how"]
+            "headwater_reaction_attempts", "Outcomes of targets that were claimed.", labels=["reaction", "how"]
         )
         for name, states in by_name.items():
             for how in HOW:

@@ -177,23 +177,23 @@ def _fits(documents: tuple[State, ...], limit: int) -> bool:
 def _problem(message: Watched | Answer | Sync | StoredEvents | Observations | ReadElsewhere, limit: int) -> Problem:
     if isinstance(message, ReadElsewhere):
         text = (
-            f"what a piece reads of {len(message.docs)} documents elsewhere is over {limit} bytes, which is the limit"
+            f"the reads of a piece in {len(message.docs)} documents of another space are over {limit} bytes, the limit"
         )
         return Problem("limit", f"{text} of one answer. Ask for fewer nodes at once.", False, message.id)
     if isinstance(message, Sync):
         docs = len(message.changes) + len(message.arrived)
-        text = f"what happened to {docs} documents is over {limit} bytes, which is the limit of one message."
+        text = f"the changes of {docs} documents are over {limit} bytes, which is the limit of one message."
         return Problem("limit", f"{text} Watch fewer or smaller documents with one session.")
     if isinstance(message, StoredEvents):
         text = (
             f"an event that is stored at seq {message.events[0].seq} is over {limit} bytes, which is the limit of one"
         )
-        return Problem("limit", f"{text} answer. Ask for what comes after it.", False, message.id)
+        return Problem("limit", f"{text} answer. Ask for the rows after it.", False, message.id)
     if isinstance(message, Observations):
         text = (
-            f"what was observed of a node of {message.observed[0].node.piece} is over {limit} bytes, which is the limit"
+            f"the observation of a node of {message.observed[0].node.piece} is over {limit} bytes, which is the limit"
         )
-        return Problem("limit", f"{text} of one answer. Ask for what comes after it.", False, message.id)
+        return Problem("limit", f"{text} of one answer. Ask for the rows after it.", False, message.id)
     docs = len(message.documents)
     text = f"{docs} document{'s are' if docs > 1 else ' is'} over {limit} bytes, which is the limit of one answer."
     return Problem("limit", f"{text} Ask for fewer or smaller documents at once.", False, message.id)

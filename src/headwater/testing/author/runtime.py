@@ -42,7 +42,7 @@ class Counts:
     def runs(self, member: Member[Any]) -> int:
         """Completed runs of a member's node, failed ones included."""
         if _declared(member).kind in ("handler", "topic"):
-            raise AuthoringError(f"runs({member!r}): it is no node. Ask attempts() of a handler, records() of a topic.")
+            raise AuthoringError(f"runs({member!r}): not a node. Ask attempts() of a handler, records() of a topic.")
         return _sum(self._runs, member)
 
     def attempts(self, member: Member[Any]) -> int:
@@ -72,7 +72,7 @@ class Counts:
 
 def _declared(member: Member[Any]) -> Any:
     if not isinstance(member, Member):
-        raise AuthoringError(f"{member!r} is no member of a class: write the class and its name, like Cart.total")
+        raise AuthoringError(f"{member!r} is not a member of a class: write the class and its name, like Cart.total")
     return member.declaration
 
 

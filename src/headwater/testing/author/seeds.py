@@ -191,7 +191,7 @@ def _run(
         _clean_up(loop, made, test)
     if unheard:
         error = unheard[0].get("exception")
-        raise AssertionError(f"nobody heard an error: {unheard[0].get('message')}: {error!r}") from error
+        raise AssertionError(f"an error reached only the event loop: {unheard[0].get('message')}: {error!r}") from error
 
 
 def _clean_up(loop: VirtualLoop, made: list[Simulation], test: asyncio.Task[None]) -> None:

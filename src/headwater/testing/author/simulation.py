@@ -202,7 +202,7 @@ class Simulation:
             return
         runtime = self._runtimes.pop(who, None)
         if runtime is None:
-            raise AuthoringError(f"crash({who!r}): there is no such runtime. Write 'server', or whose it is.")
+            raise AuthoringError(f"crash({who!r}): there is no such runtime. Write 'server' or the user of one.")
         self._killed.append(runtime)
         self._gone.append(self._clients.pop(who))
         await runtime.kill()

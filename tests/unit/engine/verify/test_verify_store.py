@@ -396,7 +396,7 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         lambda f: f.append(Commit(9, reads=at((), 11, (9, 9)))),
         "C3",
         14,
-        "it names layer 9, which is no earlier commit of its session",
+        "it names layer 9, which is not an earlier commit of its session",
     ),
     "a layer was rejected": (
         lambda f: f.append(Commit(9, reads=at((), 11, (3, 3)))),
