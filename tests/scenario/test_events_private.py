@@ -236,7 +236,7 @@ def test_both_go_after_the_retention(tmp_path: Path) -> None:
                 left = await receipts(rt, scope)
                 assert len(left) == SWEPT
                 assert SECRET not in str(left)
-            with pytest.raises(EventExpiredError, match="what came of it is not kept"):
+            with pytest.raises(EventExpiredError, match="its result is not kept"):
                 await first.send("again")
 
     run(work)

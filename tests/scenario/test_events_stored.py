@@ -300,7 +300,7 @@ def test_old_receipts_are_deleted_and_their_events_stay_handled(tmp_path: Path) 
             await rt.settled()
             await rt.until(lambda: not len(rt.tasks))
             assert not set(before) & set(await receipts(rt))
-            with pytest.raises(headwater.EventExpiredError, match="what came of it is not kept"):
+            with pytest.raises(headwater.EventExpiredError, match="its result is not kept"):
                 await keyed.send("again")
             assert len(await alarm.rung.pull()) == 140
 

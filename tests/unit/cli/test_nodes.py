@@ -114,7 +114,7 @@ def test_a_place_that_is_none_is_told(data: Path, ask: Ask) -> None:
         code, out, err = ask("nodes", data, "shop", "--after", after)
         assert (code, out) == (1, "")
         assert "is not a cursor" in err
-    with pytest.raises(AuthoringError, match="no place"):
+    with pytest.raises(AuthoringError, match="is not a cursor"):
         decode_cursor("ä")
 
 

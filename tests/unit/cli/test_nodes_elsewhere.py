@@ -85,7 +85,7 @@ def test_and_that_it_was_written(tmp_path: Path, ask: Ask) -> None:
     assert "1 node of 1 piece took" in backlog
     why = ask("why", "two", "b.more")
     assert "shop/space:a:x was written since, at seq" in why
-    assert "still does" not in why
+    assert "still are" not in why
 
 
 def test_nobody_says_clean_of_what_read_a_space_that_is_not_there(tmp_path: Path, ask: Ask) -> None:

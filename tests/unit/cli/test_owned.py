@@ -152,7 +152,7 @@ def test_an_owned_space_is_verified_from_any_folder(
 
 @pytest.mark.parametrize("name", ["", "..", "/etc", "a/b", "../data"])
 def test_what_is_removed_after_a_look_is_a_copy(tmp_path: Path, name: str) -> None:
-    with pytest.raises(StorageError, match="no name of a copy"):
+    with pytest.raises(StorageError, match="not the name of a copy"):
         copy_path(tmp_path / "shop.space", name)
 
 

@@ -162,7 +162,7 @@ def test_a_rewritten_record_makes_nobody_an_owner(tmp_path: Path) -> None:
         bobs.cell("pads", "grab:@", headwater.Json).set(record)
         await bobs.durable()
         grab = rt.space("pads", user="cy").piece(Grab, "grab")
-        with pytest.raises(HandlerFailed, match="who has access"):
+        with pytest.raises(HandlerFailed, match="the access document"):
             await grab.put.send({"owners": ("bob",), "writers": (), "readers": ()})
         assert (await rt.cell("pads", ACCESS.id, headwater.Json).pull())["owners"] == ("cy",)
 

@@ -225,7 +225,7 @@ def test_counts_refuse_what_they_cannot_count() -> None:
             sim.runs(Shop.sell)
         with pytest.raises(AuthoringError, match="write a topic, like"):
             sim.records(Shop.total)
-        with pytest.raises(AuthoringError, match="no member of a class"):
+        with pytest.raises(AuthoringError, match="not a member of a class"):
             sim.attempts("total")  # type: ignore[arg-type]
 
     run(test)
