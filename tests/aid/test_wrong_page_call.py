@@ -24,7 +24,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown_argument": ({"type": "send", "place": place("rename"), "args": {"titel": "x"}}, "no argument 'titel'"),
     "argument_of_wrong_type": ({"type": "send", "place": place("rename"), "args": {"title": 2}}, "argument title"),
     "unknown_handler": ({"type": "send", "place": place("renam"), "args": {}}, "It has: notes, title, count"),
-    "send_to_a_cell": ({"type": "send", "place": place("title"), "args": {}}, "not a handler: watch it, or write to it"),
+    "send_to_a_cell": ({"type": "send", "place": place("title"), "args": {}}, "a handler: watch it, or write to it"),
     "send_to_a_computed": ({"type": "send", "place": place("loud"), "args": {}}, "not a handler: watch it"),
     "unknown_class": ({"type": "send", "place": place("rename", cls="Padd"), "args": {}}, "It has: aid.Pad"),
     "unknown_space": (
