@@ -49,7 +49,7 @@ def test_the_message_names_the_layers_that_were_not_accepted() -> None:
     _, commits = stack(engine)
     verdict = engine.submit("ann", *commits)[1]
     assert isinstance(verdict, Rejected)
-    assert "it stands on commit 2 of this session, which was not accepted" in str(as_error(verdict))
+    assert "it depends on commit 2 of this session, which was not accepted" in str(as_error(verdict))
 
 
 def test_every_dead_layer_of_every_read_is_named_once() -> None:

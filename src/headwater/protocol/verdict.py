@@ -97,7 +97,7 @@ def conflict_text(conflict: Conflict) -> str:
     parts = [str(collision) for collision in conflict.collisions]
     if conflict.dead_layers:
         layers = ", ".join(map(str, conflict.dead_layers))
-        parts.append(f"it stands on commit {layers} of this session, which was not accepted")
+        parts.append(f"it depends on commit {layers} of this session, which was not accepted")
     if conflict.basis_expired:
         parts.append("its basis is older than the history that is kept")
     if not parts:

@@ -27,7 +27,7 @@ def as_failure(error: BaseException) -> Exception:
     if isinstance(error, Exception):
         return error
     failure = AuthoringError(
-        f"{type(error).__name__} came out of a function that is called here, and is not an Exception: catch it there"
+        f"{type(error).__name__} was raised by a function that is called here, and is not an Exception: catch it there"
     )
     failure.__cause__ = error
     return failure

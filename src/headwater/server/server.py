@@ -254,13 +254,13 @@ def check_safe(directory: str | Path, host: str, *, insecure_local: bool) -> Non
         return
     if not _is_loopback(host):
         raise AccessError(
-            f"{directory} has no keys, so anybody who reaches {host} could do anything. Make a key first: "
+            f"{directory} has no keys, so every client that reaches {host} could do anything. Make a key first: "
             f"headwater keys new {directory}"
         )
     if not insecure_local:
         raise AccessError(
-            f"{directory} has no keys, so anybody on this machine could do anything. Make a key "
-            f"(headwater keys new {directory}), or say that this is fine: --insecure-local"
+            f"{directory} has no keys, so every user of this machine could do anything. Make a key "
+            f"(headwater keys new {directory}), or allow that with --insecure-local"
         )
 
 

@@ -41,7 +41,7 @@ def patch_that_does_not_fit(_: Path) -> str:
     return rejection(ann_on(open_engine(), 1).send(write("d", replace(("y",), 1))))
 
 
-@case("it stands on commit 1 of this session, which was not accepted")
+@case("it depends on commit 1 of this session, which was not accepted")
 def dead_layer(_: Path) -> str:
     ann = Writer(open_engine(), "ann")
     ann.next = 2

@@ -155,7 +155,7 @@ def test_an_undamaged_file_opens_and_verifies(space: Path) -> None:
         ),
         (
             "UPDATE heads SET base_seq=base_seq-1 WHERE branch=1 AND doc=1",
-            *("heads", 22, r"space:a on branch 'main' stands on a snapshot at 20, which is missing"),
+            *("heads", 22, r"space:a on branch 'main' is based on a snapshot at 20, which is missing"),
         ),
         ("UPDATE heads SET patches=patches+1 WHERE doc=1", "heads", 22, r"the head of space:a .* counts \(2, \d+\)"),
         ("UPDATE heads SET patch_bytes=0 WHERE doc=1", "heads", 22, r"the head of space:a .* counts \(1, 0\)"),
@@ -177,7 +177,7 @@ def test_an_undamaged_file_opens_and_verifies(space: Path) -> None:
         ),
         (
             "DELETE FROM snapshots WHERE seq=(SELECT max(seq) FROM snapshots)",
-            *("heads", 28, r"space:b on branch 'main' stands on a snapshot at 26, which is missing"),
+            *("heads", 28, r"space:b on branch 'main' is based on a snapshot at 26, which is missing"),
         ),
         (
             "UPDATE documents SET id='q' WHERE doc=1",

@@ -47,7 +47,7 @@ def test_a_collision_reads_as_where_when_and_who() -> None:
 def test_everything_wrong_with_a_view_is_in_one_text() -> None:
     conflict = Conflict((COLLISION, msgspec.structs.replace(COLLISION, path=())), (4, 9), True)
     assert conflict_text(conflict) == (
-        f"{COLLISION}; space:d# was read at seq 3 and written at seq 5 by bob (Board.rename); it stands on commit "
+        f"{COLLISION}; space:d# was read at seq 3 and written at seq 5 by bob (Board.rename); it depends on commit "
         "4, 9 of this session, which was not accepted; its basis is older than the history that is kept. "
         "Read again and retry."
     )

@@ -64,7 +64,7 @@ def test_whoever_pulls_it_is_told() -> None:
         async with Runtime() as rt:
             output = rt.cell("shop", "output", int)
             rt.register(halting, output=output, id="node")
-            with pytest.raises(UpstreamFailedError, match="Halt came out of a function that is called here"):
+            with pytest.raises(UpstreamFailedError, match="Halt was raised by a function that is called here"):
                 await output.pull()
 
     run(work)

@@ -315,7 +315,7 @@ def _check_branch(rows: dict[int, BranchRow], row: BranchRow, last_seq: int) -> 
     if not parent.fork_seq <= row.fork_seq <= last_seq or row.merged_seq > last_seq:
         raise RuleBroken("branch", 0, f"branch {row.name!r} is forked at {row.fork_seq}, outside its parent")
     if parent.deleted and not row.deleted:
-        raise RuleBroken("branch", 0, f"branch {row.name!r} stands on {parent.name!r}, which was deleted")
+        raise RuleBroken("branch", 0, f"branch {row.name!r} is based on {parent.name!r}, which was deleted")
 
 
 def _take_up_bases(store: Store, lines: DocumentHistories, branch: int, kept_from: int) -> None:
@@ -379,7 +379,7 @@ def _check_head(store: Store, line: DocumentHistory, head: HeadRow | None, heads
     # A snapshot may have been thinned away since; then there are newer ones, which recovery finds.
     thinned = max(line.snapshots, default=0) > heads_seq
     if head.base_seq and head.base_seq not in line.snapshots and not thinned:
-        raise RuleBroken("heads", head.seq, f"{name} stands on a snapshot at {head.base_seq}, which is missing")
+        raise RuleBroken("heads", head.seq, f"{name} is based on a snapshot at {head.base_seq}, which is missing")
     since = list(line.between(head.base_seq, head.seq))
     found = (head.patches, head.patch_bytes)
     expected = (len(since), sum(write.size for write in since))
@@ -395,7 +395,7 @@ def _check_head(store: Store, line: DocumentHistory, head: HeadRow | None, heads
             raise RuleBroken(
                 "heads",
                 head.seq,
-                f"the head of {name} stands on snapshot {head.ordinal} of {head.base_bytes} bytes, which is number "
+                f"the head of {name} is based on snapshot {head.ordinal} of {head.base_bytes} bytes, which is number "
                 f"{ordinal} of {size}",
             )
 

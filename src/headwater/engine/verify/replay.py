@@ -215,12 +215,12 @@ class Replay:
             place = self._seqs.get((row.session, layer))
             if place is None:
                 if not self._is_lost(row, layer):
-                    raise RuleBroken("C4", seq, f"it stands on layer {layer}, which was not accepted")
+                    raise RuleBroken("C4", seq, f"it depends on layer {layer}, which was not accepted")
             elif not self.lines.shows(row.branch, place[1], place[0]):
-                raise RuleBroken("C4", seq, f"it stands on layer {layer}, which its branch does not show")
+                raise RuleBroken("C4", seq, f"it depends on layer {layer}, which its branch does not show")
         for layer in numbers(commit.after):
             if self._seqs.get((row.session, layer), (0, 0))[0] < row.seq:
-                raise RuleBroken("C4", seq, f"it stands on layer {layer} without a read, which is not of its frame")
+                raise RuleBroken("C4", seq, f"it depends on layer {layer} without a read, which is not of its frame")
 
     def _check_read(self, row: LogRow, seq: int, read: Read) -> None:
         if not 0 <= read.seq < row.seq:

@@ -402,19 +402,19 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         lambda f: f.append(Commit(9, reads=at((), 11, (3, 3)))),
         "C4",
         14,
-        "it stands on layer 3, which was not accepted",
+        "it depends on layer 3, which was not accepted",
     ),
     "a layer is on another branch": (
         lambda f: f.append(Commit(9, reads=at((), 11, (6, 6)))),
         "C4",
         14,
-        "it stands on layer 6, which its branch does not show",
+        "it depends on layer 6, which its branch does not show",
     ),
     "a commit leans on another frame": (
         lambda f: f.append(Commit(9, after=((8, 8),))),
         "C4",
         14,
-        "it stands on layer 8 without a read, which is not of its frame",
+        "it depends on layer 8 without a read, which is not of its frame",
     ),
     "a basis lies in the future": (
         lambda f: f.append(Commit(9, reads=at((), 14))),
@@ -630,7 +630,7 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         lambda f: f.sql("DELETE FROM snapshots WHERE branch=1 AND doc=2"),
         "heads",
         11,
-        "space:b on branch 'main' stands on a snapshot at 6, which is missing",
+        "space:b on branch 'main' is based on a snapshot at 6, which is missing",
     ),
     "a head counts wrongly": (
         lambda f: f.sql("UPDATE heads SET patches=7 WHERE branch=1 AND doc=2"),
