@@ -29,7 +29,6 @@ HEIGHT: Final = 380
 SHOWN: Final = 600  # the width of a window in the picture
 MARGIN: Final = 16
 SCALE: Final = 1.5
-STOP_S: Final = 10.0
 
 SIDE_BY_SIDE: Final = """
 <style>
@@ -45,13 +44,12 @@ def served(data: Path) -> Iterator[str]:
     """Run the board and yield its address."""
     command = [sys.executable, "-m", "headwater.cli", "run", str(BOARD), "--data", str(data), "--port", "0"]
     command.append("--insecure-local")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().split()[-1]  # "app is at URL"
-    finally:
-        process.terminate()
-        process.wait(STOP_S)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[-1]  # "app is at URL"
+        finally:
+            process.terminate()
 
 
 def person(browser: Browser, url: str, name: str) -> Page:
