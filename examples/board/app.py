@@ -63,7 +63,7 @@ class Board(Piece, name="board.Board"):
         if column not in COLUMNS:
             raise Refused(f"there is no column {column!r}")
         if after is not None and before is not None and after >= before:
-            raise Refused("somebody moved the cards there: look again")
+            raise Refused("the cards there were moved: look again")
         place = self._there(card)
         place.at(lambda card: card.column).set(column)
         place.at(lambda card: card.rank).set(between(after, before))
@@ -85,7 +85,7 @@ class Board(Piece, name="board.Board"):
     def _there(self, key: str) -> Cell[Card]:
         card = self.cards.key(key)
         if not card.exists():
-            raise Refused("somebody removed this card")
+            raise Refused("this card was removed")
         return card
 
 
