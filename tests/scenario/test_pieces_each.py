@@ -289,7 +289,7 @@ def test_a_key_that_returns_finds_its_cells_again() -> None:
             board.cards.key("c00001").delete()
             await rt.idle()
             assert "c00001" not in board.views.get()
-            with pytest.raises(GoneError, match="is over"):
+            with pytest.raises(GoneError, match="has ended"):
                 _ = view.label
             board.cards.key("c00001").set(card)
             await rt.idle()

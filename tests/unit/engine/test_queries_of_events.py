@@ -60,7 +60,7 @@ class TestAsking:
             (Problem, "access", False, 5),
             (Problem, "access", False, 6),
         ]
-        assert "may write this space, and 'rob' may not" in asked[0].message  # type: ignore[union-attr]
+        assert "may use its stored events, and 'rob' may not write it" in asked[0].message  # type: ignore[union-attr]
         ann.say(Transact((Commit(3, events=sending("a")),)))
         assert newest(rob) == []
         assert not rob.peer.is_closed()

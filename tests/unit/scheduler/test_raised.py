@@ -94,7 +94,7 @@ def test_it_keeps_nobody_else_from_being_called(where: str) -> None:
         hand.settle()
         cell.set(2)
     else:
-        with pytest.raises(AuthoringError, match="Halt came out"):
+        with pytest.raises(AuthoringError, match="Halt was raised by"):
             cell.update(lambda _: halt())
     cell.sink(seen.append)
     hand.settle()

@@ -71,7 +71,7 @@ def test_a_look_through_a_link_sees_what_is_shared_or_one_s_own(tmp_path: Path) 
                 assert (await look(page, 1, "shared", "n"))["value"] == 1
                 for number, way in enumerate(("ann", "access", "other"), 2):
                     heard = await look(page, number, way, "n" if way != "access" else "owners")
-                    assert "is not for" in heard["error"], (user, way)
+                    assert "may not see" in heard["error"], (user, way)
 
     story(test, tmp_path)
 
@@ -81,7 +81,7 @@ def test_a_link_that_comes_to_point_elsewhere_shows_nothing_of_it(tmp_path: Path
         async with world.browser("", token=world.token("bob")) as bob:
             assert (await look(bob, 1, "shared", "n"))["value"] == 1
             pad.board.key("shared").set(Link(None, "user:ann", "main:secret"))
-            assert "is not for 'bob'" in (await bob.hear(id=1))["error"]
+            assert "'bob' may not see" in (await bob.hear(id=1))["error"]
 
     story(test, tmp_path)
 
@@ -91,9 +91,9 @@ def test_nobody_writes_through_a_link_what_they_may_not(tmp_path: Path) -> None:
         rt = world.server.application().runtime
         async with world.browser("", token=world.token("bob")) as bob:
             assert (await write(bob, 2, "shared", "n"))["type"] == "done"
-            assert "is not for 'bob'" in (await write(bob, "HACKED", "ann", "n"))["error"]
-            assert "is not for 'bob'" in (await write(bob, ["bob"], "access", "owners"))["error"]
-            assert "is not for 'bob'" in (await write(bob, "HACKED", "other", "n"))["error"]
+            assert "'bob' may not see" in (await write(bob, "HACKED", "ann", "n"))["error"]
+            assert "'bob' may not see" in (await write(bob, ["bob"], "access", "owners"))["error"]
+            assert "'bob' may not see" in (await write(bob, "HACKED", "other", "n"))["error"]
         assert (await pad.shared.pull())["n"] == 2
         assert (await rt.cell("pads", ACCESS.id, headwater.Json).pull())["owners"] == ("cy",)
         assert (await rt.cell("other", "x", headwater.Json).pull())["n"] == "elsewhere"
@@ -108,7 +108,7 @@ def test_nor_do_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
         for way in ("ann/n", "access/owners", "other/n"):
             words = ["set", url, "pads", f"main.board#/{way}", '"HACKED"']
             assert await asyncio.to_thread(command, words) == 1
-            assert "is not for 'bob'" in capsys.readouterr().err
+            assert "'bob' may not see" in capsys.readouterr().err
 
     story(test, tmp_path)
 

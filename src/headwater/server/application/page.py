@@ -163,7 +163,7 @@ class Page:
             raise WebSocketDisconnect(heard.get("code", 1005))
         text = heard.get("text")
         if text is None:
-            raise ProtocolError("this message is not text")
+            raise ProtocolError("this message cannot be understood: it is not text")
         # fault page.long_message_decoded_on_loop: if False:
         if len(text) > self._limits.aside_bytes:
             return await asyncio.to_thread(self._decode, text)

@@ -552,7 +552,7 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         lambda f: f.forged("UPDATE branches SET deleted=CASE branch WHEN 2 THEN 1 ELSE 0 END WHERE branch>1"),
         "branch",
         0,
-        "branch 'gone' stands on 'b1', which was deleted",
+        "branch 'gone' is based on 'b1', which was deleted",
     ),
     "a live branch began before the kept history": (
         bring_back_a_branch,
