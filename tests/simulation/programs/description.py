@@ -207,6 +207,7 @@ class Segment:
     steps: tuple[Step, ...]
     is_visitor: bool = False  # it has only handles of the pieces
     kill_after: int | None = None  # messages after which it is killed; None: it is closed
+    kill_at: int | None = None  # attempts to handle follow-ups; at the beginning of the last one it is killed
     looks_first: bool = False  # it pulls every value before its first step
     looks_last: bool = False  # and after its last one
 

@@ -75,14 +75,14 @@ class Features:
     logged: bool | None = None  # whether each handler adds its id to a cell; None: in every second program
     steps: int = 30
     links: bool = True  # cells of links, which computeds and handlers follow
-    # In one runtime only: the models of several runtimes and processes do not have these.
+    # The models of several runtimes do not have these, and that of a row of processes has follow-ups only.
     child_handlers: bool = False  # handlers of children, and writes to their cells by others
-    follow_ups: bool = False  # handlers that post events to others, of their piece or one that they are given
+    follow_ups: float = 0.0  # how many handlers post events to others, of their piece or one that they are given
     reactions: bool = False  # topics, and reactions to their records
     users: bool = False  # cells and computeds of users and sessions, and steps of other windows
 
 
-ALONE: Final = Features(child_handlers=True, follow_ups=True, reactions=True, users=True)
+ALONE: Final = Features(child_handlers=True, follow_ups=0.25, reactions=True, users=True)
 """The features of programs in one runtime."""
 
 
@@ -118,7 +118,7 @@ def draw_classes(draw: Random, features: Features) -> tuple[PieceClass, ...]:
             is_fresh=fresh,
             side_writes=0.15 if features.side_writes else 0.0,
             users=0.3 if features.users else 0.0,
-            follow_ups=0.25 if features.follow_ups else 0.0,
+            follow_ups=features.follow_ups,
             links=0.3 if features.links else 0.0,
             reactions=0.15 if features.reactions else 0.0,
         )
@@ -226,10 +226,20 @@ class ClassDraw:
         return PieceClass(self._name, tuple(self._members))
 
     @classmethod
-    def on(cls, draw: Random, name: str, members: list[Member], sources: list[Source]) -> ClassDraw:
+    def on(
+        cls, draw: Random, name: str, members: list[Member], sources: list[Source], *, follow_ups: float = 0.0
+    ) -> ClassDraw:
         """Go on with a class that has these members."""
-        is_logged = any(each.name == "log" for each in members)
-        return cls(draw, name, (), takes_inputs=False, is_logged=is_logged, members=members, sources=sources)
+        return cls(
+            draw,
+            name,
+            (),
+            takes_inputs=False,
+            is_logged=any(each.name == "log" for each in members),
+            follow_ups=follow_ups,
+            members=members,
+            sources=sources,
+        )
 
     def with_handler(self, name: str) -> PieceClass:
         """The class so far, and one handler."""

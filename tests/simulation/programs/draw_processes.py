@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Final
 
 from tests.simulation.programs.description import (
     Member,
@@ -24,18 +25,20 @@ from tests.simulation.programs.expressions import CELL_KINDS, Source
 
 __all__ = ["draw_changed", "draw_processes"]
 
-ROOM = 1_000
+ROOM = 100
 """Ids of actions for one process."""
+ROW: Final = Features(follow_ups=0.6, spaces=0.3)
+"""The features of programs in a row of processes."""
 
 
 def draw_processes(seed: int, features: Features | None = None) -> Program:
     """A program for a row of processes with the same code."""
-    return _drawn(seed, Random(f"processes {seed}"), features or Features(), is_changing=False)
+    return _drawn(seed, Random(f"processes {seed}"), features or ROW, is_changing=False)
 
 
 def draw_changed(seed: int, features: Features | None = None) -> Program:
     """A program for a row of processes, the code of which changes."""
-    return _drawn(seed, Random(f"changed processes {seed}"), features or Features(), is_changing=True)
+    return _drawn(seed, Random(f"changed processes {seed}"), features or ROW, is_changing=True)
 
 
 def _drawn(seed: int, draw: Random, features: Features, *, is_changing: bool) -> Program:
@@ -44,7 +47,7 @@ def _drawn(seed: int, draw: Random, features: Features, *, is_changing: bool) ->
     segments: list[Segment] = []
     for number in range(draw.randint(2, 5)):
         if is_changing and number and draw.random() < 0.6:
-            classes = tuple(_changed(draw, each) for each in classes)
+            classes = tuple(_changed(draw, each, features) for each in classes)
         # A piece whose process is killed while it makes it again is there for those who open it, and not for visitors.
         may_visit = number > 0 and not any(
             each.kill_after is not None and any(isinstance(step, Remake) for step in each.steps) for each in segments
@@ -71,10 +74,19 @@ def _draw_segment(
     kill_after = None
     if features.kills and draw.random() < 0.5:
         kill_after = draw.choice((draw.randint(1, 10), draw.randint(5, 60), 1_000_000))
-    return Segment(classes, steps, is_visitor, kill_after, draw.random() < 0.5, draw.random() < 0.5)
+    kill_at = draw.randint(1, 3) if features.kills and features.follow_ups and draw.random() < 0.3 else None
+    return Segment(
+        classes,
+        steps,
+        is_visitor,
+        kill_after,
+        kill_at,
+        looks_first=draw.random() < 0.5,
+        looks_last=draw.random() < 0.5,
+    )
 
 
-def _changed(draw: Random, of: PieceClass) -> PieceClass:
+def _changed(draw: Random, of: PieceClass, features: Features) -> PieceClass:
     """A class, some computeds, effects and handlers of which have other code."""
     members: list[Member] = []
     for member in of.members:
@@ -83,7 +95,7 @@ def _changed(draw: Random, of: PieceClass) -> PieceClass:
         if of.name.startswith("K") or not is_plain or member.name == "element" or draw.random() > 0.3:
             members.append(member)
             continue
-        redrawn = ClassDraw.on(draw, of.name, members, sources)
+        redrawn = ClassDraw.on(draw, of.name, members, sources, follow_ups=features.follow_ups)
         members.append(redrawn.member_like(member))
     return PieceClass(of.name, tuple(members))
 

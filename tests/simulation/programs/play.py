@@ -82,6 +82,7 @@ class Player(Listener):
         self._errors: list[Failure] = []
         self._runs: Counter[str] = Counter()
         self._is_counting = False
+        self.left: set[str] = set()  # ids of stored events of processes before, which this one takes up
         self._has_reactions = any(of.of_kind("reaction") for of in program.classes)
         runtime.on_failure(self._errors.append)
 
@@ -262,12 +263,19 @@ class Player(Listener):
         """Wait until nothing is left to do."""
         await asyncio.gather(*self._under_way)
         self._under_way.clear()
+        await self._runtime.until(self._has_taken_up)
         for _ in range(2):
             await self._runtime.settled()
             if self._has_reactions:
                 await self._runtime.reactions.drained()
                 await self._runtime.settled()
             await self._runtime.durable()
+
+    def _has_taken_up(self) -> bool:
+        """Whether the events that were stored before this process have their outcomes."""
+        if self.left:
+            self.left -= {row.id for row in self._runtime.intents() if row.ended_us is not None}
+        return not self.left
 
     async def rest(self) -> None:
         """Wait until nothing is left to do, and have everything compared."""

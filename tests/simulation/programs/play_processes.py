@@ -37,8 +37,8 @@ class _Segment:
         self._number = number
         self._segment = segment
         self._record = record
-        self._early: list[tuple[str, tuple[Any, ...]]] = []  # messages before it said what it found
-        self._has_found = False
+        self._has_opened = False
+        self._is_over = False  # it was closed
 
     def play(self, folder: Path) -> bool:
         """Play it. Return whether it had all pieces open."""
@@ -58,7 +58,7 @@ class _Segment:
                     _end(pid)
                     while read_message(messages) is not None:
                         pass
-        return self._has_found
+        return self._has_opened
 
     def _follow(self, pid: int, messages: BinaryIO) -> None:
         count = 0
@@ -68,9 +68,8 @@ class _Segment:
             count += 1
             if self._segment.kill_after is not None and (count == self._segment.kill_after or name == "over"):
                 _end(pid)  # Messages that it wrote before are still read.
-        self._record.ended(is_killed=self._segment.kill_after is not None)
-        if not self._has_found:
-            self._record.lost_sight()
+            self._is_over |= name == "ends"
+        self._record.ended(is_killed=not self._is_over)
 
     def _take(self, name: str, args: tuple[Any, ...]) -> None:
         match name:
@@ -78,15 +77,10 @@ class _Segment:
                 raise Mismatch(f"a process failed: {args[0]}")
             case "over" | "ends":
                 pass
-            case "found":
-                self._has_found = True
-                self._record.found(*args)
-                for each, values in self._early:
-                    getattr(self._record, each)(*values)
-            case _ if self._has_found:
-                getattr(self._record, name)(*args)
+            case "opened":
+                self._has_opened = True
             case _:
-                self._early.append((name, args))
+                getattr(self._record, name)(*args)
 
 
 def _end(pid: int) -> None:

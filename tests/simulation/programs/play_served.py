@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import socket
 from pathlib import Path
@@ -13,14 +12,13 @@ from random import Random
 from typing import Any, Final
 
 from headwater import HeadwaterError, LimitError, Runtime
-from headwater.engine import Engine
-from headwater.engine.store.sqlite import SqliteStore
 from headwater.runtime import RemoteServer
 from tests.simulation.programs.description import Program
 from tests.simulation.programs.draw_shared import SERVER
 from tests.simulation.programs.expected_shared import Entry, entries_of
 from tests.simulation.programs.messages import Serve, fork, read_message
 from tests.simulation.programs.play_shared import SharedPlayer
+from tests.simulation.programs.stored import engine_of
 
 __all__ = ["play_served"]
 
@@ -207,13 +205,8 @@ class _ServedSite:
     def log(self, space: str, program: Program) -> list[Entry]:
         """Read the log of a copy of what is stored."""
         self._copies += 1
-        copy = self._server.folder.with_name(f"copy{self._copies}")
-        shutil.copytree(self._server.folder, copy, ignore=shutil.ignore_patterns("*lock*"))
-        engine = Engine(SqliteStore(copy / f"{space}.space"))
-        try:
-            return entries_of(program, engine)
-        finally:
-            engine.close()
+        with engine_of(self._server.folder, space, self._server.folder.with_name(f"copy{self._copies}")) as engine:
+            return [] if engine is None else entries_of(program, engine)
 
 
 def play_served(program: Program, folder: Path) -> None:

@@ -14,17 +14,22 @@ import socket
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import headwater
+from headwater import Policy
 from headwater.data.address import Link
 from headwater.data.trace import Failed, Ran
 from headwater.server import Server
+from tests.simulation.programs.build import real_classes
+from tests.simulation.programs.description import Program, Pull
 from tests.simulation.programs.expressions import CELL_KINDS
 from tests.simulation.programs.messages import Request, Serve, read_message, write_message
 from tests.simulation.programs.play import Player
+from tests.simulation.programs.record import FOLLOW_UPS
+from tests.simulation.programs.stored import StoredSend, engine_of, stored_cells, stored_sends
 from tests.simulation.programs.values import listen
 
 OURS: Final = ("pull ", "sink ", "demand ", "watch ")
@@ -36,12 +41,21 @@ class Pipe:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
+        self.kill_at: int | None = None
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: object) -> None:
             write_message(self._stream, (name, tuple(_plain(each) for each in args)))
 
         return call
+
+    def note(self, eid: int) -> None:
+        """Tell of an attempt to handle an event, and end this process if it is the last one."""
+        write_message(self._stream, ("note", (eid,)))
+        if self.kill_at is not None and eid >= FOLLOW_UPS:
+            self.kill_at -= 1
+            if self.kill_at <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _plain(value: object) -> object:
@@ -69,27 +83,53 @@ class _Runs:
                 self.nodes.append(event.node)
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The values of cells that a process finds stored, and the events that are to be handled."""
+
+    cells: dict[tuple[str, str], Any]
+    sends: list[StoredSend]
+
+
+def _stored(request: Request, program: Program) -> _Stored:
+    """Read the files of a directory before it is opened."""
+    found = _Stored({}, [])
+    folder = Path(request.folder)
+    classes = real_classes(program.segments[request.number].classes)
+    for space in sorted({piece.space for piece in program.pieces}):
+        with engine_of(folder, space, folder.with_name(f"copy{request.number}")) as engine:
+            if engine is not None:
+                cells = stored_cells(program, classes, space, engine)
+                found.cells.update((at, _plain(value)) for at, value in cells.items())
+                found.sends.extend(stored_sends(space, engine))
+    return found
+
+
 async def _play(request: Request, pipe: Any) -> None:
     program = request.program
     segment = program.segments[request.number]
-    async with headwater.open(Path(request.folder)) as runtime:
+    pipe.kill_at = segment.kill_at
+    stored = _stored(request, program)
+    pipe.found(stored.cells, stored.sends)
+    # Events that a killed process left are taken up at once.
+    async with headwater.open(Path(request.folder), policy=Policy(grace_ms=1)) as runtime:
         runs = _Runs()
         runtime.scheduler.set_trace(runs)
         player = Player(replace(program, classes=segment.classes), runtime, pipe)
+        player.left = {each.id for each in stored.sends}
         listen(player)
         if segment.is_visitor:
             player.find_all()
         else:
             await player.open_all()
+            pipe.opened()
         await runtime.settled()
         if segment.looks_first:
             await player.look_at_all()
         pipe.ran(sorted(set(runs.nodes)))
-        cells = {}
         for piece in program.pieces:
-            for member in program.class_named(piece.of).of_kind(*CELL_KINDS, "link"):
-                cells[piece.name, member.name] = _plain(await getattr(player.pieces[piece.name], member.name).pull())
-        pipe.found(cells)
+            for member in program.class_named(piece.of).of_kind(*CELL_KINDS):
+                await player.play([Pull(piece.name, member.name)])
         player.count_runs()
         await player.play(segment.steps)
         if segment.looks_last and player.has_all_open:

@@ -12,7 +12,7 @@ The cells that the next process finds say how many.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -20,6 +20,7 @@ from headwater import Refused
 from tests.simulation.programs.build import NaiveProgram
 from tests.simulation.programs.description import ANN, By, PieceClass, Program, Remake, Send, Transact, Write
 from tests.simulation.programs.naive import Address, CellDeclaration, Readable, World, reads_of
+from tests.simulation.programs.stored import StoredSend
 
 __all__ = [
     "DONE",
@@ -42,7 +43,8 @@ Value = Callable[[NaiveProgram], Any]
 REFUSED: Final = "refused"
 FAILED: Final = "failed"
 DONE: Final = "done"
-"""Kinds of cells, parts of which are read by themselves."""
+FOLLOW_UPS: Final = 1_000
+"""The first id of an event that a handler posts."""
 
 
 class Mismatch(AssertionError):
@@ -126,6 +128,14 @@ class Series:
     is_unsure: bool = False  # whether the last value that it showed is stored is not known
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The stored cells that have a document, and the stored events."""
+
+    cells: Mapping[Address, Any]
+    sends: Sequence[StoredSend]
+
+
 @dataclass(slots=True)
 class Look:
     """One value that was asked for, and the length of the tape before and after."""
@@ -155,8 +165,8 @@ class Record:
         self._asked: dict[int, int] = {}  # pulls under way: the length of the tape at their beginning
         self._is_clean = False  # every node was looked at, and nothing was done since
         self._is_killed = False  # the last process was
-        self._is_vague = False  # a process was killed before it could be followed
         self._mixes: list[Mismatch] = []
+        self._landed: set[int] = set()  # actions of processes before
         self._posted: set[int] = set()  # follow-ups that are to be handled
         self._refused = 0  # follow-ups that were refused
         self._has_closed = False  # a piece was closed or deleted
@@ -171,7 +181,9 @@ class Record:
 
     def note(self, eid: int) -> None:
         """An action is applied, or a handler begins an attempt."""
-        self._tape.append(eid)
+        self._is_clean = False
+        if eid not in self._landed:  # Otherwise its row is still stored, and its receipt refuses this attempt.
+            self._tape.append(eid)
 
     def answer(self, eid: int, kind: str, value: Any) -> None:
         self._answers[eid] = kind, value
@@ -185,7 +197,7 @@ class Record:
             if series is None or not series.has_last:
                 what = f"the effect {piece}.{member.name}"
                 value = effect_value(name, member.name, window or ANN)
-                series = Series(what, value, len(self._tape), is_unsure=self._is_vague)
+                series = Series(what, value, len(self._tape))
             series.since = max(series.since, len(self._tape))
             self._effects[piece, member.name] = series
 
@@ -322,6 +334,9 @@ class Record:
         for at in range(self._checked, len(entries)):
             eid = entries[at]
             if last[eid] == at:
+                if eid not in self._actions and self._is_killed:
+                    states.append(self._world.cells)
+                    continue  # It was taken back with the handler that posted it.
                 if eid not in self._actions:
                     raise Mismatch(f"the event {eid} ran, and no handler that landed posted it")
                 expected = apply(self.naive, self._actions[eid])
@@ -404,16 +419,9 @@ class Record:
         self._is_killed = is_killed
         self._is_clean = self._is_clean and not is_killed
 
-    def lost_sight(self) -> None:
-        """A process was killed before it said what it found. Its effects may have run."""
-        self._is_vague = True
-        self._is_clean = False
-        for each in self._effects.values():
-            each.is_unsure = True
-
-    def found(self, cells: Mapping[tuple[str, str], Any]) -> None:
-        """The cells that the first process after a kill finds. They say which actions landed."""
-        start, first = self._world.cells, self._checked
+    def found(self, cells: Mapping[Address, Any], sends: Sequence[StoredSend]) -> None:
+        """The cells and events that a process finds stored. After a kill they say which actions landed."""
+        start, first, posted = self._world.cells, self._checked, frozenset(self._posted)
         tail = self._tape[first:]
         done = {eid for eid in tail if self._answers.get(eid, ("",))[0] == DONE}
         states = self._states()
@@ -430,12 +438,14 @@ class Record:
         self._looks.clear()
         self._answers.clear()
         self._sinks.clear()
-        self._replay_landed(start, tail, done, cells)
+        self._replay_landed(_Found(cells, sends), start, tail, done, posted)
         for series, doubt in doubted:
             self._check_without_lost(series, doubt, start, first, tail)
         if self._is_killed:
             self._forget_uncertain(start)
         self._checked = len(self._tape)
+        self._refused = self._world.refused = 0  # The error channel of another process tells of its own events.
+        self._is_clean = self._is_clean and not sends
         for series in self._effects.values():
             series.since = len(self._tape)
         self._take_code()
@@ -455,6 +465,7 @@ class Record:
         for at, eid in enumerate(tail):
             if eid in landed and last[eid] == at:
                 apply(self.naive, self._actions[eid])
+                self._world.posted.clear()
             states.append(self._world.cells)
         try:
             self._check_shown(series, first, states)
@@ -475,9 +486,9 @@ class Record:
         self._world.restore(kept)
 
     def _replay_landed(
-        self, start: dict[Address, Any], tail: list[int], done: set[int], cells: Mapping[tuple[str, str], Any]
+        self, found: _Found, start: dict[Address, Any], tail: list[int], done: set[int], posted: frozenset[int]
     ) -> None:
-        """Replay the actions at the end of the tape that landed, by the cells that were found.
+        """Replay the actions at the end of the tape that landed, by the cells and events that were found.
 
         Of each space some last actions may be lost, and none before an acknowledged one. Spaces do not wait for each
         other.
@@ -492,18 +503,47 @@ class Record:
         for kept in sorted(itertools.product(*ranges), key=sum, reverse=True):
             landed = {eid for count, eids in zip(kept, spaces.values(), strict=True) for eid in eids[:count]}
             self._world.restore(start)
+            self._posted = set(posted)
+            unposted = 0
             for eid in order:
                 if eid in landed:
+                    unposted += eid >= FOLLOW_UPS and eid not in self._posted
                     apply(self.naive, self._actions[eid])
-            missing = [
-                f"{piece}.{member} is {value!r}, not {_stored(member_value(piece, member)(self.naive))!r}"
-                for (piece, member), value in cells.items()
-                if _stored(member_value(piece, member)(self.naive)) != value
-            ]
+                    self._follow_ups(eid, DONE)
+            if unposted:
+                continue  # A follow-up is handled when the handler that posted it has landed.
+            missing = [*self._wrong_cells(found.cells), *self._wrong_events(found.sends, landed)]
             if not missing:
                 self._tape[len(self._tape) - len(tail) :] = [eid for eid in order if eid in landed]
+                self._landed |= landed
                 return
-        raise Mismatch(f"what a process found after a kill answered to no end of the tape: {missing[0]}")
+        raise Mismatch(f"what a process found stored answered to no end of the tape: {missing[0]}")
+
+    def _wrong_cells(self, cells: Mapping[Address, Any]) -> Iterator[str]:
+        """The cells that have another value in the store than in the model."""
+        for path, member in sorted({*cells, *self._world.cells}):
+            if member.startswith("order of ") or path not in self._world.pieces:
+                continue
+            declared = type(self._world.pieces[path]).__dict__[member.partition("@")[0]]
+            expected = _stored(self._world.cells.get((path, member), declared.default))
+            got = cells.get((path, member), declared.default)
+            if got != expected:
+                yield f"{path}.{member} is {got!r}, not {expected!r}"
+
+    def _wrong_events(self, sends: Sequence[StoredSend], landed: set[int]) -> Iterator[str]:
+        """The events that are stored and not to be handled, and those that are to be handled and not stored.
+
+        The row of an event that is stored in another space than its own is deleted after the event is handled.
+        """
+        for eid in self._posted - {each.send.eid for each in sends}:
+            yield f"{self._actions[eid]} is not stored"
+        for each in sends:
+            action = self._actions.get(each.send.eid)
+            is_over = each.send.eid in self._landed | landed and each.space != self._space_of(action or each.send)
+            if each.send.eid not in self._posted and not is_over:
+                yield f"{each.send} is stored"
+            elif not isinstance(action, By) or action.step != each.send:
+                yield f"{each.send} is stored, not {action}"
 
     def _space_of(self, action: Action) -> str:
         """The space that an action writes."""

@@ -74,6 +74,8 @@ def _smaller(program: Program) -> Iterator[Program]:
             yield _with_segment(program, number, replace(segment, steps=_possible(program, left)))
         if segment.kill_after is not None:
             yield _with_segment(program, number, replace(segment, kill_after=None))
+        if segment.kill_at is not None:
+            yield _with_segment(program, number, replace(segment, kill_at=None))
         if segment.looks_first:
             yield _with_segment(program, number, replace(segment, looks_first=False))
     given = {where for each in program.pieces for _, where, _ in each.given}
@@ -212,6 +214,7 @@ def printed(program: Program) -> str:
     lines += ["steps:", *(f"    {each}" for each in (*program.steps, *program.shared))]
     for number, segment in enumerate(program.segments):
         end = "closed" if segment.kill_after is None else f"killed after {segment.kill_after} messages"
+        end += "" if segment.kill_at is None else f", or killed at attempt {segment.kill_at} to handle a follow-up"
         kind = "a visitor" if segment.is_visitor else "a host"
         pulls = f"pulls everything first: {segment.looks_first}, last: {segment.looks_last}"
         lines.append(f"process {number}: {kind}, {end}, {pulls}")

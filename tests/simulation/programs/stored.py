@@ -1,0 +1,88 @@
+"""Reads the files of spaces from outside: the documents of cells, and the events that are not handled yet."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.data.value import ABSENT
+from headwater.engine import Engine
+from headwater.engine.store.sqlite import SqliteStore
+from headwater.protocol.commit import event_id_of
+from headwater.testing.author.stored import log_of
+from tests.simulation.programs.description import Program, Send
+from tests.simulation.programs.expressions import CELL_KINDS
+
+__all__ = ["KEPT", "StoredSend", "decode", "engine_of", "stored_cells", "stored_sends"]
+
+KEPT = (*CELL_KINDS, "link", "log")
+"""Kinds of members that are stored, and written by actions only."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSend:
+    """An event in the store: its id, the space that it is stored in, and the event as a step of a program."""
+
+    id: str
+    space: str
+    send: Send
+
+
+@contextmanager
+def engine_of(folder: Path, space: str, copy: Path) -> Iterator[Engine | None]:
+    """An engine over a copy of the files of a directory. None: this space has no file yet."""
+    if not folder.exists():
+        yield None
+        return
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*lock*"), dirs_exist_ok=True)
+    path = copy / f"{space}.space"
+    if not path.exists():
+        yield None
+        return
+    engine = Engine(SqliteStore(path))
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def decode(classes: Mapping[str, Any], of: str, member: str, raw: Any) -> Any:
+    """Decode the stored value of a member of a class."""
+    schema = classes[of].__schema__
+    return schema.codec(getattr(classes[of], member).declaration).decode(raw)
+
+
+def stored_cells(
+    program: Program, classes: Mapping[str, Any], space: str, engine: Engine
+) -> dict[tuple[str, str], Any]:
+    """The values of all cells of the pieces of a space that have a document."""
+    documents = {operation.doc for logged in log_of(engine) for operation in logged.commit.operations}
+    found = {}
+    for doc in documents:
+        piece, _, member = doc.id.partition(":")
+        of = next((each.of for each in program.pieces if each.name == piece and each.space == space), None)
+        if of is None or member not in {each.name for each in program.class_named(of).of_kind(*KEPT)}:
+            continue
+        raw = engine.read(doc).value
+        if raw is not ABSENT:
+            found[piece, member] = decode(classes, of, member, raw)
+    return found
+
+
+def stored_sends(space: str, engine: Engine) -> list[StoredSend]:
+    """The events that are stored in a space."""
+    found = []
+    page = engine.events()
+    while True:
+        for row in page.items:
+            stream, _, handler = row.stream.partition("/")[2].rpartition(":")
+            args = row.payload["args"]
+            send = Send(args["eid"], stream, handler, args["n"], args["w"], is_awaited=False)
+            found.append(StoredSend(event_id_of(row.id, row.payload), space, send))
+        if page.next is None:
+            return found
+        page = engine.events(after=page.next)
