@@ -40,7 +40,7 @@ from tests.simulation.programs.expressions import (
     write,
 )
 
-__all__ = ["READABLE", "ClassDraw", "Features", "Steps", "draw_classes", "draw_pieces", "draw_program"]
+__all__ = ["FIRST_ID", "READABLE", "ClassDraw", "Features", "Steps", "draw_classes", "draw_pieces", "draw_program"]
 
 READABLE: Final = ("number", "pair", "table")
 """Kinds of computeds."""
@@ -51,6 +51,8 @@ OWN: Final = "own"
 """How the name of the cell of a child begins."""
 POSTED: Final = "h1"
 """The handler of children to which handlers of their parents post events."""
+FIRST_ID: Final = 100
+"""The ids of actions that are steps are greater, and less than 1,000."""
 TOPIC: Final = "t"
 NUMBERS: Final = ("int", "number")
 SCOPES: Final = ("space", "user", "session")
@@ -544,8 +546,11 @@ def _place(draw: Random, lines: list[str]) -> int:
 
 
 def _follow_up_id(number: int) -> str:
-    """The id of an event that the handler of the event `eid` posts. Ids of steps are below 1,000."""
-    return f"eid * 1000 + {number}"
+    """The id of an event that the handler of the event `eid` posts.
+
+    Ids of steps have three digits, those of follow-ups six, and those of their own follow-ups one more each time.
+    """
+    return f"eid * (1000 if eid < 1000 else 10) + {number}"
 
 
 def draw_pieces(draw: Random, classes: tuple[PieceClass, ...], features: Features) -> tuple[Piece, ...]:
@@ -586,7 +591,7 @@ class Steps:
         classes: tuple[PieceClass, ...],
         pieces: tuple[Piece, ...],
         features: Features,
-        first_id: int = 0,
+        first_id: int = FIRST_ID,
     ) -> None:
         self._draw = draw
         self._classes = {each.name: each for each in classes}

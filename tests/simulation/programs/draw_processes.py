@@ -20,7 +20,7 @@ from tests.simulation.programs.description import (
     Transact,
     Write,
 )
-from tests.simulation.programs.draw import READABLE, ClassDraw, Features, Steps, draw_classes, draw_pieces
+from tests.simulation.programs.draw import FIRST_ID, READABLE, ClassDraw, Features, Steps, draw_classes, draw_pieces
 from tests.simulation.programs.expressions import CELL_KINDS, Source
 
 __all__ = ["draw_changed", "draw_processes"]
@@ -66,7 +66,7 @@ def _draw_segment(
     may_visit: bool,
 ) -> Segment:
     count = draw.choice((0, 2, 5, 10))
-    drawn = Steps(draw, classes, pieces, replace(features, steps=count), number * ROOM).drawn()
+    drawn = Steps(draw, classes, pieces, replace(features, steps=count), FIRST_ID + number * ROOM).drawn()
     is_visitor = draw.random() < 0.35 and may_visit and features.visitors
     if is_visitor:
         drawn = tuple(each for each in drawn if isinstance(each, Send | Write | Transact | Pull | Rest))

@@ -31,11 +31,13 @@ __all__ = ["SERVER", "draw_served", "draw_shared"]
 
 USERS: Final = ("ann", "bob", "cy", "dan")
 SERVER: Final = "server"
+SHARED: Final = Features(spaces=0.4, follow_ups=0.4)
+"""The features of programs of several runtimes."""
 
 
 def draw_shared(seed: int, features: Features | None = None) -> Program:
     """The shared program of a seed."""
-    features = replace(features or Features(spaces=0.4), logged=True)
+    features = replace(features or SHARED, logged=True)
     draw = Random(f"shared program {seed}")
     classes = draw_classes(draw, features)
     pieces = draw_pieces(draw, classes, features)

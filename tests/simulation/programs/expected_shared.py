@@ -26,7 +26,8 @@ from tests.simulation.programs.build import NaiveProgram
 from tests.simulation.programs.description import Program, Send, Transact, Write
 from tests.simulation.programs.expressions import CELL_KINDS
 from tests.simulation.programs.naive import Values, merged
-from tests.simulation.programs.record import DONE, Mismatch, apply
+from tests.simulation.programs.record import DONE, FAILED, REFUSED, Mismatch, apply
+from tests.simulation.programs.stored import sent
 
 __all__ = ["UNSEEN", "WHO", "Answer", "Decode", "Entry", "Made", "Sender", "entries_of", "replayed"]
 
@@ -45,6 +46,7 @@ class Entry:
     seq: int
     session: str
     documents: Mapping[str, Any]
+    sends: tuple[Send, ...] = ()  # events that it stored
 
 
 class Sender(Protocol):
@@ -63,6 +65,7 @@ class Made:
     sender: Sender
     since: Mapping[str, int]
     seen: Any = UNSEEN
+    is_posted: bool = False  # by a handler, and handled by any runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ def entries_of(program: Program, engine: Engine) -> list[Entry]:
                 for operation in logged.commit.operations
                 if operation.doc.id in members or operation.doc.id.startswith(WHO)
             },
+            tuple(sent(event.stream, event.payload) for event in logged.commit.events),
         )
         for logged in log_of(engine)
     ]
@@ -126,6 +130,10 @@ class _Space:
     stored: list[tuple[int, Values]]
     states: list[tuple[int, Values]] = field(default_factory=lambda: [(0, {})])
     landed: dict[int, int] = field(default_factory=dict)  # of handlers and transactions: where
+    at: dict[int, list[int]] = field(
+        default_factory=dict
+    )  # of a place: the handlers and transactions that landed there
+    next: int = 0  # the entry of the log that is to be replayed next
 
     @property
     def cells(self) -> Values:
@@ -142,7 +150,7 @@ class _Replay:
         decode: Decode,
     ) -> None:
         self._naive = NaiveProgram(program)
-        self._made, self._answers, self._decode = made, answers, decode
+        self._made, self._answers, self._decode = dict(made), answers, decode
         self._home = {piece.name: piece.space for piece in program.pieces}
         self._links = {
             (piece.name, member.name)
@@ -196,15 +204,22 @@ class _Replay:
                 if doc.endswith(":log"):
                     for eid in raw[logs.get(doc, 0) :]:
                         if eid in space.landed:
-                            raise Mismatch(f"{self._made[eid].action} landed twice")
+                            raise Mismatch(f"the event {eid} landed twice")
                         space.landed[eid] = entry.seq
+                        space.at.setdefault(entry.seq, []).append(eid)
                     logs[doc] = len(raw)
 
     # ---- the replay ------------------------------------------------------------------------------------
 
     def done(self) -> NaiveProgram:
+        while left := [each for each in self._spaces.values() if each.next < len(each.log)]:
+            ready = next((each for each in left if self._is_known(each)), None)
+            if ready is None:
+                raise Mismatch(f"{left[0].log[left[0].next]} ran, and no handler that landed posted it")
+            self._replay(ready, ready.log[ready.next], ready.stored[ready.next + 1][1])
+            ready.next += 1
         for space in self._spaces.values():
-            self._replay(space)
+            self._check_plain_writes(space)
         self._check_order()
         landed = {eid for space in self._spaces.values() for eid in space.landed}
         for eid, answer in self._answers.items():
@@ -212,23 +227,29 @@ class _Replay:
                 if answer.kind == DONE:
                     raise Mismatch(f"{self._made[eid].action} answered {answer}, and nothing of it landed")
                 self._check_refusal(eid, answer)
+        for eid, made in self._made.items():
+            if made.is_posted and eid not in landed:
+                self._check_refusal(eid, None)
         self._naive.world.restore({at: each for space in self._spaces.values() for at, each in space.cells.items()})
         return self._naive
 
-    def _replay(self, space: _Space) -> None:
-        at: dict[int, list[int]] = {}
-        for eid, seq in space.landed.items():
-            at.setdefault(seq, []).append(eid)
-        for entry, (_, stored) in zip(space.log, space.stored[1:], strict=True):
-            self._skip(space, entry.documents, entry.seq)
-            if entry.seq in at:
-                cells = self._handled(space, entry, at[entry.seq], stored)
-            else:
-                cells = space.cells
-                for doc in entry.documents:
-                    if not doc.startswith(WHO):
-                        cells = self._written(space, entry, doc, cells, stored)
-            space.states.append((entry.seq, cells))
+    def _is_known(self, space: _Space) -> bool:
+        """Whether the next actions of a log were made: follow-ups are when the handlers that posted them landed."""
+        return all(eid in self._made for eid in space.at.get(space.log[space.next].seq, ()))
+
+    def _replay(self, space: _Space, entry: Entry, stored: Values) -> None:
+        self._skip(space, entry.documents, entry.seq)
+        if entry.seq in space.at:
+            cells = self._handled(space, entry, space.at[entry.seq], stored)
+        else:
+            cells = space.cells
+            for doc in entry.documents:
+                if not doc.startswith(WHO):
+                    cells = self._written(space, entry, doc, cells, stored)
+        space.states.append((entry.seq, cells))
+
+    def _check_plain_writes(self, space: _Space) -> None:
+        """All plain writes landed, but for those of killed processes."""
         self._skip(space, [doc for _, doc in self._queues], space.states[-1][0])
         for (_, doc), queue in self._queues.items():
             last = queue.writes[-1]
@@ -245,13 +266,18 @@ class _Replay:
             answer = self._answers.get(eid)
             problem = ""
             for others in self._others(space, eid):
-                self._naive.world.restore({**cells, **others})
+                world = self._naive.world
+                world.restore({**cells, **others})
+                world.posted.clear()
                 kind, value = apply(self._naive, made.action)
-                after = self._part(space, self._naive.world.cells)
+                after = self._part(space, world.cells)
+                posted = tuple(each.step for each in world.posted)
                 if kind != DONE:
                     problem = f"{made.action} landed at {entry.seq}, and the model answered that it is {kind} there"
                 elif answer is not None and (answer.kind, answer.value) != (kind, value):
                     problem = f"{made.action} answered {answer}, and the model answers {value!r} at {entry.seq}"
+                elif posted != entry.sends:
+                    problem = f"{made.action} landed at {entry.seq} and posted {entry.sends}, not {posted}"
                 elif eid == eids[-1] and (wrong := self._difference(after, stored)):
                     problem = f"{made.action} landed at {entry.seq} and stays on {wrong}"
                 else:
@@ -260,7 +286,11 @@ class _Replay:
                     break
             if problem:
                 raise Mismatch(problem)
-            self._check_earlier(made, eid, entry)
+            if not made.is_posted:
+                self._check_earlier(made, eid, entry)
+            for send in entry.sends:
+                since = {**made.since, space.name: entry.seq}
+                self._made[send.eid] = Made(send, made.sender, since, is_posted=True)
         return cells
 
     def _check_earlier(self, made: Made, eid: int, entry: Entry) -> None:
@@ -368,6 +398,9 @@ class _Replay:
         (other,) = others
         made, answer = self._made[eid], self._answers.get(eid)
         until = answer.until[other.name] if answer is not None else other.stored[-1][0]
+        if made.is_posted:
+            yield from self._others_of_follow_up(space, other, made)
+            return
         earlier = [
             each
             for number, each in self._made.items()
@@ -385,21 +418,45 @@ class _Replay:
                         apply(self._naive, each.action)
                 yield self._part(other, self._naive.world.cells)
 
+    def _others_of_follow_up(self, space: _Space, other: _Space, made: Made) -> Iterator[Values]:
+        """The states of the other space that a follow-up may have read, in whichever runtime it was handled."""
+        for seq, cells in self._between(other.stored, made.since[other.name], other.stored[-1][0]):
+            yield cells
+            for sender in {each.sender.label: each.sender for each in self._made.values()}.values():
+                pending = [
+                    each
+                    for each in self._made.values()
+                    if each.sender is sender
+                    and self._space_of(each.action) == other.name
+                    and (isinstance(each.action, Write) or other.landed.get(each.action.eid, 0) > seq)
+                ]
+                for first in range(len(pending)):
+                    self._naive.world.restore({**space.cells, **cells})
+                    for each in pending[first:]:
+                        with self._naive.world.merging(None if each.seen is UNSEEN else each.seen):
+                            apply(self._naive, each.action)
+                        yield self._part(other, self._naive.world.cells)
+
     def _space_of(self, action: Send | Write | Transact) -> str:
         return self._home[action.writes[0].piece if isinstance(action, Transact) else action.piece]
 
-    def _check_refusal(self, eid: int, answer: Answer) -> None:
-        """A refused or failed event has to be refused or to fail in a state that its runtime saw meanwhile."""
+    def _check_refusal(self, eid: int, answer: Answer | None) -> None:
+        """A refused or failed event has to be refused or to fail in a state that its runtime saw meanwhile.
+
+        A follow-up has no answer. If nothing of it landed, it has to be refused or to fail in some state.
+        """
         made = self._made[eid]
         space = self._spaces[self._space_of(made.action)]
+        until = space.states[-1][0] if answer is None else answer.until[space.name]
+        kinds = (REFUSED, FAILED) if answer is None else (answer.kind,)
         got: list[str] = []
-        for _, cells in self._between(space.states, made.since[space.name], answer.until[space.name]):
+        for _, cells in self._between(space.states, made.since[space.name], until):
             for others in self._others(space, eid):
                 self._naive.world.restore({**cells, **others})
                 got.append(apply(self._naive, made.action)[0])
-                if got[-1] == answer.kind:
+                if got[-1] in kinds:
                     return
-        raise Mismatch(f"{made.action} answered {answer}, and the model has {got}")
+        raise Mismatch(f"{made.action} answered {answer or 'nothing'}, and the model has {got}")
 
     @staticmethod
     def _between(states: list[tuple[int, Values]], since: int, until: int) -> list[tuple[int, Values]]:
@@ -436,7 +493,7 @@ class _Replay:
         for space in self._spaces.values():
             for eid, seq in space.landed.items():
                 action, sender = self._made[eid].action, self._made[eid].sender
-                if not isinstance(action, Send):
+                if not isinstance(action, Send) or self._made[eid].is_posted:
                     continue
                 if (before := last.get((sender.label, action.piece), 0)) > eid:
                     late = self._made[before].action

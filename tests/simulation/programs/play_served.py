@@ -11,14 +11,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from headwater import HeadwaterError, LimitError, Runtime
+from headwater import HeadwaterError, LimitError, Policy, Runtime
+from headwater.engine import Engine
 from headwater.runtime import RemoteServer
 from tests.simulation.programs.description import Program
 from tests.simulation.programs.draw_shared import SERVER
 from tests.simulation.programs.expected_shared import Entry, entries_of
 from tests.simulation.programs.messages import Serve, fork, read_message
-from tests.simulation.programs.play_shared import SharedPlayer
-from tests.simulation.programs.stored import engine_of
+from tests.simulation.programs.play_shared import GRACE_MS, SharedPlayer
+from tests.simulation.programs.stored import StoredSend, engine_of, stored_sends
 
 __all__ = ["play_served"]
 
@@ -137,7 +138,9 @@ class _ServedSite:
             self._connect(user)
 
     def _connect(self, user: str) -> None:
-        self._runtimes[user] = Runtime(RemoteServer(self._addresses[user]), close_s=0.0)
+        self._runtimes[user] = Runtime(
+            RemoteServer(self._addresses[user]), policy=Policy(grace_ms=GRACE_MS), close_s=0.0
+        )
 
     async def close(self) -> None:
         for user, runtime in self._runtimes.items():
@@ -203,10 +206,17 @@ class _ServedSite:
         raise TimeoutError("the runtimes did not come to rest")
 
     def log(self, space: str, program: Program) -> list[Entry]:
-        """Read the log of a copy of what is stored."""
-        self._copies += 1
-        with engine_of(self._server.folder, space, self._server.folder.with_name(f"copy{self._copies}")) as engine:
+        with self._copy(space) as engine:
             return [] if engine is None else entries_of(program, engine)
+
+    def stored(self, space: str) -> list[StoredSend]:
+        with self._copy(space) as engine:
+            return [] if engine is None else stored_sends(space, engine)
+
+    def _copy(self, space: str) -> contextlib.AbstractContextManager[Engine | None]:
+        """An engine over a copy of what is stored."""
+        self._copies += 1
+        return engine_of(self._server.folder, space, self._server.folder.with_name(f"copy{self._copies}"))
 
 
 def play_served(program: Program, folder: Path) -> None:

@@ -6,12 +6,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-from headwater import Runtime
+from headwater import Policy, Runtime
 from headwater.testing import Simulation
 from headwater.testing.author.seeds import run_seed
 from tests.simulation.programs.description import Program
 from tests.simulation.programs.expected_shared import Entry, entries_of
-from tests.simulation.programs.play_shared import SharedPlayer
+from tests.simulation.programs.play_shared import GRACE_MS, SharedPlayer
+from tests.simulation.programs.stored import StoredSend, stored_sends
 
 __all__ = ["play_simulated"]
 
@@ -24,7 +25,7 @@ class _SimulatedSite:
         self._offline: dict[str, ExitStack] = {}
 
     def runtime(self, user: str) -> Runtime:
-        return self._sim.runtime(user)
+        return self._sim.runtime(user, policy=Policy(grace_ms=GRACE_MS))
 
     def go_offline(self, user: str) -> None:
         if user not in self._offline:
@@ -48,6 +49,9 @@ class _SimulatedSite:
 
     def log(self, space: str, program: Program) -> list[Entry]:
         return self._sim.server.read(lambda engines: entries_of(program, engines[space]) if space in engines else [])
+
+    def stored(self, space: str) -> list[StoredSend]:
+        return self._sim.server.read(lambda engines: stored_sends(space, engines[space]) if space in engines else [])
 
 
 def play_simulated(program: Program, folder: Path) -> None:

@@ -17,7 +17,7 @@ from headwater.testing.author.stored import log_of
 from tests.simulation.programs.description import Program, Send
 from tests.simulation.programs.expressions import CELL_KINDS
 
-__all__ = ["KEPT", "StoredSend", "decode", "engine_of", "stored_cells", "stored_sends"]
+__all__ = ["KEPT", "StoredSend", "decode", "engine_of", "sent", "stored_cells", "stored_sends"]
 
 KEPT = (*CELL_KINDS, "link", "log")
 """Kinds of members that are stored, and written by actions only."""
@@ -73,16 +73,20 @@ def stored_cells(
     return found
 
 
+def sent(stream: str, payload: Any) -> Send:
+    """An event as a step of a program, by its stored form."""
+    piece, _, handler = stream.partition("/")[2].rpartition(":")
+    args = payload["args"]
+    return Send(args["eid"], piece, handler, args["n"], args["w"], is_awaited=False)
+
+
 def stored_sends(space: str, engine: Engine) -> list[StoredSend]:
     """The events that are stored in a space."""
     found = []
     page = engine.events()
     while True:
         for row in page.items:
-            stream, _, handler = row.stream.partition("/")[2].rpartition(":")
-            args = row.payload["args"]
-            send = Send(args["eid"], stream, handler, args["n"], args["w"], is_awaited=False)
-            found.append(StoredSend(event_id_of(row.id, row.payload), space, send))
+            found.append(StoredSend(event_id_of(row.id, row.payload), space, sent(row.stream, row.payload)))
         if page.next is None:
             return found
         page = engine.events(after=page.next)
