@@ -35,6 +35,12 @@ def called(session: str) -> str:
     return session.removeprefix(WINDOWS)
 
 
+def stable_name(session: str) -> str:
+    """Return the name by which a later process knows a session: that of a named window; empty for any other session."""
+    # fault sessions.windows_share_effects: return ""
+    return session if session.startswith(WINDOWS) else ""
+
+
 def beside(own: str, user: str) -> str:
     """Return the session of a runtime for a second user, or for a user or session that it does not know."""
     return f"{BESIDE}{derive('session', own, user)}"

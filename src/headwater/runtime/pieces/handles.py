@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
 from headwater.cells.runtime_port import Topic
+from headwater.data.ids import derive
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
     CellMember,
@@ -29,6 +30,7 @@ from headwater.pieces.declarations import (
 from headwater.pieces.handles import Computed, Effect, Handler, Reaction
 from headwater.pieces.names import document_id
 from headwater.replica.document import Document
+from headwater.runtime.channel.sessions import stable_name
 from headwater.runtime.core.nodes import encoder
 from headwater.runtime.pieces.identity import NodeIdentity, part_of
 from headwater.runtime.pieces.inputs import OtherScopeHandle
@@ -212,11 +214,22 @@ def show(view: ScopedView, member: EffectMember) -> Node:
 
 
 def _shown_by(view: ScopedView, member: EffectMember) -> NodeIdentity | None:
-    """Return the identity of an effect: one runtime shows it to one user. None: that runtime cannot be recognized."""
-    identity = view.instance.pieces.node_source.identity
-    if identity is None or member.every_start:
+    """Return the identity of an effect. None: its runtime cannot be recognized."""
+    if member.every_start or (scope := shown_in(view)) is None:
         return None
-    return NodeIdentity(member=member.stored, code=member.stored, scope=f"runtime:{identity}", principal=view.user)
+    return NodeIdentity(member=member.stored, code=member.stored, scope=scope, principal=view.user)
+
+
+def shown_in(view: ScopedView) -> str | None:
+    """Return the scope of effects: one runtime shows them to one user, and again in each window that has a name.
+
+    None: the runtime cannot be recognized.
+    """
+    identity = view.instance.pieces.node_source.identity
+    if identity is None:
+        return None
+    window = stable_name(view.session)
+    return f"runtime:{derive('window', identity, window) if window else identity}"
 
 
 def cells_of(view: ScopedView) -> list[Document]:

@@ -115,7 +115,7 @@ async def open_piece(
             setup(made)
         return frozenset()
 
-    if not new and isinstance(what, type) and await pieces.node_source.open_asleep(instance, space.user):
+    if not new and isinstance(what, type) and await pieces.node_source.open_asleep(instance, space.user, session):
         pieces.keep(instance, space.user, session)
         if any(each.value is NOT_HERE for each in instance.held):
             await pieces.node_source.load_cells(instance)
@@ -125,7 +125,7 @@ async def open_piece(
     if gone := await pieces.transactions.transact(space.local, make):
         await _warn_of_unclaimed(space, instance, gone)
     await _given(instance)
-    await pieces.node_source.prepare_open(instance, space.user)
+    await pieces.node_source.prepare_open(instance, space.user, session)
     if not pieces.node_source.is_asleep(instance) and not instance.is_open:
         await _request(space, instance, session)
     pieces.keep(instance, space.user, session)

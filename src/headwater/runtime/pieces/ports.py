@@ -64,13 +64,13 @@ class NodeSource(Protocol):
     def readiness(self, root: PieceInstance) -> Callable[[], bool]:
         """Return the check whether one piece is resumed, as of the commits that are known at this call."""
 
-    async def open_asleep(self, instance: PieceInstance, user: str) -> bool:
+    async def open_asleep(self, instance: PieceInstance, user: str, session: str) -> bool:
         """Put a piece to sleep that is about to be opened, if it is known to be clean without reading its record."""
 
     async def load_cells(self, instance: PieceInstance) -> None:
         """Wait until the cells that are held for a sleeping piece are loaded, or will not arrive."""
 
-    async def prepare_open(self, instance: PieceInstance, user: str) -> None:
+    async def prepare_open(self, instance: PieceInstance, user: str, session: str) -> None:
         """Put a piece to sleep that is about to be opened and whose record was read, if it is known to be clean."""
 
     def is_asleep(self, root: PieceInstance) -> bool:

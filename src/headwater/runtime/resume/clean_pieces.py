@@ -28,6 +28,7 @@ from headwater.pieces.names import SEPARATOR
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import MOST_AWAKE, WHOLE, About, Footprint, NodeKey, encode_part
 from headwater.replica.document import Document
+from headwater.runtime.channel.sessions import stable_name
 from headwater.runtime.pieces.code_versions import with_children
 from headwater.runtime.pieces.handles import WHILE_OPEN
 from headwater.runtime.pieces.identity import KEYS, Key, name_of
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def decides(
-    codes: Codes, home: PieceInstance, users: tuple[str, ...], identity: str | None, generation: int | None = None
+    codes: Codes, home: PieceInstance, whom: tuple[str, str], identity: str | None, generation: int | None = None
 ) -> str:
     """A fingerprint of all that decides what runs of a piece besides what it reads. Empty: it cannot be known."""
     # fault+ fingerprint.clean_piece_ignores_code: return "whole"
@@ -56,7 +57,7 @@ def decides(
     if not code or given is None or defaults is None:
         return ""
     counted = home.generation if generation is None else generation
-    return derive("whole", code, given, defaults, str(counted), *sorted(users))
+    return derive("whole", code, given, defaults, str(counted), *whom)
 
 
 def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
@@ -180,9 +181,9 @@ async def leave(resuming: Resume, homes: list[PieceInstance]) -> None:
                 continue
         channel = resuming.pieces.channel(home.space.name)
         assert channel is not None
-        users = tuple(dict.fromkeys([user for user, _ in home.opened_for()]))
-        nodes = awake(home) if len(users) == 1 else None
-        fingerprint = "" if nodes is None else decides(resuming.looked_at, home, users, resuming.identity)
+        whom = [*dict.fromkeys((user, stable_name(session)) for user, session in home.opened_for())]
+        nodes = awake(home) if len(whom) == 1 else None
+        fingerprint = "" if nodes is None else decides(resuming.looked_at, home, whom[0], resuming.identity)
         # I7: what was said of it before does not stand if it cannot be said any more.
         say(channel.driver.session.runs, home, fingerprint, seq, nodes or ())
 

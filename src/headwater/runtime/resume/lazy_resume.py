@@ -64,8 +64,9 @@ from headwater.protocol.observations import (
 )
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.channel.backend import LocalDirectory
+from headwater.runtime.channel.sessions import stable_name
 from headwater.runtime.pieces.code_versions import with_children
-from headwater.runtime.pieces.handles import show, shown_as
+from headwater.runtime.pieces.handles import show, shown_as, shown_in
 from headwater.runtime.pieces.identity import Key, named, row_of
 from headwater.runtime.pieces.idle import homes_of, nodes_of
 from headwater.runtime.resume import clean_pieces
@@ -97,21 +98,21 @@ class AtOnce:
 
     def __init__(self, sleeping: LazyResume) -> None:
         self._sleeping = sleeping
-        self._fingerprints: dict[tuple[type[Piece], int, str], str] = {}
+        self._fingerprints: dict[tuple[type[Piece], int, str, str], str] = {}
 
     def patched(self) -> None:
         self._fingerprints.clear()
 
     # ---- falling asleep ------------------------------------------------------------------------------
 
-    async def opened(self, home: PieceInstance, user: str) -> bool:
+    async def opened(self, home: PieceInstance, user: str, session: str) -> bool:
         """Have a piece asleep that is about to be opened. False: its record has to be looked at."""
         sleeping = self._sleeping
         if not self._may_be(home) or (followed := await sleeping.known(home)) is None:
             return False
-        if self._known(followed, home, user) is None or not await self._is_current(followed):
+        if self._known(followed, home, user, session) is None or not await self._is_current(followed):
             return False
-        known = self._known(followed, home, user) if self._may_be(home) else None
+        known = self._known(followed, home, user, session) if self._may_be(home) else None
         if known is None:
             return False
         home.generation, home.is_made = known.generation, True
@@ -127,15 +128,16 @@ class AtOnce:
         record = home.space.replica.documents.get(generation_of(home.id)[0])
         return record is None or (record.value is NOT_HERE and not record.layers)
 
-    def _known(self, followed: Followed, home: PieceInstance, user: str) -> CleanPiece | None:
+    def _known(self, followed: Followed, home: PieceInstance, user: str, session: str) -> CleanPiece | None:
         known = (followed.wholes or {}).get(home.id)
         if known is None or not known.generation:
             return None  # Its record was written since.
-        at = (home.cls, known.generation, user)
+        whom = user, stable_name(session)
+        at = (home.cls, known.generation, *whom)
         fingerprint = self._fingerprints.get(at)
         if fingerprint is None:
             resuming = self._sleeping.resuming
-            fingerprint = clean_pieces.decides(resuming.looked_at, home, (user,), resuming.identity, known.generation)
+            fingerprint = clean_pieces.decides(resuming.looked_at, home, whom, resuming.identity, known.generation)
             self._fingerprints[at] = fingerprint
         return known if fingerprint and known.fingerprint == fingerprint else None
 
@@ -220,7 +222,8 @@ class AtOnce:
         most = min(followed.ahead, most_ahead // len(first.held))
         followed.ahead = min(max(1, 2 * followed.ahead), most_ahead)
         members = [(each.key.scope, each.key.id.rpartition(":")[2]) for each in first.held]
-        fingerprint = self._fingerprints.get((first.cls, first.generation, first.opened_for()[0][0]))
+        user, session = first.opened_for()[0]
+        fingerprint = self._fingerprints.get((first.cls, first.generation, user, stable_name(session)))
         documents = followed.local.replica.documents
         begin = followed.order.get(first.id, len(places)) + 1
         for id in places[begin : begin + 2 * most]:
@@ -386,7 +389,7 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
             return None if found is None else found[1]
     member = schema.get(stored)
     if isinstance(member, EffectMember):
-        return _effect(home, member, principal)
+        return _effect(home, member, scope, principal)
     if isinstance(member, (EachMember, ChildMember)):
         coordinator = home.pieces.coordinator(home, member)
         return None if coordinator.is_sparse else coordinator.node
@@ -408,11 +411,11 @@ def _row(home: PieceInstance, stored: str, text: str) -> tuple[PieceInstance | N
     return None if row is None else (row.child, row.node)
 
 
-def _effect(home: PieceInstance, member: EffectMember, user: str) -> Node | None:
+def _effect(home: PieceInstance, member: EffectMember, scope: str, user: str) -> Node | None:
     """The effect of the one whom the piece is open for."""
     for whose, session in home.opened_for():
-        if whose == user:
-            view = home.view("session", user, session)
+        view = home.view("session", user, session)
+        if whose == user and shown_in(view) == scope:
             id = shown_as(view, member)
             there = next((node for node in home.nodes if node.id == id), None)
             return there or home.shows(show(view, member), user, session)
@@ -455,7 +458,7 @@ class LazyResume:
 
     # ---- falling asleep ------------------------------------------------------------------------------
 
-    async def opening(self, home: PieceInstance, user: str) -> None:
+    async def opening(self, home: PieceInstance, user: str, session: str) -> None:
         """A piece is about to be opened. If all of it is known to be clean, it is opened asleep."""
         resuming = self._resuming
         if home.resume_state is not None or home.is_new or home.is_open or not home.generation:
@@ -464,9 +467,8 @@ class LazyResume:
         if followed is None or home.resume_state is not None or home.is_open:
             return
         known = (followed.wholes or {}).pop(home.id, None)
-        fingerprint = (
-            "" if known is None else clean_pieces.decides(resuming.looked_at, home, (user,), resuming.identity)
-        )
+        whom = user, stable_name(session)
+        fingerprint = "" if known is None else clean_pieces.decides(resuming.looked_at, home, whom, resuming.identity)
         if known is None or not fingerprint or known.fingerprint != fingerprint:
             return
         # I7: if its record was written since, it may be another piece of that name.

@@ -274,17 +274,17 @@ class Resume:
 
     # ---- sleeping pieces ---------------------------------------------------------------------------
 
-    def open_asleep(self, instance: PieceInstance, user: str) -> Coroutine[Any, Any, bool]:
+    def open_asleep(self, instance: PieceInstance, user: str, session: str) -> Coroutine[Any, Any, bool]:
         """Put a piece to sleep that is about to be opened, if it is known to be clean without reading its record."""
-        return self.sleeping.at_once.opened(instance, user)
+        return self.sleeping.at_once.opened(instance, user, session)
 
     def load_cells(self, instance: PieceInstance) -> Coroutine[Any, Any, None]:
         """Wait until the cells that are held for a sleeping piece are loaded, or will not arrive."""
         return self.sleeping.at_once.here(instance)
 
-    def prepare_open(self, instance: PieceInstance, user: str) -> Coroutine[Any, Any, None]:
+    def prepare_open(self, instance: PieceInstance, user: str, session: str) -> Coroutine[Any, Any, None]:
         """Put a piece to sleep that is about to be opened and whose record was read, if it is known to be clean."""
-        return self.sleeping.opening(instance, user)
+        return self.sleeping.opening(instance, user, session)
 
     def is_asleep(self, root: PieceInstance) -> bool:
         """Return whether a piece is open without nodes."""
