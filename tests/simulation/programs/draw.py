@@ -56,6 +56,8 @@ FIRST_ID: Final = 100
 TOPIC: Final = "t"
 NUMBERS: Final = ("int", "number")
 SCOPES: Final = ("space", "user", "session")
+SCOPED: Final = 0.3
+"""How many classes have cells of users or sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,11 @@ class Features:
     child_handlers: bool = False  # handlers of children, and writes to their cells by others
     follow_ups: float = 0.0  # how many handlers post events to others, of their piece or one that they are given
     reactions: bool = False  # topics, and reactions to their records
-    users: bool = False  # cells and computeds of users and sessions, and steps of other windows
+    scopes: tuple[str, ...] = ()  # of cells and computeds of one user or session each
+    windows: bool = False  # steps of other windows of the same runtime
 
 
-ALONE: Final = Features(child_handlers=True, follow_ups=0.25, reactions=True, users=True)
+ALONE: Final = Features(child_handlers=True, follow_ups=0.25, reactions=True, scopes=SCOPES[1:], windows=True)
 """The features of programs in one runtime."""
 
 
@@ -119,7 +122,8 @@ def draw_classes(draw: Random, features: Features) -> tuple[PieceClass, ...]:
             is_logged=is_logged,
             is_fresh=fresh,
             side_writes=0.15 if features.side_writes else 0.0,
-            users=0.3 if features.users else 0.0,
+            scopes=features.scopes,
+            has_windows=features.windows,
             follow_ups=features.follow_ups,
             links=0.3 if features.links else 0.0,
             reactions=0.15 if features.reactions else 0.0,
@@ -171,12 +175,14 @@ class ClassDraw:
         is_logged: bool,
         is_fresh: bool = False,
         side_writes: float = 0.0,
-        users: float = 0.0,
+        scopes: tuple[str, ...] = (),
+        has_windows: bool = False,
         follow_ups: float = 0.0,
         links: float = 0.0,
         reactions: float = 0.0,
         members: Sequence[Member] = (),
         sources: Sequence[Source] = (),
+        scoped: Sequence[tuple[str, Source]] = (),
     ) -> None:
         self._draw = draw
         self._name = name
@@ -185,15 +191,15 @@ class ClassDraw:
         self._is_logged = is_logged  # handlers add their ids to a cell
         self._is_fresh = is_fresh  # every write changes something
         self._side_writes = side_writes
-        self._users = users
-        self._seen = 'f"{self.ctx.name}@{self.ctx.session}"' if users else "self.ctx.name"
+        self._scopes = scopes
+        self._seen = 'f"{self.ctx.name}@{self.ctx.session}"' if has_windows else "self.ctx.name"
         self._follow_ups = follow_ups
         self._links = links
         self._reactions = reactions
         self._targets: list[Source] = []  # sources before the link, to which it may lead
         self._members = list(members)
         self._sources = list(sources)
-        self._scoped: list[tuple[str, Source]] = []  # sources of one user or session each, with their scope
+        self._scoped = list(scoped)  # sources of one user or session each, with their scope
 
     def drawn(self) -> PieceClass:
         draw = self._draw
@@ -208,7 +214,7 @@ class ClassDraw:
             kind = draw.choice(tuple(CELL_KINDS))
             self._add(Member(f"x{number}", kind, (declared(draw, f"x{number}", kind),)), kind)
         link_at = draw.randrange(3) if self._links and draw.random() < self._links else None
-        if self._users and draw.random() < self._users:
+        if self._scopes and draw.random() < SCOPED:
             for number in range(5, 5 + draw.randint(1, 2)):
                 self._draw_scoped_cell(f"x{number}")
         for number in range(draw.randint(1, 6)):
@@ -229,18 +235,28 @@ class ClassDraw:
 
     @classmethod
     def on(
-        cls, draw: Random, name: str, members: list[Member], sources: list[Source], *, follow_ups: float = 0.0
+        cls,
+        draw: Random,
+        name: str,
+        members: list[Member],
+        sources: list[Source],
+        features: Features | None = None,
+        scoped: Sequence[tuple[str, Source]] = (),
     ) -> ClassDraw:
-        """Go on with a class that has these members."""
+        """Go on with a class that has these members, and sources of one user or session each."""
+        features = features or Features()
         return cls(
             draw,
             name,
             (),
             takes_inputs=False,
             is_logged=any(each.name == "log" for each in members),
-            follow_ups=follow_ups,
+            scopes=features.scopes,
+            has_windows=features.windows,
+            follow_ups=features.follow_ups,
             members=members,
             sources=sources,
+            scoped=scoped,
         )
 
     def with_handler(self, name: str) -> PieceClass:
@@ -256,6 +272,8 @@ class ClassDraw:
             return member
         elif member.kind == "effect":
             self._draw_effect(member.name)
+        elif member.scope != "space":
+            self._draw_scoped_computed(member.name)
         else:
             self._draw_computed(member.name, member.kind)
         made = self._members[-1]
@@ -275,14 +293,14 @@ class ClassDraw:
 
     def _draw_scoped_cell(self, name: str) -> None:
         draw = self._draw
-        kind, scope = draw.choice(tuple(CELL_KINDS)), draw.choice(SCOPES[1:])
+        kind, scope = draw.choice(tuple(CELL_KINDS)), draw.choice(self._scopes)
         self._members.append(Member(name, kind, (declared(draw, name, kind, scope),), scope=scope))
         self._scoped.append((scope, Source(f"self.{name}", kind, frozenset({name}))))
 
     def _draw_scoped_computed(self, name: str) -> None:
         """A computed of one user or session each, which reads its own scope and wider ones."""
         draw = self._draw
-        scope = draw.choice(SCOPES[1:])
+        scope = draw.choice(self._scopes)
         near = [source for of, source in self._scoped if SCOPES.index(of) <= SCOPES.index(scope)]
         text, uses = expression(draw, [*near, *near, *self._sources])
         member = _computed(name, "number", text, uses, f'@computed(scope="{scope}")')
@@ -605,7 +623,7 @@ class Steps:
 
     def drawn(self) -> tuple[Step, ...]:
         while len(self._steps) < self._features.steps:
-            self._steps += self._by_window(self._some()) if self._features.users else self._some()
+            self._steps += self._by_window(self._some()) if self._features.windows else self._some()
         return (*self._steps, Rest())
 
     def _some(self) -> list[Step]:
@@ -755,7 +773,7 @@ class Steps:
         return [By(window, Open(piece.name) if is_open else Stop(piece.name))]
 
     def _stop(self, piece: Piece) -> list[Step]:
-        if self._features.users and self._draw.random() < 0.5:
+        if self._features.windows and self._draw.random() < 0.5:
             return self._enter(piece)
         if not self._features.written_while_stopped:
             return [] if piece.name in self._stopped else [Stop(piece.name), Open(piece.name)]

@@ -7,6 +7,7 @@ from random import Random
 from typing import Final
 
 from tests.simulation.programs.description import (
+    By,
     Member,
     Piece,
     PieceClass,
@@ -27,7 +28,7 @@ __all__ = ["draw_changed", "draw_processes"]
 
 ROOM = 100
 """Ids of actions for one process."""
-ROW: Final = Features(follow_ups=0.6, spaces=0.3)
+ROW: Final = Features(follow_ups=0.6, spaces=0.3, scopes=("user",), windows=True)
 """The features of programs in a row of processes."""
 
 
@@ -69,7 +70,8 @@ def _draw_segment(
     drawn = Steps(draw, classes, pieces, replace(features, steps=count), FIRST_ID + number * ROOM).drawn()
     is_visitor = draw.random() < 0.35 and may_visit and features.visitors
     if is_visitor:
-        drawn = tuple(each for each in drawn if isinstance(each, Send | Write | Transact | Pull | Rest))
+        possible = (Send, Write, Transact, Pull, Rest)
+        drawn = tuple(each for each in drawn if isinstance(each.step if isinstance(each, By) else each, possible))
     steps: tuple[Step, ...] = drawn if draw.random() < 0.6 else drawn[:-1]
     kill_after = None
     if features.kills and draw.random() < 0.5:
@@ -90,12 +92,14 @@ def _changed(draw: Random, of: PieceClass, features: Features) -> PieceClass:
     """A class, some computeds, effects and handlers of which have other code."""
     members: list[Member] = []
     for member in of.members:
-        sources = [_source(each) for each in members if each.kind in (*CELL_KINDS, *READABLE, "given", "given int")]
+        read = [each for each in members if each.kind in (*CELL_KINDS, *READABLE, "given", "given int")]
+        sources = [_source(each) for each in read if each.scope == "space"]
+        scoped = [(each.scope, _source(each)) for each in read if each.scope != "space"]
         is_plain = member.name[0] in "ceh" and not {"d", "k"} & {name[0] for name in member.uses} and sources
         if of.name.startswith("K") or not is_plain or member.name == "element" or draw.random() > 0.3:
             members.append(member)
             continue
-        redrawn = ClassDraw.on(draw, of.name, members, sources, follow_ups=features.follow_ups)
+        redrawn = ClassDraw.on(draw, of.name, members, sources, features, scoped)
         members.append(redrawn.member_like(member))
     return PieceClass(of.name, tuple(members))
 

@@ -285,6 +285,7 @@ class SharedPlayer(Listener):
 
     async def _settle(self) -> None:
         """Wait until nothing is left to do, also of the follow-ups that a killed process left in the store."""
+        left: list[StoredSend] = []
         for _ in range(ROUNDS):
             await self._site.settle()
             left = [each for name in self._spaces for each in self._site.stored(name)]

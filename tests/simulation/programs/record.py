@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 from headwater import Refused
 from tests.simulation.programs.build import NaiveProgram
-from tests.simulation.programs.description import ANN, By, PieceClass, Program, Remake, Send, Transact, Write
+from tests.simulation.programs.description import ANN, WINDOWS, By, PieceClass, Program, Remake, Send, Transact, Write
 from tests.simulation.programs.naive import Address, CellDeclaration, Readable, World, reads_of
 from tests.simulation.programs.stored import StoredSend
 
@@ -542,8 +542,8 @@ class Record:
             is_over = each.send.eid in self._landed | landed and each.space != self._space_of(action or each.send)
             if each.send.eid not in self._posted and not is_over:
                 yield f"{each.send} is stored"
-            elif not isinstance(action, By) or action.step != each.send:
-                yield f"{each.send} is stored, not {action}"
+            elif not isinstance(action, By) or (action.step, WINDOWS[action.user][0]) != (each.send, each.user):
+                yield f"{each} is stored, not {action}"
 
     def _space_of(self, action: Action) -> str:
         """The space that an action writes."""

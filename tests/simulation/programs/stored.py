@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headwater.data.address import DocKey
 from headwater.data.value import ABSENT
 from headwater.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
@@ -17,7 +18,7 @@ from headwater.testing.author.stored import log_of
 from tests.simulation.programs.description import Program, Send
 from tests.simulation.programs.expressions import CELL_KINDS
 
-__all__ = ["KEPT", "StoredSend", "decode", "engine_of", "sent", "stored_cells", "stored_sends"]
+__all__ = ["KEPT", "StoredSend", "decode", "engine_of", "owner_of", "sent", "stored_cells", "stored_sends"]
 
 KEPT = (*CELL_KINDS, "link", "log")
 """Kinds of members that are stored, and written by actions only."""
@@ -25,11 +26,12 @@ KEPT = (*CELL_KINDS, "link", "log")
 
 @dataclass(frozen=True, slots=True)
 class StoredSend:
-    """An event in the store: its id, the space that it is stored in, and the event as a step of a program."""
+    """An event in the store: its id, the space that it is stored in, and the event as a step of a user."""
 
     id: str
     space: str
     send: Send
+    user: str
 
 
 @contextmanager
@@ -56,6 +58,12 @@ def decode(classes: Mapping[str, Any], of: str, member: str, raw: Any) -> Any:
     return schema.codec(getattr(classes[of], member).declaration).decode(raw)
 
 
+def owner_of(doc: DocKey) -> str:
+    """The end of the name of a member for the user that a document belongs to; nothing if that is the space."""
+    kind, _, user = doc.scope.partition(":")
+    return f"@{user}" if kind == "user" else ""
+
+
 def stored_cells(
     program: Program, classes: Mapping[str, Any], space: str, engine: Engine
 ) -> dict[tuple[str, str], Any]:
@@ -69,7 +77,7 @@ def stored_cells(
             continue
         raw = engine.read(doc).value
         if raw is not ABSENT:
-            found[piece, member] = decode(classes, of, member, raw)
+            found[piece, member + owner_of(doc)] = decode(classes, of, member, raw)
     return found
 
 
@@ -86,7 +94,9 @@ def stored_sends(space: str, engine: Engine) -> list[StoredSend]:
     page = engine.events()
     while True:
         for row in page.items:
-            found.append(StoredSend(event_id_of(row.id, row.payload), space, sent(row.stream, row.payload)))
+            found.append(
+                StoredSend(event_id_of(row.id, row.payload), space, sent(row.stream, row.payload), row.payload["user"])
+            )
         if page.next is None:
             return found
         page = engine.events(after=page.next)
