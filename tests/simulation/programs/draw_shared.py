@@ -31,7 +31,7 @@ __all__ = ["SERVER", "draw_served", "draw_shared"]
 
 USERS: Final = ("ann", "bob", "cy", "dan")
 SERVER: Final = "server"
-SHARED: Final = Features(spaces=0.4, follow_ups=0.4)
+SHARED: Final = Features(spaces=0.4, follow_ups=0.4, scopes=("user",))
 """The features of programs of several runtimes."""
 
 
@@ -54,8 +54,8 @@ def draw_shared(seed: int, features: Features | None = None) -> Program:
 
 
 def draw_served(seed: int) -> Program:
-    """The program of a seed for a real server."""
-    return draw_shared(seed)
+    """The program of a seed for a real server, for which all connections are of one user."""
+    return draw_shared(seed, replace(SHARED, scopes=()))
 
 
 class _SharedSteps:

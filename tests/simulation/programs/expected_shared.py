@@ -23,11 +23,11 @@ from headwater.data.value import ABSENT
 from headwater.engine import Engine
 from headwater.testing.author.stored import log_of
 from tests.simulation.programs.build import NaiveProgram
-from tests.simulation.programs.description import Program, Send, Transact, Write
+from tests.simulation.programs.description import By, Program, Send, Transact, Write
 from tests.simulation.programs.expressions import CELL_KINDS
-from tests.simulation.programs.naive import Values, merged
+from tests.simulation.programs.naive import Address, Values, merged
 from tests.simulation.programs.record import DONE, FAILED, REFUSED, Mismatch, apply
-from tests.simulation.programs.stored import sent
+from tests.simulation.programs.stored import owner_of, sent
 
 __all__ = ["UNSEEN", "WHO", "Answer", "Decode", "Entry", "Made", "Sender", "entries_of", "replayed"]
 
@@ -46,7 +46,7 @@ class Entry:
     seq: int
     session: str
     documents: Mapping[str, Any]
-    sends: tuple[Send, ...] = ()  # events that it stored
+    sends: tuple[By, ...] = ()  # events that it stored
 
 
 class Sender(Protocol):
@@ -89,11 +89,11 @@ def entries_of(program: Program, engine: Engine) -> list[Entry]:
             logged.seq,
             logged.session,
             {
-                operation.doc.id: engine.read(operation.doc, at=logged.seq).value
+                operation.doc.id + owner_of(operation.doc): engine.read(operation.doc, at=logged.seq).value
                 for operation in logged.commit.operations
                 if operation.doc.id in members or operation.doc.id.startswith(WHO)
             },
-            tuple(sent(event.stream, event.payload) for event in logged.commit.events),
+            tuple(By(event.payload["user"], sent(event.stream, event.payload)) for event in logged.commit.events),
         )
         for logged in log_of(engine)
     ]
@@ -160,12 +160,23 @@ class _Replay:
         self._queues: dict[tuple[str, str], _Queue] = {}
         for each in made.values():
             if isinstance(each.action, Write):
-                doc = f"{each.action.piece}:{each.action.member}"
+                doc = ":".join(self._address(each))
                 self._queues.setdefault((each.sender.label, doc), _Queue()).writes.append(each)
         self._sessions: dict[str, str] = {}  # of its key: the label of its runtime
         self._spaces = {name: _Space(name, log, self._stored(log)) for name, log in logs.items()}
         for space in self._spaces.values():
             self._find_landed(space)
+
+    def _apply(self, made: Made) -> tuple[str, Any]:
+        """Apply an action to the model, for its user."""
+        return apply(self._naive, By(made.sender.name, made.action))
+
+    def _address(self, made: Made) -> Address:
+        """The cell of a plain write."""
+        assert isinstance(made.action, Write)
+        declared = type(self._naive.pieces[made.action.piece]).__dict__[made.action.member]
+        with self._naive.world.seen_from(made.sender.name):
+            return self._naive.world.address(made.action.piece, made.action.member, declared.scope)
 
     # ---- the logs --------------------------------------------------------------------------------------
 
@@ -183,7 +194,7 @@ class _Replay:
                 if raw is ABSENT:
                     cells.pop((piece, member), None)
                 else:
-                    cells[piece, member] = self._target(self._decode(piece, member, raw))
+                    cells[piece, member] = self._target(self._decode(piece, member.partition("@")[0], raw))
             states.append((entry.seq, cells))
         return states
 
@@ -269,9 +280,9 @@ class _Replay:
                 world = self._naive.world
                 world.restore({**cells, **others})
                 world.posted.clear()
-                kind, value = apply(self._naive, made.action)
+                kind, value = self._apply(made)
                 after = self._part(space, world.cells)
-                posted = tuple(each.step for each in world.posted)
+                posted = tuple(world.posted)
                 if kind != DONE:
                     problem = f"{made.action} landed at {entry.seq}, and the model answered that it is {kind} there"
                 elif answer is not None and (answer.kind, answer.value) != (kind, value):
@@ -288,9 +299,10 @@ class _Replay:
                 raise Mismatch(problem)
             if not made.is_posted:
                 self._check_earlier(made, eid, entry)
-            for send in entry.sends:
+            for each in entry.sends:
+                assert isinstance(each.step, Send)
                 since = {**made.since, space.name: entry.seq}
-                self._made[send.eid] = Made(send, made.sender, since, is_posted=True)
+                self._made[each.step.eid] = Made(each.step, made.sender, since, is_posted=True)
         return cells
 
     def _check_earlier(self, made: Made, eid: int, entry: Entry) -> None:
@@ -349,7 +361,7 @@ class _Replay:
 
     def _is_merged(self, made: Made) -> bool:
         assert isinstance(made.action, Write)
-        value = self._value({}, made.action.piece, made.action.member)
+        value = self._value({}, *self._address(made))
         return isinstance(value, Model | Mapping) and any(each in made.action.text for each in (".set(", ".delete("))
 
     def _with_undecided(self, space: _Space, made: Made, cells: Values, seq: int) -> Iterator[Values]:
@@ -358,8 +370,7 @@ class _Replay:
         A field that its caller saw because of a write or an event that is not decided yet is written again: that one
         may be rejected.
         """
-        assert isinstance(made.action, Write)
-        at = made.action.piece, made.action.member
+        at = self._address(made)
         bases = self._between(space.stored, made.since[space.name], seq - 1)
         first = self._value(bases[0][1], *at)
         if made.seen == first:
@@ -373,19 +384,18 @@ class _Replay:
         world = self._naive.world
         world.restore(cells)
         with world.merging(seen):
-            apply(self._naive, made.action)
+            self._apply(made)
         return self._part(space, world.cells)
 
     def _seen(self, space: _Space, writes: list[Made], count: int, seq: int) -> Iterator[Any]:
         """Values that a runtime may have had of a cell that it had to fetch, with its own writes on top."""
-        action = writes[count].action
-        assert isinstance(action, Write)
+        at = self._address(writes[count])
         for _, cells in self._between(space.stored, writes[count].since[space.name], seq - 1):
             for first in range(count, -1, -1):
                 on_top = cells
                 for each in writes[first:count]:
-                    on_top = self._with_write(space, each, on_top, self._value(on_top, action.piece, action.member))
-                yield self._value(on_top, action.piece, action.member)
+                    on_top = self._with_write(space, each, on_top, self._value(on_top, *at))
+                yield self._value(on_top, *at)
 
     # ---- other spaces ----------------------------------------------------------------------------------
 
@@ -415,7 +425,7 @@ class _Replay:
                 self._naive.world.restore({**space.cells, **cells})
                 for each in pending[first:]:
                     with self._naive.world.merging(None if each.seen is UNSEEN else each.seen):
-                        apply(self._naive, each.action)
+                        self._apply(each)
                 yield self._part(other, self._naive.world.cells)
 
     def _others_of_follow_up(self, space: _Space, other: _Space, made: Made) -> Iterator[Values]:
@@ -434,7 +444,7 @@ class _Replay:
                     self._naive.world.restore({**space.cells, **cells})
                     for each in pending[first:]:
                         with self._naive.world.merging(None if each.seen is UNSEEN else each.seen):
-                            apply(self._naive, each.action)
+                            self._apply(each)
                         yield self._part(other, self._naive.world.cells)
 
     def _space_of(self, action: Send | Write | Transact) -> str:
@@ -453,7 +463,7 @@ class _Replay:
         for _, cells in self._between(space.states, made.since[space.name], until):
             for others in self._others(space, eid):
                 self._naive.world.restore({**cells, **others})
-                got.append(apply(self._naive, made.action)[0])
+                got.append(self._apply(made)[0])
                 if got[-1] in kinds:
                     return
         raise Mismatch(f"{made.action} answered {answer or 'nothing'}, and the model has {got}")
@@ -470,7 +480,7 @@ class _Replay:
         return {at: value for at, value in cells.items() if self._home[at[0]] == space.name}
 
     def _value(self, cells: Values, piece: str, member: str) -> Any:
-        default = type(self._naive.pieces[piece]).__dict__[member].default
+        default = type(self._naive.pieces[piece]).__dict__[member.partition("@")[0]].default
         return cells.get((piece, member), default)
 
     def _difference(self, one: Values, two: Values) -> str:

@@ -68,7 +68,10 @@ class World:
 
     def address(self, path: str, member: str, scope: str) -> Address:
         """The address of a member for the present window."""
-        owner = {"space": "", "user": "@" + WINDOWS[self._window][0], "session": "@" + self._window}[scope]
+        user, _ = WINDOWS.get(
+            self._window, (self._window, "")
+        )  # Where several users share a space, they have one each.
+        owner = {"space": "", "user": "@" + user, "session": "@" + self._window}[scope]
         return path, member + owner
 
     @contextmanager

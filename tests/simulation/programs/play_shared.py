@@ -301,19 +301,19 @@ class SharedPlayer(Listener):
     async def _check_user(self, user: _User, done: NaiveProgram) -> None:
         for step, _, told in user.sinks.values():
             what = f"{user.name}: sink {step.number} on {step.piece}.{step.member}"
-            self._compare(what, told[-1:], member_value(step.piece, step.member)(done))
+            self._compare(what, told[-1:], member_value(step.piece, step.member, user.name)(done))
         for piece in self._program.pieces:
             of = self._program.class_named(piece.of)
             if (user.name, piece.name) not in self._program.handles:
                 for member in of.of_kind("effect"):
                     shown = [user.shown[piece.name, member.name]] if (piece.name, member.name) in user.shown else []
                     what = f"{user.name}: the effect {piece.name}.{member.name}"
-                    self._compare(what, shown, effect_value(piece.name, member.name)(done))
+                    self._compare(what, shown, effect_value(piece.name, member.name, user.name)(done))
             for member in of.members:
                 if member.kind in (*CELL_KINDS, *READABLE):
                     got = await getattr(user.pieces[piece.name], member.name).pull()
                     what = f"{user.name}: pull of {piece.name}.{member.name}"
-                    self._compare(what, [got], member_value(piece.name, member.name)(done), "answered")
+                    self._compare(what, [got], member_value(piece.name, member.name, user.name)(done), "answered")
 
     def _compare(self, what: str, got: list[Any], expected: Any, verb: str = "stays on") -> None:
         if not got:
