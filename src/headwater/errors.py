@@ -104,7 +104,13 @@ class ConflictError(CommitRejected):
 
 
 class PreconditionFailedError(CommitRejected):
-    """A precondition of the commit is false for good. Retrying cannot help."""
+    """A precondition of the commit, `precondition`, is false for good. Retrying cannot help."""
+
+    def __init__(self, message: str, *, precondition: str = "") -> None:
+        super().__init__(message)
+        # "origin_committed": the commit that it followed from was not accepted. "entity_absent": a document that it
+        # creates exists, like the receipt of an event that was handled before. "lease_held": its worker lost a lease.
+        self.precondition = precondition
 
 
 class RuleRefusedError(CommitRejected):

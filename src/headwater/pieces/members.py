@@ -7,12 +7,14 @@ Decorators take members of the same class, never functions of `self`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from headwater.backoff import Backoff
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Topic
+from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
     Allow,
     CellMember,
@@ -279,6 +281,10 @@ def reaction(
     Its result goes to the handler named by `then`, in the transaction that acknowledges the record. With `batch` it
     takes a tuple of up to so many records, all or nothing.
     """
+    known = [name for name in signature(ReactionMember).parameters if name != "fn"]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise AuthoringError(f"@reaction({unknown[0]}=...) has no such option: write one of {', '.join(known)}")
     return lambda fn: ReactionMember(
         fn,
         on=on,

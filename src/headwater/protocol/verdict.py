@@ -85,7 +85,9 @@ def as_error(verdict: Rejected) -> CommitRejected:
             return ConflictError(f"commit {verdict.local_seq} was rejected: {conflict_text(rejection)}")
         case PreconditionFailed():
             return PreconditionFailedError(
-                f"commit {verdict.local_seq} was rejected for good: {rejection.detail}. Do not retry it."
+                f"commit {verdict.local_seq} was rejected for good, because its precondition {rejection.precondition} "
+                f"is false: {rejection.detail}. Do not retry it.",
+                precondition=rejection.precondition,
             )
         case RuleRefused():
             return RuleRefusedError(f"commit {verdict.local_seq} was refused: {rejection.detail}")

@@ -37,7 +37,7 @@ from headwater.errors import (
 )
 from headwater.protocol.commit import LeaseHeld
 from headwater.protocol.reactions import lease_name
-from headwater.protocol.verdict import PreconditionFailed, Rejection, RuleRefused
+from headwater.protocol.verdict import Rejection, RuleRefused
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.demand import Demand
 from headwater.runtime.core.tracker import UNDECIDED, Missing, Overtaking, Stale, is_fresh
@@ -93,13 +93,12 @@ SHOWN: Final = 3
 class EventHooks:
     """The `WriteHooks` of one event."""
 
-    __slots__ = ("_event", "_events", "_lane", "_precondition")
+    __slots__ = ("_event", "_events", "_lane")
 
     def __init__(self, events: Events, lane: Lane, event: Event) -> None:
         self._events = events
         self._lane = lane
         self._event = event
-        self._precondition = ""  # of the last attempt, which is false for good
 
     async def wait_for_lane(self) -> None:
         event, keeping = self._event, self._event.keeping
@@ -156,8 +155,6 @@ class EventHooks:
             return
         lineage.failed(attempt)
         outcome = classify(rejection, layer.local_seq)
-        if isinstance(rejection, PreconditionFailed):
-            self._precondition = rejection.precondition
         event.is_barred = isinstance(rejection, RuleRefused) and rejection.rule == ACCESS_RULE
         trace = self._events.trace
         if trace is not None:
@@ -171,10 +168,10 @@ class EventHooks:
     async def judge(self, error: Exception) -> None:
         """What a failed attempt means. Raises HandledBefore if the event was handled, by whomever."""
         if isinstance(error, PreconditionFailedError):
-            if self._precondition == ORIGIN_COMMITTED:
+            if error.precondition == ORIGIN_COMMITTED:
                 await self._events.storing.accepted(self._event)  # Raises why it could not be stored, if it was that.
                 self._event.is_dropped = True
-            elif self._precondition == ENTITY_ABSENT:
+            elif error.precondition == ENTITY_ABSENT:
                 await receipts.answered(self._events.pieces, self._event)
 
 
