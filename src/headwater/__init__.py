@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from headwater.cells.handle_base import Member
     from headwater.cells.model import Json, Model, field
     from headwater.cells.runtime_port import SinkSubscription, Subscription, Topic
+    from headwater.data.trace import TraceEvent
     from headwater.pieces.handles import (
         Child,
         Computed,
@@ -86,6 +87,12 @@ if TYPE_CHECKING:
     from headwater.runtime.core.policy import Policy
     from headwater.runtime.events.table import IntentRow
     from headwater.runtime.pieces.lifecycle import Page
+    from headwater.scheduler.introspection.causes import Explanation
+    from headwater.scheduler.introspection.idempotency import Finding
+    from headwater.scheduler.introspection.introspection import Introspection, Pause
+    from headwater.scheduler.introspection.non_settling import NonSettlingReport
+    from headwater.scheduler.introspection.snapshot import GraphSnapshot, NodeRecord
+    from headwater.scheduler.introspection.stats import NodeStats, Stats
 
 # `open` is public and not listed: `from headwater import *` would replace the builtin.
 __all__ = [
@@ -107,14 +114,18 @@ __all__ = [
     "Each",
     "Effect",
     "EventExpiredError",
+    "Explanation",
     "Failed",
+    "Finding",
     "GoneError",
+    "GraphSnapshot",
     "Handler",
     "HandlerFailed",
     "HeadwaterError",
     "Input",
     "Intent",
     "IntentRow",
+    "Introspection",
     "InvalidValueError",
     "InvariantViolation",
     "Json",
@@ -125,10 +136,14 @@ __all__ = [
     "Model",
     "MovedError",
     "NewerVersionError",
+    "NodeRecord",
+    "NodeStats",
+    "NonSettlingReport",
     "NotASpaceError",
     "NotReadyError",
     "NotSettlingError",
     "Page",
+    "Pause",
     "Pending",
     "Piece",
     "Policy",
@@ -144,9 +159,11 @@ __all__ = [
     "SessionExpiredError",
     "SinkSubscription",
     "Space",
+    "Stats",
     "StorageError",
     "Subscription",
     "Topic",
+    "TraceEvent",
     "UpstreamFailedError",
     "between",
     "cell",
@@ -218,6 +235,16 @@ _HOMES = {
     "run": "headwater.runtime.api.entry_points",
     "Runtime": "headwater.runtime.api.runtime",
     "Space": "headwater.runtime.api.space",
+    "Explanation": "headwater.scheduler.introspection.causes",
+    "Finding": "headwater.scheduler.introspection.idempotency",
+    "Introspection": "headwater.scheduler.introspection.introspection",
+    "Pause": "headwater.scheduler.introspection.introspection",
+    "NonSettlingReport": "headwater.scheduler.introspection.non_settling",
+    "GraphSnapshot": "headwater.scheduler.introspection.snapshot",
+    "NodeRecord": "headwater.scheduler.introspection.snapshot",
+    "NodeStats": "headwater.scheduler.introspection.stats",
+    "Stats": "headwater.scheduler.introspection.stats",
+    "TraceEvent": "headwater.data.trace",
 }
 
 

@@ -313,6 +313,7 @@ class Runtime:
 
     @property
     def introspection(self) -> Introspection:
+        """The diagnostics of this runtime: snapshots, statistics, traces, breakpoints. They decide nothing."""
         return self.core.scheduler.introspection
 
     def why(self, node: NodeHandle | str) -> Explanation:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
+from collections.abc import Collection
 from typing import Any, Final
 
-from headwater import Member
+from headwater import Finding, Member
 from headwater.clock import VirtualClock
 from headwater.data.trace import Failed, HandlerCalled, Ran, RunStarted, TraceEvent
 from headwater.errors import AuthoringError, HeadwaterError
@@ -59,15 +60,22 @@ class Counts:
             self._count(self._runs, runtime, event.node)
 
     def _count(self, counter: Counter[Key], runtime: Runtime, node: str) -> None:
-        parts = _NODE.fullmatch(node)
-        if parts is None:
-            return  # It belongs to no member: a node that a program registered, or a look from outside.
-        space, id, stored, rest = parts.groups()
-        is_row = rest.endswith(_ROW)
-        if not rest or is_row or rest.startswith(" of "):
-            cls = runtime.class_of(space, id)
-            if cls is not None:
-                counter[cls, stored, is_row] += 1
+        key = _key_of(runtime, node)
+        if key is not None:
+            counter[key] += 1
+
+
+def _key_of(runtime: Runtime, node: str) -> Key | None:
+    """Return the member that a node belongs to. None: a node that a program registered, or a look from outside."""
+    parts = _NODE.fullmatch(node)
+    if parts is None:
+        return None
+    space, id, stored, rest = parts.groups()
+    is_row = rest.endswith(_ROW)
+    if rest and not is_row and not rest.startswith(" of "):
+        return None
+    cls = runtime.class_of(space, id)
+    return None if cls is None else (cls, stored, is_row)
 
 
 def _declared(member: Member[Any]) -> Any:
@@ -78,12 +86,13 @@ def _declared(member: Member[Any]) -> Any:
 
 def _sum(counter: Counter[Key], member: Member[Any]) -> int:
     declared = _declared(member)
-    is_row = declared.kind in ("each", "child")
-    return sum(
-        count
-        for (cls, stored, of_row), count in counter.items()
-        if stored == declared.stored and of_row == is_row and issubclass(cls, member.owner)
-    )
+    return sum(count for key, count in counter.items() if _is_of(key, declared, member.owner))
+
+
+def _is_of(key: Key, declared: Any, owner: type[Any]) -> bool:
+    cls, stored, is_row = key
+    is_rows = declared.kind in ("each", "child")
+    return stored == declared.stored and is_row == is_rows and issubclass(cls, owner)
 
 
 FAILURES: Final = 1_000
@@ -119,6 +128,22 @@ class SimulatedRuntime(Runtime):
     def space(self, name: str, /, *, user: str | None = None, session: str = "") -> Space:
         """A space, for the user of this runtime unless another one is named."""
         return super().space(name, user=self.client.user if user is None else user, session=session)
+
+    def drop_findings(self, member: Member[Any], known: Collection[Finding]) -> int:
+        """Forget the findings of the idempotency check about a member that are not in `known`. Returns how many."""
+        declared, found = _declared(member), self.introspection.idempotency.found
+        gone = []
+        for at, finding in found.items():
+            key = _key_of(self, finding.node)
+            if finding not in known and key is not None and _is_of(key, declared, member.owner):
+                gone.append(at)
+        for at in gone:
+            del found[at]
+        return len(gone)
+
+    def findings(self) -> list[Finding]:
+        """The findings of the idempotency check so far."""
+        return list(self.introspection.idempotency.found.values())
 
     def _failed(self, failure: Failure) -> None:
         self._trace.note(self.client.user, "failed:", failure.node, failure.error)

@@ -217,6 +217,22 @@ class Simulation:
         """How often a member's function was called, in all runtimes together: repeated attempts count."""
         return self._counts.attempts(member)
 
+    @contextmanager
+    def expect_non_idempotent(self, *members: Member[Any]) -> Iterator[None]:
+        """Expect that second runs of these members write something else while the context is open.
+
+        At the end of a test every other such finding fails it. `AssertionError` if a member has none.
+        """
+        if not members:
+            raise AuthoringError("expect_non_idempotent(): write which members, like Cart.total")
+        known = [finding for runtime in (*self._killed, *self._runtimes.values()) for finding in runtime.findings()]
+        yield
+        runtimes = (*self._killed, *self._runtimes.values())
+        missing = [each for each in members if not sum([runtime.drop_findings(each, known) for runtime in runtimes])]
+        if missing:
+            named = ", ".join(map(repr, missing))
+            raise AssertionError(f"expected not to be idempotent, and nothing was found: {named}")
+
     def records(self, member: Member[Any], /) -> list[Any]:
         """Return the durable records of a topic, in the order of the log."""
         if not isinstance(member, Member) or member.declaration.kind != "topic":
