@@ -60,7 +60,7 @@ def test_everything_wrong_with_a_view_is_in_one_text() -> None:
         (
             Rejected(7, PreconditionFailed("lease_held", "the lease moved on")),
             PreconditionFailedError,
-            "commit 7 was rejected for good: the lease moved on. Do not retry it.",
+            "its precondition lease_held is false: the lease moved on. Do not retry it.",
         ),
         (
             Rejected(7, RuleRefused("size", "it is too long. Split it.")),
