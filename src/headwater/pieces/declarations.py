@@ -310,6 +310,7 @@ class ReactionMember(FunctionMember):
         "max_retries",
         "on",
         "on_exhausted",
+        "otherwise",
         "priority",
         "since",
         "then",
@@ -330,6 +331,7 @@ class ReactionMember(FunctionMember):
         batch: int = 1,
         budget_ms: float | None = None,
         errors: Mapping[type[BaseException], Backoff | Literal["permanent"]] | None = None,
+        otherwise: Declaration | None = None,
         was: str | None = None,
     ) -> None:
         super().__init__(fn, was=was)
@@ -337,6 +339,16 @@ class ReactionMember(FunctionMember):
             raise AuthoringError(f"@reaction {fn.__name__}: on={shown(on)}: name a topic of this class")
         if then is not None and not isinstance(then, HandlerMember):
             raise AuthoringError(f"@reaction {fn.__name__}: then={shown(then)}: name a handler of this class")
+        if otherwise is not None and (not isinstance(otherwise, HandlerMember) or len(otherwise.parameters()) != 2):
+            raise AuthoringError(
+                f"@reaction {fn.__name__}: otherwise={shown(otherwise)}: name a handler of this class that takes the "
+                "record and the reason, as in def failed(self, order: Order, reason: str) -> None"
+            )
+        if otherwise is not None and on_exhausted == "never":
+            raise AuthoringError(
+                f"@reaction {fn.__name__}: with on_exhausted='never' it does not give up: leave out one of that and "
+                "otherwise"
+            )
         if type(max_retries) is not int or max_retries < 0:
             raise AuthoringError(
                 f"@reaction {fn.__name__}: max_retries={shown(max_retries)}: write how many, 0 or more"
@@ -347,6 +359,7 @@ class ReactionMember(FunctionMember):
             )
         self.on = on
         self.then = then
+        self.otherwise = otherwise
         self.max_retries = max_retries
         self.backoff = (
             DEFAULT_BACKOFF if backoff is None else check_backoff(f"@reaction {fn.__name__}: backoff", backoff)

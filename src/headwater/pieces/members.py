@@ -249,6 +249,7 @@ class ReactionOptions(TypedDict, total=False):
     max_retries: int  # tries after the first one
     backoff: Backoff | None  # how long it waits before each; an error's `retry_after` may make that longer
     on_exhausted: Exhausted  # then: block the target, park or skip the record, or never give up
+    otherwise: Handler[[Any, str], Any]  # instead: the handler that gets the record and the reason
     errors: Mapping[type[BaseException], Backoff | Literal["permanent"]]  # for kinds of errors, before the rest
     budget_ms: float  # how long after its record was emitted there is a last try
     since: Literal["now", "beginning"]  # the records that a new reaction gets

@@ -73,6 +73,13 @@ class Deliverable(Protocol):
     async def land(self, batch: Batch, result: Any) -> None:
         """Commit the result together with the position. Raises LeaseLostError if another worker has the target."""
 
+    @property
+    def has_otherwise(self) -> bool:
+        """Whether `give_up` commits a record that is given up."""
+
+    async def give_up(self, batch: Batch, reason: str) -> None:
+        """Commit the handler that hears of a record that is given up, together with the position, as `land` does."""
+
 
 def declaration(each: Deliverable) -> Declared:
     """Return the declaration of a reaction, for a space that may not know it."""

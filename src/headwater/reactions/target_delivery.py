@@ -20,6 +20,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 
+import msgspec
+
 from headwater.clock import Clock, Random
 from headwater.errors import HeadwaterError
 from headwater.protocol.reactions import Failure, Finish, Finished, Grant, Granted, Hold, Outcome
@@ -32,7 +34,7 @@ from headwater.reactions.port import (
     TargetSource,
     is_refusal,
 )
-from headwater.reactions.retry_rules import FailedAttempt, error_text, judge_failure
+from headwater.reactions.retry_rules import FailedAttempt, SourceGoneError, error_text, judge_failure
 from headwater.reactions.traces import Attempt, OnTrace
 
 OnReported = Callable[[tuple[Outcome, ...], Finished], None]
@@ -233,7 +235,16 @@ class TargetDelivery:
         spent = self._find_exhaustion()
         if spent is not None:
             none = Batch(hold=grant.hold, attempt=grant.attempt, records=grant.records[:1], is_last=False)
-            await self._report_failure(none, self._judge(none, spent))
+            try:
+                failure = await self._hand_over(none, spent, self._judge(none, spent))
+            except LeaseLostError:
+                self._is_lost = True
+                self._trace_lost()
+                return
+            if failure is None:
+                await self._report(Outcome(grant.hold, (none.records[0].seq, none.records[0].ordinal)))
+            else:
+                await self._report_failure(none, failure)
             return
         batches = deque(self._make_batches())
         while batches:
@@ -244,8 +255,13 @@ class TargetDelivery:
                 await self._report(Outcome(grant.hold, self._through))
                 self._trace_tried("given back")
                 return
+            failure = None
             try:
                 error = await self._try_batch(batch)
+                if error is not None:
+                    failure = self._judge(batch, error)
+                    if len(batch.records) == 1:
+                        failure = await self._hand_over(batch, error, failure)
             except StillRunsError as goes_on:
                 self.left = goes_on.running
                 await self._leave_running()
@@ -254,8 +270,7 @@ class TargetDelivery:
                 self._is_lost = True
                 self._trace_lost()
                 return
-            if error is not None:
-                failure = self._judge(batch, error)
+            if failure is not None:
                 if len(batch.records) == 1 or failure.then == "retry":
                     await self._report_failure(batch, failure)
                     return
@@ -264,7 +279,7 @@ class TargetDelivery:
                 self._trace(batch, "failed", failure, "retry")
                 batches.extendleft(reversed(_split_batch(batch)))
                 continue
-            if not (self._is_terse and self._reaction.lands):
+            if error is None and not (self._is_terse and self._reaction.lands):
                 self._unconfirmed.append(self._attempt(batch, "delivered"))
             self._trying = None
             last = batch.records[-1]
@@ -273,6 +288,27 @@ class TargetDelivery:
                 self._trace_unconfirmed(is_heard=True)  # Its commit was accepted under the lease.
         if not self._reaction.lands:
             await self._report(Outcome(grant.hold, self._through))
+
+    async def _hand_over(self, batch: Batch, error: BaseException, failure: Failure) -> Failure | None:
+        """Give up a record by its `otherwise` handler, if the reaction has one. Return the failure that is left.
+
+        If that handler fails, too, the failure of the record says so.
+        """
+        is_given_up = failure.then != "retry" and not isinstance(error, SourceGoneError)
+        if not is_given_up or not self._reaction.has_otherwise:
+            return failure
+        self._trying = batch
+        # Without `then` the rest of the grant is reported after this: the lease is needed until then.
+        held = batch if self._reaction.lands else replace(batch, is_last=False)
+        try:
+            await self._reaction.give_up(held, f"{failure.error}: {failure.message}")
+        except (LeaseLostError, StillRunsError):
+            raise
+        except Exception as refused:  # The record is left to `on_exhausted`, with both reasons.
+            told = error_text(refused, self._limits.error_characters)
+            return msgspec.structs.replace(failure, message=f"{failure.message} (its otherwise handler: {told})")
+        self._trace(batch, "failed", failure, "otherwise", records=1)
+        return None
 
     def _find_exhaustion(self) -> Exception | None:
         """Return why no attempt is left for a record whose earlier attempts reported nothing, or None."""

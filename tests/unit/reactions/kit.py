@@ -48,6 +48,11 @@ class Stub:
             self.cancelled += 1
             raise
 
+    has_otherwise = False
+
+    async def give_up(self, batch: Batch, reason: str) -> None:
+        raise AssertionError("no handler hears of it")
+
     async def land(self, batch: Batch, result: Any) -> None:
         assert self.landing is not None
         await self.landing(batch, result)

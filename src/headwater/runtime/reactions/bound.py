@@ -26,7 +26,7 @@ from headwater.errors import (
     GoneError,
     PreconditionFailedError,
 )
-from headwater.pieces.declarations import HandlerMember, ReactionMember, TopicMember
+from headwater.pieces.declarations import Declaration, HandlerMember, ReactionMember, TopicMember
 from headwater.pieces.handles import Delivery
 from headwater.pieces.names import SEPARATOR, document_id
 from headwater.protocol.commit import Delivered
@@ -131,6 +131,10 @@ class BoundReaction:
     def lands(self) -> bool:
         return self._member.then is not None
 
+    @property
+    def has_otherwise(self) -> bool:
+        return self._member.otherwise is not None
+
     # ---- doing it ----------------------------------------------------------------------------------
 
     async def run(self, batch: Batch) -> Any:
@@ -226,10 +230,21 @@ class BoundReaction:
         lease is lost.
         """
         instance = await self._find_instance(batch.records[0].source)
+        await self._land(instance, batch, self._member.then, (result,))
+
+    async def give_up(self, batch: Batch, reason: str) -> None:
+        """Commit the handler named by `otherwise` together with the position of the reaction."""
+        instance = await self._find_instance(batch.records[0].source)
+        record = instance.schema.codec(self._member.on).decode(batch.records[0].payload)
+        await self._land(instance, batch, self._member.otherwise, (record, reason))
+
+    async def _land(
+        self, instance: PieceInstance, batch: Batch, member: Declaration | None, arguments: tuple[Any, ...]
+    ) -> None:
         failures = 0
         while True:
             try:
-                await self._events.sent(self._event(instance, batch, result, failures))
+                await self._events.sent(self._event(instance, batch, member, arguments, failures))
             except PreconditionFailedError as error:
                 raise LeaseLostError from error
             except Gone as gone:
@@ -241,8 +256,15 @@ class BoundReaction:
             else:
                 return
 
-    def _event(self, instance: PieceInstance, batch: Batch, result: Any, number: int) -> Event:
-        member, last = self._member.then, batch.records[-1]
+    def _event(
+        self,
+        instance: PieceInstance,
+        batch: Batch,
+        member: Declaration | None,
+        arguments: tuple[Any, ...],
+        number: int,
+    ) -> Event:
+        last = batch.records[-1]
         assert isinstance(member, HandlerMember)
         stream = instance.place(member)
         # The id is of one claim: a record delivered again, as after a reset, is handled again. Only the lease makes it
@@ -253,7 +275,7 @@ class BoundReaction:
             instance=instance,
             member=member,
             stream=stream,
-            payload=freeze(instance.schema.signature(member).encode((result,), {})),
+            payload=freeze(instance.schema.signature(member).encode(arguments, {})),
             user="",
             session="",
             minted_us=self._core.clock.now_us(),

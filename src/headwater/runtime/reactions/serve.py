@@ -230,8 +230,8 @@ class ServedReactions:
         if isinstance(what, Unheard):
             why = f"the result of {what.reaction} for {what.key!r} was not stored, and it is tried again: {what.error}"
             self._core.report(what.reaction, ProtocolError(why))
-        if isinstance(what, Attempt) and what.how == "failed" and what.then != "retry":
-            stopped = {"block": "is blocked", "park": "was parked", "skip": "was skipped"}[what.then]
+        stops = {"block": "is blocked", "park": "was parked", "skip": "was skipped"}
+        if isinstance(what, Attempt) and what.how == "failed" and (stopped := stops.get(what.then)):
             error = ReactionBlockedError(
                 f"{what.reaction} for {what.key!r} {stopped} after attempt {what.attempt}: {what.error}: "
                 f"{what.message}. `headwater reactions failures` says more."
