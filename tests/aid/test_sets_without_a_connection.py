@@ -27,6 +27,8 @@ class Note(Piece, name="aid.SetWithoutConnection"):
     counts: Cell[Mapping[str, int]] = cell(default={})
     boxes: Cell[Mapping[str, Box]] = cell(default={})
     either: Cell[Card | int] = cell(default=0)
+    cards: Cell[Mapping[str, Card]] = cell(default={"k": Card()})
+    box: Cell[Box] = cell(default=Box())
 
     @handler
     def begin(self) -> None:
@@ -39,6 +41,11 @@ class Note(Piece, name="aid.SetWithoutConnection"):
     def count(self) -> None:
         self.counts.key("b").set(7)
         self.counts.key("c").set(8)
+
+    @handler
+    def paint(self) -> None:
+        self.cards.key("k").at(lambda card: card.colour).set("red")
+        self.box.at(lambda box: box.card.colour).set("red")
 
     @handler
     def change(self) -> None:
@@ -92,6 +99,21 @@ async def test_keys_of_a_mapping_that_had_its_default_are_merged(sim: Simulation
     await sim.settle()
     assert await ann.counts.pull() == {"a": 2, "b": 7, "c": 8}
     assert await bob.counts.pull() == {"a": 2, "b": 7, "c": 8}
+
+
+@simulated(seeds=10)
+async def test_fields_of_parts_of_a_default_are_merged(sim: Simulation) -> None:
+    ann = await sim.runtime("ann").space("s").open(Note, "n")
+    bob = await sim.runtime("bob").space("s").open(Note, "n")
+    await sim.settle()
+    with sim.offline("bob"):
+        await ann.paint.send()
+        bob.cards.key("k").set(Card(title="B"))
+        bob.box.at(lambda box: box.card).set(Card(title="B"))
+    await sim.settle()
+    for piece in (ann, bob):
+        assert await piece.cards.pull() == {"k": Card(title="B", colour="red")}
+        assert await piece.box.pull() == Box(card=Card(title="B", colour="red"))
 
 
 @simulated(seeds=5, faults=())

@@ -230,7 +230,7 @@ class Cell(Input[T]):
                 raw = self.memo().merge(site.value, value, site.path)
             except InvalidValueError as error:
                 raise self._misfit(error) from None
-            seen = _Seen(site.value if site.value is not ABSENT or site.path else self._default, raw)
+            seen = _Seen(self._shown(site), raw)
         else:
             raw = self._rebased(seen, site.value, site.path)
         if merges and site.value is ABSENT and not site.path and type(raw) is dict:
@@ -242,6 +242,18 @@ class Cell(Input[T]):
         if type(raw) is dict:
             self._read_unwritten_fields(site, raw)
         return seen
+
+    def _shown(self, site: Site) -> MaybeValue:
+        """Return the value of a place as its readers see it: the stored one, or the one that a default implies."""
+        if site.value is not ABSENT:
+            return site.value
+        if not site.path:
+            return self._default
+        # fault+ cell.implied_values_unseen: return ABSENT
+        if site.cell is None:
+            return ABSENT
+        root = self._root_ or Root(self._codec, self._default)
+        return fill(root, lookup(self._root(site.document), site.path[: site.cell]), site.path[site.cell :]).value
 
     def _rebased(self, seen: _Seen, now: MaybeValue, path: Path) -> Value:
         """Return the value now, with the fields that the caller of a write changed in the value that it saw."""
