@@ -11,6 +11,7 @@ from tests.simulation.programs.description import (
     Crash,
     Offline,
     Online,
+    Open,
     Piece,
     PieceClass,
     Program,
@@ -18,6 +19,7 @@ from tests.simulation.programs.description import (
     Rest,
     Send,
     SharedStep,
+    Stop,
     Transact,
     Unwatch,
     Wait,
@@ -77,6 +79,7 @@ class _SharedSteps:
         self._steps = Steps(draw, classes, pieces, features)
         self._is_steady = draw.random() < 0.3  # nobody goes
         self._offline: set[str] = set()
+        self._stopped: set[tuple[str, str]] = set()  # users and pieces
 
     def drawn(self) -> tuple[SharedStep, ...]:
         steps: list[SharedStep] = []
@@ -89,7 +92,7 @@ class _SharedSteps:
         draw = self._draw
         user = draw.choice(self._users)
         piece = draw.choice(self._pieces)
-        match draw.choices(range(9), (9, 4, 3, 2, 3, 3, 1, 5, 1))[0]:
+        match draw.choices(range(10), (9, 4, 3, 2, 3, 3, 1, 5, 2, 1))[0]:
             case 0:
                 return [By(user, each) for each in self._steps.sends(piece) if isinstance(each, Send)]
             case 1:
@@ -113,13 +116,28 @@ class _SharedSteps:
                 self._offline.add(user)
                 return [Offline(user)]
             case 6:
-                return [Crash(user if self._features.crashing_users and draw.random() < 0.5 else SERVER)]
+                return [self._crash(user)]
             case 7:
                 return [Wait(draw.choice((1, 5, 20, 100, 1_000)))]
+            case 8:
+                return self._stop(user, piece) if self._features.stops and user not in self._offline else []
             case _:
                 if self._offline or draw.random() < 0.5:
                     return []
                 return [Rest()]
+
+    def _crash(self, user: str) -> SharedStep:
+        if not self._features.crashing_users or self._draw.random() < 0.5:
+            return Crash(SERVER)
+        self._offline.discard(user)
+        self._stopped = {(whose, piece) for whose, piece in self._stopped if whose != user}
+        return Crash(user)
+
+    def _stop(self, user: str, piece: Piece) -> list[SharedStep]:
+        """Stop a piece for a user who has a connection, or open it again."""
+        self._stopped ^= {(user, piece.name)}
+        is_stopped = (user, piece.name) in self._stopped
+        return [By(user, Stop(piece.name) if is_stopped else Open(piece.name))]
 
     def _logged(self, step: Transact) -> Transact:
         first = step.writes[0]

@@ -19,11 +19,14 @@ from tests.simulation.programs.description import (
     Crash,
     Offline,
     Online,
+    Open,
+    Piece,
     Program,
     Pull,
     Rest,
     Send,
     SharedStep,
+    Stop,
     Transact,
     Unwatch,
     Wait,
@@ -86,6 +89,7 @@ class _User:
         self.number = number
         self.label = f"{name}{number}"
         self.pieces: dict[str, Any] = {}
+        self.open: set[str] = set()  # those that are open, or about to be; of the others it has handles
         self.sinks: dict[int, tuple[Watch, Any, list[Any]]] = {}
         self.shown: dict[tuple[str, str], tuple[Any, ...]] = {}
         self.under_way: list[asyncio.Task[None]] = []
@@ -109,6 +113,8 @@ class SharedPlayer(Listener):
 
     def show(self, user: str, piece: str, effect: str, values: tuple[object, ...]) -> None:
         self._users[user].shown[piece, effect] = values
+        if piece not in self._users[user].open:
+            self._mixes.append(Mismatch(f"{user}: {piece}.{effect} ran, and {piece} is not open"))
         if effect != "whole":
             return
         try:
@@ -151,8 +157,21 @@ class SharedPlayer(Listener):
             if (user.name, piece.name) in self._program.handles:
                 user.pieces[piece.name] = space.piece(of, piece.name)
                 continue
-            given = {name: getattr(user.pieces[where], member) for name, where, member in piece.given}
-            user.pieces[piece.name] = await space.open(of(**given) if given else of, piece.name)
+            await self._open(user, piece)
+
+    async def _open(self, user: _User, piece: Piece) -> None:
+        of = self._classes[user.name][piece.of]
+        given = {name: getattr(user.pieces[where], member) for name, where, member in piece.given}
+        user.open.add(piece.name)
+        opened = await self._space(user, piece.space).open(of(**given) if given else of, piece.name)
+        user.pieces[piece.name] = opened
+
+    async def _stop(self, user: _User, piece: Piece) -> None:
+        """Stop a piece. Its effects run no more until it is opened, and then again."""
+        await self._space(user, piece.space).stop(user.pieces[piece.name])
+        user.open.discard(piece.name)
+        for key in [key for key in user.shown if key[0] == piece.name]:
+            del user.shown[key]
 
     def _failed(self, user: _User, failure: Failure) -> None:
         """Connections that break are reported as well, and so is what a process had in hand that is killed."""
@@ -209,6 +228,12 @@ class SharedPlayer(Listener):
                 for each in self._users.values():
                     if (known := each.sinks.pop(step.number, None)) is not None:
                         known[1].close()
+            case Stop() | Open() if (user.name, step.piece) in self._program.handles:
+                pass  # This user never opens it.
+            case Stop():
+                await self._stop(user, self._program.piece_named(step.piece))
+            case Open():
+                await self._open(user, self._program.piece_named(step.piece))
             case _:
                 raise AssertionError(f"shared programs do not draw {step}")
 
@@ -304,7 +329,7 @@ class SharedPlayer(Listener):
             self._compare(what, told[-1:], member_value(step.piece, step.member, user.name)(done))
         for piece in self._program.pieces:
             of = self._program.class_named(piece.of)
-            if (user.name, piece.name) not in self._program.handles:
+            if piece.name in user.open:
                 for member in of.of_kind("effect"):
                     shown = [user.shown[piece.name, member.name]] if (piece.name, member.name) in user.shown else []
                     what = f"{user.name}: the effect {piece.name}.{member.name}"

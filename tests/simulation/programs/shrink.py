@@ -11,6 +11,7 @@ from tests.simulation.programs.description import (
     ANN,
     WINDOWS,
     By,
+    Crash,
     Offline,
     Online,
     Open,
@@ -124,8 +125,19 @@ def _possible_shared(program: Program, steps: tuple[SharedStep, ...]) -> tuple[S
     """Shared steps without those of members that the program does not have. Everybody is online at a rest."""
     kept: list[SharedStep] = []
     offline: set[str] = set()
+    stopped: set[tuple[str, str]] = set()
+    pieces = {piece.name for piece in program.pieces}
     for step in steps:
         match step:
+            case By(user=user, step=Stop(piece=piece) | Open(piece=piece) as inner):
+                is_stop = isinstance(inner, Stop)
+                if piece in pieces and user not in offline and ((user, piece) in stopped) != is_stop:
+                    stopped ^= {(user, piece)}
+                    kept.append(step)
+            case Crash(who=user):
+                offline.discard(user)
+                stopped = {(whose, piece) for whose, piece in stopped if whose != user}
+                kept.append(step)
             case By(step=inner):
                 left = (inner,) if isinstance(inner, Unwatch) else _possible(program, (inner,))
                 kept += [replace(step, step=each) for each in left if not isinstance(each, Rest | Remake | By)]
