@@ -689,7 +689,7 @@ class Steps:
             return Write(eid, path, own[0].name, text)
         return Send(eid, path, "h0", n, w, is_awaited=True)
 
-    def _write_link(self, piece: Piece) -> Write:
+    def write_link(self, piece: Piece) -> Write:
         """Have a link lead to a number of its piece that is declared before it, or of a piece before."""
         draw = self._draw
         of = self._classes[piece.of].members
@@ -706,7 +706,7 @@ class Steps:
     def _write(self, piece: Piece) -> Write | None:
         draw = self._draw
         if self._classes[piece.of].of_kind("link") and draw.random() < 0.3:
-            return self._write_link(piece)
+            return self.write_link(piece)
         cells = self._classes[piece.of].of_kind(*CELL_KINDS)
         if not cells:
             return None

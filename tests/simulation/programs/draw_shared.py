@@ -151,9 +151,10 @@ class _SharedSteps:
         if not cells or not self._features.plain_writes:
             return []
         cell = draw.choice(cells)
+        is_link = bool(self._classes[piece.of].of_kind("link")) and draw.random() < 0.3
         steps: list[SharedStep] = []
         for _ in range(draw.choice((1, 1, 1, 2, 4))):
-            written = self._steps.write(piece, cell)
+            written = self._steps.write_link(piece) if is_link else self._steps.write(piece, cell)
             steps.append(By(user, written))
             if draw.random() < 0.2:
                 steps.append(By(user, replace(written, eid=self._steps.next_id())))

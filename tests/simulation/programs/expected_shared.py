@@ -26,7 +26,7 @@ from tests.simulation.programs.build import NaiveProgram
 from tests.simulation.programs.description import By, Program, Send, Transact, Write
 from tests.simulation.programs.expressions import CELL_KINDS
 from tests.simulation.programs.naive import Address, Values, merged
-from tests.simulation.programs.record import DONE, FAILED, REFUSED, Mismatch, apply
+from tests.simulation.programs.record import DONE, FAILED, REFUSED, Mismatch, apply, stored_form
 from tests.simulation.programs.stored import owner_of, sent
 
 __all__ = ["UNSEEN", "WHO", "Answer", "Decode", "Entry", "Made", "Sender", "entries_of", "replayed"]
@@ -152,11 +152,6 @@ class _Replay:
         self._naive = NaiveProgram(program)
         self._made, self._answers, self._decode = dict(made), answers, decode
         self._home = {piece.name: piece.space for piece in program.pieces}
-        self._links = {
-            (piece.name, member.name)
-            for piece in program.pieces
-            for member in program.class_named(piece.of).of_kind("link")
-        }
         self._queues: dict[tuple[str, str], _Queue] = {}
         for each in made.values():
             if isinstance(each.action, Write):
@@ -485,10 +480,10 @@ class _Replay:
 
     def _difference(self, one: Values, two: Values) -> str:
         """A cell that two states have other values of, as text."""
-        for piece, member in sorted({*one, *two} - self._links):
+        for piece, member in sorted({*one, *two}):
             if member.startswith("order of "):
                 continue
-            got, expected = self._value(two, piece, member), self._value(one, piece, member)
+            got, expected = (stored_form(self._value(cells, piece, member)) for cells in (two, one))
             if got != expected:
                 return f"{piece}.{member} {got!r}, and the model has {expected!r}"
         return ""

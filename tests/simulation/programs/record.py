@@ -34,6 +34,7 @@ __all__ = [
     "check_whole",
     "effect_value",
     "member_value",
+    "stored_form",
 ]
 
 Action = Send | Write | Transact | Remake | By
@@ -525,7 +526,7 @@ class Record:
             if member.startswith("order of ") or path not in self._world.pieces:
                 continue
             declared = type(self._world.pieces[path]).__dict__[member.partition("@")[0]]
-            expected = _stored(self._world.cells.get((path, member), declared.default))
+            expected = stored_form(self._world.cells.get((path, member), declared.default))
             got = cells.get((path, member), declared.default)
             if got != expected:
                 yield f"{path}.{member} is {got!r}, not {expected!r}"
@@ -553,7 +554,7 @@ class Record:
         return self._program.piece_named(piece).space
 
 
-def _stored(value: Any) -> Any:
+def stored_form(value: Any) -> Any:
     """A value of the model as a process tells it: a link by the place that it leads to."""
     return value.target if isinstance(value, Readable) else value
 
