@@ -27,6 +27,7 @@ SUITES = (
     "tests/contract",
     "tests/aid",
     "tests/promises",
+    "tests/promises",
     "src/headwater/testing",
 )
 UNIT = "tests/unit"
