@@ -104,7 +104,7 @@ def test_watch_of_a_row_that_left_raises() -> None:
                     seen.append(value)
                     remove(board)
 
-            with pytest.raises(GoneError, match="'b/cards/a' of s> is over"):
+            with pytest.raises(GoneError, match="'b/cards/a' of s> has ended"):
                 await asyncio.wait_for(watch(), 10)
             assert (seen, errors) == (["A"], [])
 

@@ -46,6 +46,7 @@ class RunReporter:
         "_implied",
         "_imply",
         "_is_comparable",
+        "_is_standing",
         "_listed",
         "_name_of",
         "_on_elsewhere",
@@ -81,6 +82,7 @@ class RunReporter:
         self._on_elsewhere = on_elsewhere  # called when the set of foreign documents read has changed
         self._on_unsure = on_unsure  # called when a foreign read has no verdict yet: call `report_again` when it has
         self._unsure: tuple[Cause, int] | None = None  # cause and duration of the run to report again
+        self._is_standing = False  # it is reported again for a write of its own space
         self._imply = imply  # the defaults that unwritten documents read as; answer None: unknown
         self._implied: str | None = None  # the answer of `_imply` for the reported reads
         self._started = started  # keys of children to resume without a run; answer None: they cannot be resumed
@@ -156,6 +158,7 @@ class RunReporter:
         # Documents that arrived meanwhile, such as the record of its piece, were not the reason for this run.
         cause = self._cause(node, causes) if self._due is None else self._due
         self._due = self._unsure = None
+        self._is_standing = False
         if foreign is None:
             if is_known and failure is None and self._on_unsure is not None and not self._stays_local():
                 self._unsure = (cause, took_us)
@@ -176,9 +179,13 @@ class RunReporter:
             )
 
     def waits(self) -> bool:
-        """True if a foreign read of its last run depends on commits that are not confirmed yet."""
-        layers = [layer for spot in self._foreign for layer in cast(Document, spot.document).layers]
-        return self._unsure is not None and any(layer.fate is not Fate.LOCAL for layer in layers)
+        """True if its last run is to be reported again, and a value that it depends on is not confirmed yet."""
+        if self._unsure is None:
+            return False
+        documents = [cast(Document, spot.document) for spot in self._foreign]
+        if self._is_standing:
+            documents += [document for document, _ in self._places]
+        return any(layer.fate is not Fate.LOCAL for document in documents for layer in document.layers)
 
     def report_as_standing(self, node: Node) -> None:
         """Have the last run reported again: a document was written since, and its reads show no difference.
@@ -190,12 +197,12 @@ class RunReporter:
             children = () if self._started is None else self._started()
             if node.reads is not self._reads and children is not None:
                 self._look(node, children)
-            self._unsure = (None, 0)
+            self._unsure, self._is_standing = (None, 0), True
             self._on_unsure(node)
 
     def report_again(self, node: Node) -> None:
-        """Report the last run as of now: its foreign reads had no verdict then, and are confirmed by now."""
-        unsure, self._unsure = self._unsure, None
+        """Report the last run as of now: values that it depends on had no verdict then, and are confirmed by now."""
+        unsure, self._unsure, self._is_standing = self._unsure, None, False
         foreign = self._seen_elsewhere() if unsure is not None and node.reads is self._reads else None
         layers = self._layers(node) if foreign is not None and self.runs.is_on and node.error is None else None
         if unsure is not None and foreign is not None and layers is not None:

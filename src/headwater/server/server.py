@@ -395,7 +395,7 @@ class Server(uvicorn.Server):
         relayed = [logging.getLogger(name) for name in ("headwater", "uvicorn", "websockets")]
         for logger in relayed:
             logger.addHandler(relay)
-            logger.propagate = False
+            logger.propagate = logger.name == "headwater"  # An application that sets up logging hears of it there, too.
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         log.info("listening", host=self.address[0], port=self.address[1])
         try:
