@@ -7,7 +7,7 @@ objects that an application calls delegate to the parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
@@ -32,6 +32,7 @@ class RuntimeParts:
 
     __slots__ = (
         "_backend",
+        "_branches",
         "_core",
         "_observes",
         "_policy",
@@ -53,17 +54,20 @@ class RuntimeParts:
         *,
         identity: str | None,
         observes: bool,
+        branches: Mapping[str, str],
         make_space: Callable[[str, str, str], object],
     ) -> None:
         """Make the parts.
 
         `identity` names this runtime over restarts. `observes` says whether observations of nodes are sent, and queried
-        when the nodes are opened again. `make_space` returns the application's object for a space, user and session.
+        when the nodes are opened again. `branches` are chosen when their spaces are opened. `make_space` returns the
+        application's object for a space, user and session.
         """
         self._core = core
         self._backend = backend
         self._policy = policy
         self._observes = observes
+        self._branches = branches  # by space; a space that is not named is on main
         self.channels: dict[str, SpaceChannel] = {}  # by space; a space without an engine has none
         self.tasks = Tasks(core)
         self.transactions = Transactions(core, self.channels)
@@ -110,6 +114,8 @@ class RuntimeParts:
         local = core.add_space(name, channel.replica, channel)
         local.kept_unread = self._policy.unread_kept
         self.channels[name] = channel
+        if name in self._branches:
+            channel.replica.choose_branch(self._branches[name])
         channel.driver.session.runs.is_on = self._observes and name not in self._policy.unobserved
         channel.start(local)
         self.events.takeover.attend(channel)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from os import PathLike
 from os.path import realpath
@@ -97,14 +97,19 @@ def served(path: str | PathLike[str], backend: Backend) -> Iterator[None]:
         del _SERVED[name]
 
 
-def open(path: str | PathLike[str], /, *, policy: Policy | None = None) -> Opening[Runtime]:
-    """Open a runtime over a directory of this machine: one file per space, made with its first write."""
-    return Opening("headwater.open", lambda: _opened(path, policy))
+def open(
+    path: str | PathLike[str], /, *, policy: Policy | None = None, branches: Mapping[str, str] | None = None
+) -> Opening[Runtime]:
+    """Open a runtime over a directory of this machine: one file per space, made with its first write.
+
+    `branches` names the branch of each space that is not shown as it is on `main`.
+    """
+    return Opening("headwater.open", lambda: _opened(path, policy, branches))
 
 
-def _opened(path: str | PathLike[str], policy: Policy | None) -> Runtime:
+def _opened(path: str | PathLike[str], policy: Policy | None, branches: Mapping[str, str] | None) -> Runtime:
     backend = _SERVED.get(realpath(path))
-    made = Runtime(path if backend is None else backend, policy=policy, reacts=True)
+    made = Runtime(path if backend is None else backend, policy=policy, reacts=True, branches=branches)
     if backend is not None:
         _TAKING_PART.add(made)
     return made
@@ -121,7 +126,13 @@ def takes_part(runtime: Runtime) -> None:
 
 
 def connect(
-    url: str, /, *, token: str, policy: Policy | None = None, outbox: str | PathLike[str] | None = None
+    url: str,
+    /,
+    *,
+    token: str,
+    policy: Policy | None = None,
+    outbox: str | PathLike[str] | None = None,
+    branches: Mapping[str, str] | None = None,
 ) -> Opening[Runtime]:
     """Open a runtime over the spaces of a server.
 
@@ -131,7 +142,10 @@ def connect(
     if not isinstance(url, str) or not url.startswith(("ws://", "wss://", "http://", "https://")):
         raise AuthoringError(f"connect({url!r}): write the address of a server, like wss://example.org")
     address = "ws" + url.removeprefix("http") if url.startswith("http") else url
-    return Opening("headwater.connect", lambda: Runtime(address, token=token, policy=policy, outbox=outbox))
+    return Opening(
+        "headwater.connect",
+        lambda: Runtime(address, token=token, policy=policy, outbox=outbox, branches=branches),
+    )
 
 
 def run(main: Callable[[], Coroutine[Any, Any, R]], /) -> R:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from os import PathLike, fspath
 from types import TracebackType
@@ -19,6 +19,7 @@ from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Subscription
 from headwater.clock import Clock, RealClock
+from headwater.data.text import shown
 from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError
 from headwater.pieces.piece import Piece
@@ -69,12 +70,14 @@ class Runtime:
         identity: str | None = None,
         reacts: bool | None = None,
         pace: Pace | None = None,
+        branches: Mapping[str, str] | None = None,
     ) -> None:
         """Open a runtime over `source`.
 
         `reacts` says whether the runtime delivers records to reactions. By default it does if it has a directory for
-        itself.
+        itself. `branches` names the branch of each space that is not shown as it is on `main`.
         """
+        chosen = _checked_branches(branches)
         self._event_loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._loop = ByAsyncio(self._event_loop)
@@ -97,6 +100,7 @@ class Runtime:
             self.policy,
             identity="" if identity is None and is_alone else identity,
             observes=observe,
+            branches=chosen,
             make_space=self.acting,
         )
         self.tasks = self._parts.tasks
@@ -413,6 +417,13 @@ class Runtime:
         self.core.request_tick()
         await asyncio.wait([landed], timeout=self.close_s)
         return landed.done()
+
+
+def _checked_branches(branches: Mapping[str, str] | None) -> dict[str, str]:
+    said = {} if branches is None else branches
+    if not isinstance(said, Mapping) or not all(type(each) is str for pair in said.items() for each in pair):
+        raise AuthoringError(f"branches={shown(branches)}: write the branch of each space, as in {{'shop': 'draft'}}")
+    return dict(said)
 
 
 def _backend_of(source: str | PathLike[str] | Backend | None, token: str) -> Backend:
