@@ -79,7 +79,7 @@ class Features:
     logged: bool | None = None  # whether each handler adds its id to a cell; None: in every second program
     steps: int = 30
     links: bool = True  # cells of links, which computeds and handlers follow
-    # The models of several runtimes do not have these, and that of a row of processes has follow-ups only.
+    # The model of one runtime has all of these, that of a row of processes and those of several runtimes some.
     child_handlers: bool = False  # handlers of children, and writes to their cells by others
     follow_ups: float = 0.0  # how many handlers post events to others, of their piece or one that they are given
     reactions: bool = False  # topics, and reactions to their records
