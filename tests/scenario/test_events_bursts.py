@@ -65,11 +65,15 @@ class Pile(Piece, name="bursts.Pile"):
         return n
 
 
+def _module_of(kind: type[Any]) -> str:
+    return str(kind.__module__)  # A class of another library may have something else than a text there.
+
+
 def living() -> Counter[type]:
     """How many objects there are of each class of the product, whoever holds them, and how many tasks."""
     gc.collect()
     kinds = Counter(map(type, gc.get_objects()))
-    found = Counter({kind: n for kind, n in kinds.items() if kind.__module__.startswith(COUNTED)})
+    found = Counter({kind: n for kind, n in kinds.items() if _module_of(kind).startswith(COUNTED)})
     for package in COUNTED:
         assert in_package(found, package), f"no object of {package} was found"
     return found
@@ -80,7 +84,7 @@ def of_kind(found: Counter[type], *kinds: type) -> int:
 
 
 def in_package(found: Counter[type], package: str) -> int:
-    return sum(n for each, n in found.items() if each.__module__.startswith(package))
+    return sum(n for each, n in found.items() if _module_of(each).startswith(package))
 
 
 class Peaks:
