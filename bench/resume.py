@@ -26,7 +26,7 @@ import uvloop
 
 from bench.figures import Figures, note
 from bench.reactive.peers import imported
-from headwater import Cell, Input, Piece, Runtime, cell, computed, each, given
+from headwater import Cell, Input, Piece, Runtime, cell, computed, each, given, materializer
 from headwater.engine.limits import Limits
 from headwater.runtime.channel.backend import LocalDirectory
 
@@ -38,6 +38,7 @@ MOST_OPEN: Final = 3_000  # Pieces whose records and cells one session may watch
 PASS: Final = 100
 ROUNDS: Final = 5
 PASSES: Final = 40
+MATERIALIZERS: Final = 200  # pieces with one each, which all read the same cell
 READERS: Final = (100, 100)  # pieces, and nodes of each that read the same cell
 AT_ONCE: Final = 20  # pieces that are made by one runtime, or a twentieth of all
 SPACE: Final = "bench"
@@ -65,6 +66,16 @@ class Reader(Piece, name="bench.Reader"):
         return n.get() + self.shared.get()
 
 
+class Posting(Piece, name="bench.Posting"):
+    shared: Input[int] = given()
+    board: Cell[Mapping[str, int]] = cell(default={})
+
+    @materializer(envelope=(board,))
+    def posted(self) -> int:
+        self.board.key("n").set(self.shared.get())
+        return self.shared.get()
+
+
 class Shared(Piece, name="bench.Shared"):
     read: Cell[int] = cell(default=0)
     unread: Cell[int] = cell(default=0)
@@ -78,6 +89,7 @@ def run(figures: Figures) -> None:
             for pieces in (1, nodes // 10):
                 clean(figures, folder / f"{nodes} {pieces}", nodes, pieces)
         readers(figures, folder / "readers")
+        fan_out(figures, folder / "materializers")
 
 
 def _on_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -121,6 +133,43 @@ def observing(figures: Figures, folder: Path) -> None:
     figures.report("resume.observing.run", value, "us/run", against="nothing recorded", ratio=ratio, at_most=1.3)
     sizes = [_size(folder / f"observing 0 {observe}") for observe in (True, False)]
     figures.report("resume.observing.disk", (sizes[0] - sizes[1]) / PASS, "bytes/node", at_most=200)
+
+
+def fan_out(figures: Figures, folder: Path) -> None:
+    """Restart with many materializers that read one cell: with nothing written meanwhile, and after a write of it."""
+
+    async def restart(written: int | None) -> tuple[float, int]:
+        async with LocalDirectory(folder) as data:
+            if written is not None:
+                async with Runtime(data, observe=False) as other:
+                    await other.space(SPACE).transact(other.space(SPACE).piece(Shared, "shared").read.set, written)
+            began = time.process_time()
+            async with Runtime(data, identity="bench") as rt:
+                space = rt.space(SPACE)
+                shared = await space.open(Shared, "shared")
+                for number in range(MATERIALIZERS):
+                    posting: Any = Posting(shared=shared.read)
+                    await space.open(posting, f"p{number}")
+                await rt.settled()
+                runs = sum(node.runs for node in rt.graph().nodes if node.id.endswith(":posted"))
+                took = time.process_time() - began
+                await rt.durable()
+        return took, runs
+
+    _on_loop(partial(restart, 1))
+    note(f"  materializers: {MATERIALIZERS} pieces come back")
+    clean_s, clean_runs = min(_on_loop(partial(restart, None)) for _ in range(ROUNDS))
+    stale_s, stale_runs = min(_on_loop(partial(restart, 2 + turn)) for turn in range(ROUNDS))
+    assert (clean_runs, stale_runs) == (0, MATERIALIZERS), f"{clean_runs} and {stale_runs} materializers ran"
+    per_piece = 1e6 / MATERIALIZERS
+    figures.report(
+        "resume.materializers.clean",
+        clean_s * per_piece,
+        "us/piece",
+        against="all of them run again",
+        ratio=clean_s / stale_s,
+    )
+    figures.report("resume.materializers.written", stale_s * per_piece, "us/piece")
 
 
 def _size(path: Path) -> int:
