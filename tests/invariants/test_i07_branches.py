@@ -36,9 +36,9 @@ SPACE, STOCK = "shop", "stock"
 
 class Sums(Piece, name="i07.Sums"):
     # No write draws a default: the first write of one runs no reader that is here, and others after a restart.
-    a: Cell[int] = cell(default=11)
-    b: Cell[int] = cell(default=12)
-    c: Cell[int] = cell(default=13)
+    a: Cell[int] = cell(default=4)
+    b: Cell[int] = cell(default=5)
+    c: Cell[int] = cell(default=6)
 
     @computed
     def left(self) -> int:
@@ -185,7 +185,7 @@ async def _history(seed: int, folder: Path, steps: int = 14) -> int:
 @pytest.mark.random
 def test_what_is_known_is_known_on_one_branch_until_it_is_merged_or_deleted(tmp_path: Path) -> None:
     seeds = count(60)
-    assert stories(_history, tmp_path, range(seeds)) > 5 * seeds, "hardly anything came back: then this says nothing"
+    assert stories(_history, tmp_path, range(seeds)) > 4 * seeds, "hardly anything came back: then this says nothing"
 
 
 # ---- a branch of another space ---------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Seen(Piece, name="i07.Seen"):
 async def _switched(folder: Path) -> None:
     """It read a branch of another space, and comes back while that is on another one."""
     async with embedded(folder) as data:
-        for branch, expected in (("draft", 20), (MAIN, 22), ("draft", 20), ("draft", 20), (MAIN, 22), (MAIN, 22)):
+        for branch, expected in (("draft", 20), (MAIN, 8), ("draft", 20), ("draft", 20), (MAIN, 8), (MAIN, 8)):
             if not (folder / f"{STOCK}.space").exists():
                 async with site(data) as first:
                     await opened(first, [(STOCK, Sums, "s")])

@@ -82,11 +82,11 @@ def test_the_delays_are_those_that_were_agreed() -> None:
     source = RealClock().randomness("x")
     first = [RUNTIME_LIMITS.reconnect.delay_us(0, source) for _ in range(200)]
     assert 20_000 <= min(first) <= max(first) <= 30_000
-    assert RUNTIME_LIMITS.reconnect.delay_us(20, source) == 30_000_000
+    assert 24_000_000 <= RUNTIME_LIMITS.reconnect.delay_us(20, source) <= 30_000_000
     policy = RetryPolicy()
     near = [policy.backoff.delay_us(0, source) for _ in range(200)]
     assert 0 <= min(near) <= max(near) <= 1_563
-    assert max(policy.backoff.delay_us(30, source) for _ in range(20)) == 1_000_000
+    assert 0 <= max(policy.backoff.delay_us(30, source) for _ in range(20)) <= 1_000_000
     assert policy.window_ms == 30_000
 
 
