@@ -109,7 +109,7 @@ def test_one_wrong_call_fails_alone(chromium: Browser, form: Served) -> None:
         "form.fill.send({ by: 1n })": "cannot be written as JSON",
         "form.fill.send(() => 1)": "name each argument",
         "form.fil.send({})": "has no member 'fil'",
-        "form.count.send({})": "no handler",
+        "form.count.send({})": "is not a handler",
         "form.count.push(1)": "push needs a cell of a tuple",
         "form.count.set(1n)": "cannot be written as JSON",
         "form.count.increment(1n)": "cannot be written as JSON",

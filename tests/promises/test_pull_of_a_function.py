@@ -54,6 +54,15 @@ def test_a_pulled_function_writes_nothing(tmp_path: Path) -> None:
     run(work)
 
 
+def test_a_coroutine_that_a_pulled_function_returns_is_refused(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            with pytest.raises(AuthoringError, match="returned a coroutine"):
+                await rt.pull(lambda: _not_plain())
+
+    run(work)
+
+
 async def _not_plain() -> int:
     return 1
 

@@ -87,6 +87,28 @@ def test_a_record_that_is_given_up_is_handed_to_the_handler_and_the_next_one_fol
     run(work)
 
 
+def test_a_record_that_is_given_up_frees_its_target_at_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            attempts: list[tuple[str, int]] = []
+            rt.reactions.on_attempt(lambda attempt: attempts.append((attempt.how, attempt.attempt)))
+            orders = await rt.space("s").open(Orders, "o")
+            for name in ("bad", "good", "bad"):
+                await orders.tell.send((name,))
+                await _drained(rt)
+            await orders.tell.send(("good", "bad"))
+            await _drained(rt)
+            assert attempts == [
+                ("failed", 0),
+                ("delivered", 0),
+                ("failed", 0),
+                ("delivered", 0),
+                ("failed", 0),
+            ]
+
+    run(work)
+
+
 def test_a_record_whose_handler_fails_as_well_is_left_to_an_operator_with_both_reasons(tmp_path: Path) -> None:
     async def work() -> None:
         async with headwater.open(tmp_path) as rt:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import headwater
 from headwater import Cell, Input, Piece, cell, child, computed, given, handler, materializer
 from headwater.testing import Simulation, simulated
+from tests.scenario.pieces_kit import run
 
 SPACE = "shop"
 RUNS: list[str] = []
@@ -119,6 +122,38 @@ async def test_a_piece_that_is_not_open_runs_the_writers_of_what_is_read(sim: Si
     assert await named.read.send() == (50, 500)
     named.source.set(6)
     assert (await named.tenfold.pull(), await named.hundredfold.pull()) == (60, 600)
+
+
+@simulated(seeds=2)
+async def test_an_observer_of_a_stopped_piece_still_demands_the_writers(sim: Simulation) -> None:
+    space = sim.runtime("ann").space(SPACE)
+    side = await space.open(Side, "side")
+    seen: list[tuple[str, int]] = []
+    side.tenfold.sink(lambda n: seen.append(("ten", n)))
+    side.hundredfold.sink(lambda n: seen.append(("hundred", n)))
+    await sim.settle()
+    await space.stop(side)
+    side.source.set(7)
+    await sim.settle()
+    assert {("ten", 70), ("hundred", 700)} <= set(seen)
+
+
+def test_a_reader_that_comes_back_brings_the_writers_of_what_it_reads(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            side = await rt.space(SPACE).open(Side, "side")
+            assert await side.next.pull() == 11
+            await rt.durable()
+            await rt.space(SPACE).stop(side)
+            side.source.set(5)
+            assert await side.next.pull() == 51
+        async with headwater.open(tmp_path) as rt:
+            named = rt.space(SPACE).piece(Side, "side")
+            named.source.set(6)
+            assert await named.next.pull() == 61
+            assert await named.read.send() == (60, 600)
+
+    run(work)
 
 
 class Own(Piece, name="promises.OwnMaterializer"):

@@ -241,8 +241,8 @@ class TargetDelivery:
                 self._is_lost = True
                 self._trace_lost()
                 return
-            if failure is None:
-                await self._report(Outcome(grant.hold, (none.records[0].seq, none.records[0].ordinal)))
+            if failure is None:  # The commit of the handler has passed the record: the rest is given back.
+                await self._report(Outcome(grant.hold))
             else:
                 await self._report_failure(none, failure)
             return
@@ -279,7 +279,10 @@ class TargetDelivery:
                 self._trace(batch, "failed", failure, "retry")
                 batches.extendleft(reversed(_split_batch(batch)))
                 continue
-            if error is None and not (self._is_terse and self._reaction.lands):
+            if error is not None:  # Handed over: the commit of the handler has passed it, and the records before it.
+                self._through = None
+                continue
+            if not (self._is_terse and self._reaction.lands):
                 self._unconfirmed.append(self._attempt(batch, "delivered"))
             self._trying = None
             last = batch.records[-1]
@@ -304,9 +307,12 @@ class TargetDelivery:
             await self._reaction.give_up(held, f"{failure.error}: {failure.message}")
         except (LeaseLostError, StillRunsError):
             raise
+        except SourceGoneError as gone:
+            return self._judge(batch, gone)
         except Exception as refused:  # The record is left to `on_exhausted`, with both reasons.
             told = error_text(refused, self._limits.error_characters)
             return msgspec.structs.replace(failure, message=f"{failure.message} (its otherwise handler: {told})")
+        self._trace_unconfirmed(is_heard=True)  # The commit has passed the records before this one, too.
         self._trace(batch, "failed", failure, "otherwise", records=1)
         return None
 

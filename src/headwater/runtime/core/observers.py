@@ -31,7 +31,7 @@ from headwater.replica.document import Document
 from headwater.replica.feed import Notification, ignore
 from headwater.replica.replica import Replica
 from headwater.runtime.core.limits import RUNTIME_LIMITS
-from headwater.scheduler.failures import INTERRUPTS, as_failure
+from headwater.scheduler.failures import INTERRUPTS, as_failure, check_plain
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
@@ -310,7 +310,9 @@ class Observers:
         def run() -> None:
             look.values, look.error = [], None
             try:
-                look.values = [read()]
+                value = read()
+                check_plain("the pulled function", value)
+                look.values = [value]
             except Exception as error:  # Raised to the caller of `pull`.
                 look.error = error
 

@@ -100,7 +100,7 @@ class Policy:
         names = self.unobserved
         if not isinstance(names, (tuple, list, set, frozenset)) or not all(type(each) is str for each in names):
             raise AuthoringError(f"Policy(unobserved={shown(names)}): write the names of spaces, as in ('scratch',)")
-        object.__setattr__(self, "unobserved", frozenset(names))
+        object.__setattr__(self, "unobserved", tuple(names))
         for each in fields(self):
             if each.name not in _RANGES:
                 continue

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headwater.cells.handle import Input
 from headwater.replica.document import Document
 from headwater.runtime.core.limits import RUNTIME_LIMITS
-from headwater.scheduler.graph.edges import readers_of
+from headwater.scheduler.graph.edges import readers_of_writes
 from headwater.scheduler.node import Node, NodeKind
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def nodes_of(instance: PieceInstance) -> list[Node]:
 def readers(nodes: list[Node]) -> dict[Node, None]:
     """Return the readers of some nodes that are not among these nodes."""
     own = set(nodes)
-    return {each: None for node in nodes for each in readers_of(node) if each not in own}
+    return {each: None for node in nodes for each in readers_of_writes(node) if each not in own}
 
 
 def read(instance: PieceInstance) -> Read:
@@ -69,7 +69,7 @@ def read(instance: PieceInstance) -> Read:
                 places[known.document] = (view, member)
     found = Read([], {})
     for node in nodes:
-        others = [each for each in readers_of(node) if each not in own]
+        others = [each for each in readers_of_writes(node) if each not in own]
         place = places.get(node.outputs[0]) if node.outputs else None
         if place is not None and any(each.live for each in others):
             found.members.append(place)
@@ -156,6 +156,6 @@ def _is_looked_at(instance: PieceInstance) -> bool:
         (node.rooted and node.kind is not NodeKind.MATERIALIZER)
         or node.provisional
         or node.suspended
-        or any(each not in own for each in readers_of(node))
+        or any(each not in own for each in readers_of_writes(node))
         for node in own
     )

@@ -36,6 +36,7 @@ from headwater.runtime.pieces.handles import (
     shown_as,
 )
 from headwater.runtime.pieces.view import ScopedView
+from headwater.scheduler.graph.edges import readers_of_writes
 from headwater.scheduler.node import AFRESH, Node
 from headwater.scheduler.registry import NodeSpec
 
@@ -336,15 +337,20 @@ class PieceInstance:
                 view.handle(each)
 
     def _end_materializers(self, user: str, session: str) -> None:
-        """Remove the materializers of a user or a session for whom the piece was closed: nothing demands them now."""
+        """Remove the materializers of a user or session for whom the piece was closed, unless their writes are read."""
         for each in self.schema.of(MaterializerMember):
             is_left = each.scope == "session" or (each.scope == "user" and all(user != one for one, _ in self._shown))
             view = self._views.get((each.scope, user, session if each.scope == "session" else ""))
-            if is_left and view is not None and view.handles.pop(each, None) is not None:
-                id = view.node_id(each.stored)
-                for node in [node for node in self.nodes if node.id == id]:
-                    self.pieces.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
-                    self.nodes.remove(node)
+            if not is_left or view is None or each not in view.handles:
+                continue
+            id = view.node_id(each.stored)
+            ended = [node for node in self.nodes if node.id == id]
+            if any(reader.live for node in ended for reader in readers_of_writes(node)):
+                continue
+            del view.handles[each]
+            for node in ended:
+                self.pieces.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+                self.nodes.remove(node)
 
     def wake(self) -> None:
         """Register everything of a piece that was open and asleep, and of its children."""

@@ -14,6 +14,7 @@ from headwater.errors import HeadwaterError
 from headwater.pieces.declarations import (
     ChildMember,
     ComputedMember,
+    Declaration,
     EachMember,
     FoldMember,
     MaterializerMember,
@@ -38,15 +39,24 @@ def have_made(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> None:
         return
     owner, stored = owner_of(pieces, space, doc)
     member = None if owner is None else owner.schema.get(stored.partition("/")[0])
-    if owner is None or not isinstance(member, DERIVED):
+    if owner is None or member is None:
         return
     scope, _, whose = doc.scope.partition(":")
     if member.scope != scope and not isinstance(member, (EachMember, ChildMember)):
         return
     try:
-        owner.view(member.scope, whose if scope == "user" else "").handle(member)
+        for each in _makers(owner, member):
+            owner.view(member.scope, whose if scope == "user" else "").handle(each)
     except HeadwaterError:
         return  # It cannot be had without a run: whoever reads it runs, and is told why.
+
+
+def _makers(owner: PieceInstance, member: Declaration) -> list[Declaration]:
+    """The members whose nodes make the document of a member: itself, or those that declare that they write a cell."""
+    if isinstance(member, DERIVED):
+        return [member]
+    # fault+ resume.side_writers_ignored: return []
+    return [each for each in owner.schema.writers_of(member) if each.scope == member.scope]
 
 
 def is_told(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> bool:
@@ -62,7 +72,9 @@ def is_told(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> bool:
     member = owner.schema.get(stored)
     if member is None:
         return isinstance(owner.schema.get(stored.partition("/")[0]), ResourceMember)
-    return not isinstance(member, DERIVED)
+    scope, _, whose = doc.scope.partition(":")
+    view = owner.view(member.scope, whose if scope == "user" else "")
+    return not isinstance(member, DERIVED) and all(each in view.handles for each in _makers(owner, member))
 
 
 def is_made(space: LocalSpace, doc: DocKey) -> bool:

@@ -35,3 +35,14 @@ def readers_of(node: Node) -> Iterator[Node]:
                 for reader in spot.readers:
                     if reader is not node:
                         yield cast("Node", reader)
+
+
+def readers_of_writes(node: Node) -> Iterator[Node]:
+    """Yield the nodes that read a document which a node may write: an output, or one of its envelope."""
+    yield from readers_of(node)
+    # fault edges.readers_of_envelopes_ignored: for document, _ in ():
+    for document, _ in node.envelope:
+        if document.twig is not None:
+            yield from (
+                cast("Node", each) for spot in document.twig.spots() for each in spot.readers if each is not node
+            )
