@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_a_coroutine_that_a_pulled_function_returns_is_refused(tmp_path: Path) -
     async def work() -> None:
         async with headwater.open(tmp_path) as rt:
             with pytest.raises(AuthoringError, match="returned a coroutine"):
-                await rt.pull(lambda: _not_plain())
+                await rt.pull(cast("Any", lambda: _not_plain()))
 
     run(work)
 
