@@ -38,8 +38,15 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from headwater.cells.codec_base import CELL_LIMITS, Memo, TypeCodec
-from headwater.cells.containers import FixedTupleCodec, FrozensetCodec, JsonCodec, KeyCodec, MappingCodec, TupleCodec
-from headwater.cells.model import Json
+from headwater.cells.containers import (
+    FixedTupleCodec,
+    FrozensetCodec,
+    Json,
+    JsonCodec,
+    KeyCodec,
+    MappingCodec,
+    TupleCodec,
+)
 from headwater.cells.records import Field, RecordCodec
 from headwater.cells.scalars import (
     BoolCodec,

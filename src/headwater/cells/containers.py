@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from operator import is_
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NewType, TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ __all__ = [
     "Entries",
     "FixedTupleCodec",
     "FrozensetCodec",
+    "Json",
     "JsonCodec",
     "KeyCodec",
     "MappingCodec",
@@ -499,6 +500,13 @@ class MappingCodec(TypeCodec[Mapping[Any, Any]]):
 
     def accepts(self, value: object) -> bool:
         return isinstance(value, Mapping)
+
+
+if TYPE_CHECKING:
+    Json: TypeAlias = bool | int | float | str | tuple["Json", ...] | Mapping[str, "Json"] | None
+else:
+    # A name of its own while the program runs: a union would dissolve in `Json | None` and could not be found again.
+    Json = NewType("Json", Any)
 
 
 class JsonCodec(TypeCodec[Any]):

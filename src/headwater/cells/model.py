@@ -1,7 +1,7 @@
 """The typed values an author declares.
 
 Owns `Model`, the frozen record (a `msgspec.Struct` underneath), `field`, which gives a field a default or the
-name it is stored under, and the name `Json`. Never encodes, decodes or checks a value: `codec` does, also for the JSON
+name it is stored under. Never encodes, decodes or checks a value: `codec` does, also for the JSON
 that applications exchange with others (`to_json`, `from_json`).
 
 A renamed field keeps the name it is stored under: `title: str = field(was="name")` reads and writes the key
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, NewType, Self, TypeAlias, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, dataclass_transform, overload
 
 import msgspec
 
-from headwater.cells.codec_base import Mismatch, TypeCodec
+from headwater.cells.codec import codec_for
+from headwater.cells.codec_base import Mismatch
+from headwater.cells.containers import Json
 from headwater.data.json_form import from_json_form, json_form
 from headwater.data.text import shown
 from headwater.errors import AuthoringError
@@ -24,12 +26,6 @@ from headwater.errors import AuthoringError
 __all__ = ["Json", "Model", "field"]
 
 T = TypeVar("T")
-
-if TYPE_CHECKING:
-    Json: TypeAlias = bool | int | float | str | tuple["Json", ...] | Mapping[str, "Json"] | None
-else:
-    # A name of its own while the program runs: a union would dissolve in `Json | None` and could not be found again.
-    Json = NewType("Json", Any)
 
 
 @overload
@@ -91,14 +87,14 @@ class Model(msgspec.Struct, frozen=True, metaclass=_Checked):
 
         Fields have the names that they are stored under; a datetime is text, and bytes are `{"$bytes": base64}`.
         """
-        return json_form(_codec(type(self)).encode(self))  # type: ignore[return-value]  # A record is an object.
+        return json_form(codec_for(type(self)).encode(self))  # type: ignore[return-value]  # A record is an object.
 
     @classmethod
     def from_json(cls, data: object, /) -> Self:
         """Return the Model of data that a JSON parser returned. InvalidValueError names the first place that does not
         fit. Fields that the Model does not have are ignored.
         """
-        codec = _codec(cls)
+        codec = codec_for(cls)
         try:
             made: Self = codec.leave(from_json_form(data))
         except Mismatch as mismatch:
@@ -121,13 +117,7 @@ class Model(msgspec.Struct, frozen=True, metaclass=_Checked):
 
         @classmethod
         def __get_pydantic_json_schema__(cls, schema: object, handler: object) -> dict[str, Any]:
-            return _codec(cls).schema()
-
-
-def _codec(cls: type[Any]) -> TypeCodec[Any]:
-    from headwater.cells.codec import codec_for  # noqa: PLC0415  # It knows `Model`.
-
-    return codec_for(cls)
+            return codec_for(cls).schema()
 
 
 def _look_at(value: object) -> None:

@@ -160,5 +160,5 @@ def test_as_an_error_it_says_not_to_retry() -> None:
     ann = Writer(engine, "ann")
     verdict = ann.send(preconditions=[LeaseHeld("mail", 1)])
     assert isinstance(verdict, Rejected)
-    with pytest.raises(PreconditionFailedError, match=r"commit 1 was rejected for good: .* Do not retry it\."):
+    with pytest.raises(PreconditionFailedError, match=r"commit 1 was rejected for good, .* Do not retry it\."):
         raise as_error(verdict)

@@ -156,7 +156,7 @@ class Records:
 
 
 def classes() -> Collection[type[Piece]]:
-    """Return every imported class of pieces. A class that was defined again replaces the former one of its name."""
+    """Return every imported class of pieces, the newest last. One that was defined again replaces the former one."""
     newest: dict[str, type[Piece]] = {}
     waiting: list[type[Piece]] = list(Piece.__subclasses__())
     for cls in waiting:  # The list grows: subclasses are appended behind their bases.
@@ -167,7 +167,7 @@ def classes() -> Collection[type[Piece]]:
             if schema.number >= newest.setdefault(schema.name, cls).__schema__.number:
                 newest[schema.name] = cls
             waiting += cls.__subclasses__()
-    return newest.values()
+    return sorted(newest.values(), key=lambda cls: cls.__schema__.number)
 
 
 def stored_name(cls: type[Piece]) -> str:
