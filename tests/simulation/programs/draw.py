@@ -783,22 +783,16 @@ class Steps:
         self._stopped.add(piece.name)
         return [Stop(piece.name)]
 
-    def is_lasting(self, piece: Piece) -> bool:
-        """Whether a piece is given to another one, or a link may lead to it: then it is not deleted."""
-        is_given = any(piece.name == where for each in self._pieces for _, where, _ in each.given)
-        return is_given or any(self._classes[each.of].of_kind("link") for each in self._pieces)
-
-    def end_watches(self, piece: Piece) -> list[Unwatch]:
-        """Close the sinks of a piece."""
+    def _remake(self, piece: Piece) -> list[Step]:
+        """Delete a piece that is given to no other one."""
+        if (
+            piece.name in self._stopped
+            or any(piece.name == where for each in self._pieces for _, where, _ in each.given)
+            or any(self._classes[each.of].of_kind("link") for each in self._pieces)
+        ):
+            return []
         ended = [number for number, of in self._watches.items() if of == piece.name]
         for number in ended:
             del self._watches[number]
-        return [Unwatch(number) for number in ended]
-
-    def _remake(self, piece: Piece) -> list[Step]:
-        """Delete a piece and make it again."""
-        if piece.name in self._stopped or self.is_lasting(piece):
-            return []
-        ended = self.end_watches(piece)
         self._entered = {(window, of) for window, of in self._entered if of != piece.name}
-        return [*ended, Rest(), Remake(piece.name)]
+        return [*(Unwatch(number) for number in ended), Rest(), Remake(piece.name)]

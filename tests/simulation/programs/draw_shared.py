@@ -16,7 +16,6 @@ from tests.simulation.programs.description import (
     PieceClass,
     Program,
     Pull,
-    Remake,
     Rest,
     Send,
     SharedStep,
@@ -93,7 +92,7 @@ class _SharedSteps:
         draw = self._draw
         user = draw.choice(self._users)
         piece = draw.choice(self._pieces)
-        match draw.choices(range(11), (9, 4, 3, 2, 3, 3, 1, 5, 2, 1, 1))[0]:
+        match draw.choices(range(10), (9, 4, 3, 2, 3, 3, 1, 5, 2, 1))[0]:
             case 0:
                 return [By(user, each) for each in self._steps.sends(piece) if isinstance(each, Send)]
             case 1:
@@ -122,8 +121,6 @@ class _SharedSteps:
                 return [Wait(draw.choice((1, 5, 20, 100, 1_000)))]
             case 8:
                 return self._stop(user, piece) if self._features.stops and user not in self._offline else []
-            case 9:
-                return self._remake(user, piece) if self._features.remakes else []
             case _:
                 if self._offline or draw.random() < 0.5:
                     return []
@@ -141,12 +138,6 @@ class _SharedSteps:
         self._stopped ^= {(user, piece.name)}
         is_stopped = (user, piece.name) in self._stopped
         return [By(user, Stop(piece.name) if is_stopped else Open(piece.name))]
-
-    def _remake(self, user: str, piece: Piece) -> list[SharedStep]:
-        """Delete a piece and make it again, while all users have a connection."""
-        if self._offline or self._steps.is_lasting(piece):
-            return []
-        return [*(By(user, each) for each in self._steps.end_watches(piece)), By(user, Remake(piece.name))]
 
     def _logged(self, step: Transact) -> Transact:
         first = step.writes[0]

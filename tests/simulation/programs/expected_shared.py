@@ -29,7 +29,7 @@ from tests.simulation.programs.naive import Address, Values, merged
 from tests.simulation.programs.record import DONE, FAILED, REFUSED, Mismatch, apply, stored_form
 from tests.simulation.programs.stored import owner_of, sent
 
-__all__ = ["UNSEEN", "WHO", "Answer", "Decode", "Deletion", "Entry", "Made", "Sender", "entries_of", "replayed"]
+__all__ = ["UNSEEN", "WHO", "Answer", "Decode", "Entry", "Made", "Sender", "entries_of", "replayed"]
 
 WHO: Final = "who:"
 """How the id of the document begins by which a runtime tells its name."""
@@ -77,20 +77,6 @@ class Answer:
     until: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """The deletion of a piece: the commits to its space after `since` and up to `until`, at which all was at rest."""
-
-    user: str
-    piece: str
-    space: str
-    since: int
-    until: int
-
-    def is_at(self, space: str, seq: int) -> bool:
-        return space == self.space and self.since < seq <= self.until
-
-
 def entries_of(program: Program, engine: Engine) -> list[Entry]:
     """The log of a space."""
     members = {
@@ -117,12 +103,11 @@ def replayed(
     program: Program,
     made: Mapping[int, Made],
     answers: Mapping[int, Answer],
-    deletions: Sequence[Deletion],
     logs: Mapping[str, Sequence[Entry]],
     decode: Decode,
 ) -> NaiveProgram:
     """Replay the logs on the model and compare everything that they have. Return the model after that."""
-    return _Replay(program, made, answers, deletions, logs, decode).done()
+    return _Replay(program, made, answers, logs, decode).done()
 
 
 @dataclass(slots=True)
@@ -161,12 +146,10 @@ class _Replay:
         program: Program,
         made: Mapping[int, Made],
         answers: Mapping[int, Answer],
-        deletions: Sequence[Deletion],
         logs: Mapping[str, Sequence[Entry]],
         decode: Decode,
     ) -> None:
         self._naive = NaiveProgram(program)
-        self._deletions = deletions
         self._made, self._answers, self._decode = dict(made), answers, decode
         self._home = {piece.name: piece.space for piece in program.pieces}
         self._queues: dict[tuple[str, str], _Queue] = {}
@@ -224,9 +207,7 @@ class _Replay:
         logs: dict[str, int] = {}
         for entry in space.log:
             for doc, raw in entry.documents.items():
-                if doc.endswith(":log") and raw is ABSENT:
-                    logs[doc] = 0  # The piece was deleted.
-                elif doc.endswith(":log"):
+                if doc.endswith(":log"):
                     for eid in raw[logs.get(doc, 0) :]:
                         if eid in space.landed:
                             raise Mismatch(f"the event {eid} landed twice")
@@ -266,8 +247,6 @@ class _Replay:
         self._skip(space, entry.documents, entry.seq)
         if entry.seq in space.at:
             cells = self._handled(space, entry, space.at[entry.seq], stored)
-        elif deletion := next((each for each in self._deletions if each.is_at(space.name, entry.seq)), None):
-            cells = self._deleted(deletion, space, entry, stored)
         else:
             cells = space.cells
             for doc in entry.documents:
@@ -320,17 +299,6 @@ class _Replay:
                 since = {**made.since, space.name: entry.seq}
                 self._made[each.step.eid] = Made(each.step, made.sender, since, is_posted=True)
         return cells
-
-    def _deleted(self, deletion: Deletion, space: _Space, entry: Entry, stored: Values) -> Values:
-        """Delete a piece: its cells, and those that it keeps for the user who deletes it."""
-        world = self._naive.world
-        world.restore(space.cells)
-        with world.seen_from(deletion.user):
-            world.forget(deletion.piece)
-        is_over = entry is space.log[-1] or not deletion.is_at(space.name, space.log[space.next + 1].seq)
-        if is_over and (wrong := self._difference(world.cells, stored)):
-            raise Mismatch(f"{deletion} stays on {wrong}")
-        return world.cells
 
     def _check_earlier(self, made: Made, eid: int, entry: Entry) -> None:
         """Plain writes of a runtime to a cell land before its later handlers and transactions that write that cell."""

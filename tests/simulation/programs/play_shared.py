@@ -23,7 +23,6 @@ from tests.simulation.programs.description import (
     Piece,
     Program,
     Pull,
-    Remake,
     Rest,
     Send,
     SharedStep,
@@ -36,7 +35,7 @@ from tests.simulation.programs.description import (
 )
 from tests.simulation.programs.draw import READABLE
 from tests.simulation.programs.draw_shared import SERVER
-from tests.simulation.programs.expected_shared import UNSEEN, WHO, Answer, Deletion, Entry, Made, replayed
+from tests.simulation.programs.expected_shared import UNSEEN, WHO, Answer, Entry, Made, replayed
 from tests.simulation.programs.expressions import CELL_KINDS
 from tests.simulation.programs.play import is_meant
 from tests.simulation.programs.record import (
@@ -109,7 +108,6 @@ class SharedPlayer(Listener):
         self._spaces = sorted({piece.space for piece in program.pieces})
         self._made: dict[int, Made] = {}
         self._answers: dict[int, Answer] = {}
-        self._deletions: list[Deletion] = []
         self._mixes: list[Mismatch] = []
         self._naive = NaiveProgram(program)
 
@@ -236,25 +234,8 @@ class SharedPlayer(Listener):
                 await self._stop(user, self._program.piece_named(step.piece))
             case Open():
                 await self._open(user, self._program.piece_named(step.piece))
-            case Remake():
-                await self._remake(user, self._program.piece_named(step.piece))
             case _:
                 raise AssertionError(f"shared programs do not draw {step}")
-
-    async def _remake(self, user: _User, piece: Piece) -> None:
-        """Have everything compared, delete a piece that nobody has open, and open it again."""
-        await self.rest()
-        opened = [each for each in self._users.values() if piece.name in each.open]
-        for each in opened:
-            await self._stop(each, piece)
-        space = self._space(user, piece.space)
-        await self._site.settle()
-        since = space.seq
-        await space.delete(user.pieces[piece.name])
-        await self._site.settle()
-        self._deletions.append(Deletion(user.name, piece.name, piece.space, since, space.seq))
-        for each in opened:
-            await self._open(each, piece)
 
     def _acts(self, user: _User, step: Send | Write | Transact, seen: Any = UNSEEN) -> None:
         self._made[step.eid] = Made(step, user, self._seqs(user), seen)
@@ -321,7 +302,7 @@ class SharedPlayer(Listener):
             user.under_way.clear()
         await self._settle()
         logs = {name: self._site.log(name, self._program) for name in self._spaces}
-        done = replayed(self._program, self._made, self._answers, self._deletions, logs, self._decode)
+        done = replayed(self._program, self._made, self._answers, logs, self._decode)
         if self._mixes:
             raise self._mixes[0]
         for user in self._users.values():

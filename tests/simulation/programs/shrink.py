@@ -138,11 +138,6 @@ def _possible_shared(program: Program, steps: tuple[SharedStep, ...]) -> tuple[S
                 offline.discard(user)
                 stopped = {(whose, piece) for whose, piece in stopped if whose != user}
                 kept.append(step)
-            case By(step=Remake(piece=piece)):
-                if piece in pieces:
-                    kept += [Online(user) for user in sorted(offline)]
-                    offline.clear()
-                    kept.append(step)
             case By(step=inner):
                 left = (inner,) if isinstance(inner, Unwatch) else _possible(program, (inner,))
                 kept += [replace(step, step=each) for each in left if not isinstance(each, Rest | Remake | By)]
