@@ -68,7 +68,7 @@ async def _not_plain() -> int:
 
 
 @pytest.mark.parametrize("wrong", [_not_plain, 3, None])
-def test_what_is_no_plain_function_is_refused(wrong: Any) -> None:
+def test_an_argument_that_is_not_a_plain_function_is_refused(wrong: Any) -> None:
     async def work() -> None:
         async with headwater.Runtime() as rt:
             with pytest.raises(AuthoringError, match="plain function that reads"):

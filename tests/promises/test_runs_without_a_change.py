@@ -95,7 +95,7 @@ def test_the_first_write_of_a_cell_runs_no_reader_that_sees_the_same_value(write
     run(work)
 
 
-def test_a_write_above_what_a_node_reads_leaves_it_clean_after_a_restart(tmp_path: Path) -> None:
+def test_a_write_that_keeps_the_field_of_a_node_leaves_the_node_clean_after_a_restart(tmp_path: Path) -> None:
     async def work() -> None:
         async with headwater.open(tmp_path) as rt:
             board = await rt.space("s", user="ann").open(Board, "b")

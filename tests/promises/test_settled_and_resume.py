@@ -1,4 +1,4 @@
-"""What `settled` waits for, what is counted of a restart, and the switch that leaves it out for a space."""
+"""`settled` waits for lanes, a restart counts its clean nodes, and `Policy.unobserved` stores no runs of a space."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def _pulled(rt: Runtime, space: str) -> int:
     return await tally.double.pull()
 
 
-def test_a_runtime_counts_what_came_back_without_a_run(tmp_path: Path) -> None:
+def test_a_runtime_counts_the_nodes_that_are_clean_after_a_restart(tmp_path: Path) -> None:
     async def work() -> None:
         for expected in (0, 1):
             async with headwater.open(tmp_path) as rt:
@@ -55,7 +55,7 @@ def test_a_runtime_counts_what_came_back_without_a_run(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_space_can_be_left_out_of_what_is_stored_of_runs(tmp_path: Path) -> None:
+def test_nodes_of_an_unobserved_space_run_at_each_start(tmp_path: Path) -> None:
     async def work() -> None:
         policy = Policy(unobserved=("scratch",))
         for expected in (["kept", "scratch"], ["scratch"]):

@@ -112,7 +112,7 @@ async def test_a_computed_with_declared_writes_stops_running_when_its_last_look_
 
 
 @simulated(seeds=2)
-async def test_a_piece_that_is_not_open_runs_the_writers_of_what_is_read(sim: Simulation) -> None:
+async def test_reading_a_cell_of_a_piece_that_is_not_open_runs_the_nodes_that_write_it(sim: Simulation) -> None:
     ann, bob = sim.runtime("ann"), sim.runtime("bob")
     await ann.space(SPACE).open(Side, "side")
     await sim.settle()
@@ -138,7 +138,7 @@ async def test_an_observer_of_a_stopped_piece_still_demands_the_writers(sim: Sim
     assert {("ten", 70), ("hundred", 700)} <= set(seen)
 
 
-def test_a_reader_that_comes_back_brings_the_writers_of_what_it_reads(tmp_path: Path) -> None:
+def test_a_resumed_reader_of_a_cell_has_the_nodes_that_write_it_registered(tmp_path: Path) -> None:
     async def work() -> None:
         async with headwater.open(tmp_path) as rt:
             side = await rt.space(SPACE).open(Side, "side")

@@ -69,8 +69,7 @@ class Invalidation:
                 if spot is not None:
                     self._mark(spot, notification)
             else:
-                for spot in _spots(twig, notification):
-                    self._mark(spot, notification)
+                self._mark_readers(twig, notification, notification)
         if not notification.known_before:
             self._arrived(notification.document)
         for change in notification.others:
@@ -81,8 +80,7 @@ class Invalidation:
             self._written = _last_written(change) if is_heard else ANY_TIME
             twig = change.document.twig
             if twig is not None:
-                for spot in _spots(twig, change):
-                    self._mark(spot, notification)
+                self._mark_readers(twig, change, notification)
         if notification.kind is not _COMMIT and not isinstance(source, Node):
             self.on_told(notification)
 
@@ -95,6 +93,17 @@ class Invalidation:
         """Enqueue the nodes that waited for a document: to read the document, or to replace its value."""
         for node in self._loads.arrived(document):
             self._enqueue(node)
+
+    def _mark_readers(self, twig: TrieNode, change: Changed, notification: Notification) -> None:
+        """Mark the readers of the spots that differ. Readers of the other spots below the write are reported again."""
+        found = dict.fromkeys(_changed_spots(twig, change))
+        for spot in found:
+            self._mark(spot, notification)
+        if change.known_before:
+            for path in ((),) if change.touched is None else change.touched:
+                for spot in twig.spots_below(path):
+                    if spot not in found:
+                        _report_as_standing(spot)
 
     def _mark(self, spot: Spot, notification: Notification) -> None:
         source, impulse, hops = notification.source, self._impulse, self._hops
@@ -153,7 +162,8 @@ def _last_written(change: Changed) -> int:
     return ANY_TIME if change.known_before else change.document.written
 
 
-def _spots(twig: TrieNode, change: Changed) -> Iterable[Spot]:
+def _changed_spots(twig: TrieNode, change: Changed) -> Iterable[Spot]:
+    """Return the spots of a document that show a different value after a change."""
     # fault invalidation.whole_document_marked: if True:
     if not change.known_before:
         # The document was not here, so that its earlier value is unknown: it counts as changed.
@@ -165,18 +175,13 @@ def _spots(twig: TrieNode, change: Changed) -> Iterable[Spot]:
         implied = ABSENT
     before = implied if change.before is ABSENT else change.before
     after = implied if change.after is ABSENT else change.after
-    found = dict.fromkeys(match(twig, before, after, change.touched))
-    for path in ((),) if change.touched is None else change.touched:
-        for spot in twig.spots_below(path):
-            if spot not in found:
-                _report_as_standing(spot)
-    return found
+    return match(twig, before, after, change.touched)
 
 
 def _report_as_standing(spot: Spot) -> None:
-    """Have the readers of a spot reported again that was written over, or below what was written, and is the same."""
+    """Report the clean readers of a spot again: a commit wrote the spot, and its value is the same as before."""
     node: Node
-    for node in spot.readers:  # type: ignore[assignment]
+    for node in spot.readers:  # type: ignore[assignment]  # Nobody else subscribes.
         if node.status == CLEAN and node.reporter is not None:
             node.reporter.report_as_standing(node)
 

@@ -214,7 +214,7 @@ class _ServedSite:
             return [] if engine is None else stored_sends(space, engine)
 
     def _copy(self, space: str) -> contextlib.AbstractContextManager[Engine | None]:
-        """An engine over a copy of what is stored."""
+        """Return an engine over a copy of the stored files."""
         self._copies += 1
         return engine_of(self._server.folder, space, self._server.folder.with_name(f"copy{self._copies}"))
 

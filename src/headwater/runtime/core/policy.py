@@ -94,7 +94,7 @@ class Policy:
     connect_ms: float = 3_000  # how long it waits for a connection to another space that its nodes read
     named_pieces: int = 500  # pieces that were read by name, are not open, and keep their nodes
     erasures: int = 16  # children of removed keys that are erased at the same time, where `forget=True` says so
-    unobserved: Collection[str] = ()  # spaces whose runs are not stored: after a restart, what is looked at runs again
+    unobserved: Collection[str] = ()  # spaces whose runs are not stored: their demanded nodes run at each start
 
     def __post_init__(self) -> None:
         names = self.unobserved

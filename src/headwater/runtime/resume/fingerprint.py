@@ -280,7 +280,7 @@ class Codes:
         return self._all(cls).get(code, UNKNOWN).kinds if code else ""
 
     def why(self, cls: type[Piece], code: str) -> str:
-        """Why its code has no fingerprint. Empty: somebody can."""
+        """Return why the code of a member has no fingerprint. Empty: it has one."""
         return self._all(cls).get(code, UNKNOWN).why if code else ""
 
     def _all(self, cls: type[Piece]) -> Mapping[str, Fingerprint]:
