@@ -1,10 +1,18 @@
-"""Confirmed state: the values of watched documents in the engine's log, as of one seq.
+"""The documents of one replica, and confirmed state: their values in the engine's log, as of one seq.
 
-All documents are as of the same seq, so that this seq is a true basis of every read (C3, C8). A document may be watched
-without a value here: the engine tells its changes, and its value is requested when a reader needs it.
+`Documents` has exactly one `Document` object for each key. A held document has a confirmed value, a layer, a result or a
+value that was set aside, and stays until `release`. A loose document is only referred to: `Documents` keeps a weak
+reference, and the document vanishes with its last user.
+
+`Confirmed` has all documents as of the same seq, so that this seq is a true basis of every read (C3, C8). A document may
+be watched without a value here: the engine tells its changes, and its value is requested when a reader needs it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+from weakref import ref
 
 from headwater.data.address import DocKey
 from headwater.data.patch import Patch, PatchError, apply
@@ -13,8 +21,13 @@ from headwater.data.value import MaybeValue
 from headwater.errors import ProtocolError
 from headwater.protocol.messages import DocChange, Own, Patched, Whole
 from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.documents import Documents
-from headwater.replica.pending import Pending
+from headwater.replica.weak_refs import Referable, WeakReference
+
+if TYPE_CHECKING:
+    from headwater.replica.replica import Replica
+
+OwnPatches = Callable[[int, DocKey], "tuple[Patch, ...] | None"]
+"""Returns the patches of an own commit to a document; None: the commit was settled before."""
 
 
 class NotHere(Exception):
@@ -23,6 +36,66 @@ class NotHere(Exception):
     def __init__(self, doc: DocKey, *others: DocKey) -> None:
         super().__init__(f"{doc.scope}:{doc.id} has not arrived yet")
         self.docs = (doc, *others)
+
+
+class Documents:
+    """The `Document` objects of one replica by key."""
+
+    __slots__ = ("_held", "_home", "_loose", "_vanished")
+
+    def __init__(self, home: Replica) -> None:
+        self._home = home
+        self._held: dict[DocKey, Document] = {}
+        loose: dict[DocKey, WeakReference] = {}
+        self._loose = loose
+
+        def vanished(reference: ref[Document]) -> None:
+            key = cast(WeakReference, reference).key
+            if loose.get(key) is reference:
+                del loose[key]
+
+        self._vanished = vanished
+
+    def get(self, key: DocKey) -> Document | None:
+        document = self._held.get(key)
+        if document is None:
+            reference = self._loose.get(key)
+            return None if reference is None else reference()
+        return document
+
+    def of(self, key: DocKey) -> Document:
+        """Return the object of a document, and make it if there is none. Loads nothing."""
+        document = self.get(key)
+        if document is None:
+            document = Referable(key, self._home)
+            self._let_loose(document)
+        return document
+
+    def hold(self, key: DocKey) -> Document:
+        """Return the document, and keep it until `release`, whether or not another object refers to it."""
+        document = self._held.get(key)
+        if document is None:
+            document = self.get(key) or Referable(key, self._home)
+            self._held[key] = document
+            self._loose.pop(key, None)
+        return document
+
+    def release(self, document: Document) -> None:
+        """Stop holding a document without known values. It stays as long as another object refers to it."""
+        if self._held.pop(document.key, None) is not None:
+            self._let_loose(document)
+
+    def forget(self, document: Document) -> None:
+        """Release a document that its last layer left, if no value of it is known (created here and never read)."""
+        if document.value is NOT_HERE and document.confirmed is NOT_HERE and document.stale is NOT_HERE:
+            self.release(document)
+
+    def _let_loose(self, document: Document) -> None:
+        reference = self._loose[document.key] = WeakReference(document, self._vanished)
+        reference.key = document.key
+
+    def held(self) -> list[Document]:
+        return list(self._held.values())
 
 
 class Confirmed:
@@ -76,7 +149,7 @@ class Confirmed:
             raise ProtocolError(f"the engine spoke of seq {seq} after seq {self.seq}")
         self.seq = seq
 
-    def integrate(self, changes: list[DocChange], seq: int, pending: Pending) -> dict[Document, list[Path] | None]:
+    def integrate(self, changes: list[DocChange], seq: int, own: OwnPatches) -> dict[Document, list[Path] | None]:
         """Apply changes of the log to documents that have a value here, and move to `seq`. On error nothing is changed.
 
         Return the paths that changed in each document; None instead of paths means anywhere.
@@ -85,7 +158,7 @@ class Confirmed:
         places: dict[DocKey, list[Path] | None] = {}
         for change in changes:
             value = staged[change.doc][0] if change.doc in staged else self.value(change.doc)
-            after, patches = _changed(change, value, pending)
+            after, patches = _changed(change, value, own)
             # fault confirmed.written_seq_not_kept: staged[change.doc] = (after, self.written(change.doc))
             staged[change.doc] = (after, change.seq)
             before = places.get(change.doc, [])
@@ -96,18 +169,17 @@ class Confirmed:
         return {self.put(doc, value, written): places[doc] for doc, (value, written) in staged.items()}
 
 
-def _changed(change: DocChange, value: MaybeValue, pending: Pending) -> tuple[MaybeValue, tuple[Patch, ...] | None]:
+def _changed(change: DocChange, value: MaybeValue, own: OwnPatches) -> tuple[MaybeValue, tuple[Patch, ...] | None]:
     match change:
         case Whole():
             return change.get(), None
         case Patched(doc, seq, patches):
             return _patched(value, patches, f"commit {seq} does not fit {doc.scope}:{doc.id}"), patches
         case Own(doc, _, local_seq):
-            layer = pending.get(local_seq)
-            if layer is None:
+            # The patches of the own commit are the patches that the engine applied to this document.
+            patches = own(local_seq, doc)
+            if patches is None:
                 raise ProtocolError(f"the engine speaks of commit {local_seq}, which was settled before")
-            # The patches of the layer are the patches that the engine applied to this document.
-            patches = layer.patches(doc)
             what = f"own commit {local_seq} was accepted but does not fit {doc.scope}:{doc.id}"
             return _patched(value, patches, what), patches
 

@@ -44,15 +44,17 @@ class Detached:
 
     def is_durable(self) -> bool:
         """Return True if every commit is confirmed, which is as durable as a commit can be here."""
-        return not self._wave
+        return not self._wave and not self.replica.tier
 
     def flush(self) -> None:
-        """Confirm all commits since the last call, as one frame."""
-        if self._wave:
+        """Confirm all commits and results since the last call, as one frame."""
+        tier = self.replica.tier
+        if self._wave or tier:
             wave = self._wave[:]
             self._wave.clear()  # Cleared in place: `replica.on_layer` is bound to this list.
             self.frames += 1
             self._confirm(wave)
+            tier.confirm_all()
 
     def _appear(self, docs: list[DocKey]) -> None:
         """Record that documents without a write are absent. They have no layers."""

@@ -1,14 +1,16 @@
 """The queue of observations of runs that the session has still to send to the engine.
 
-The observation of a run that wrote a value travels with its commit, also when the commit is replayed. The observation
-of a run that changed nothing waits for the next frame, so that it costs no message and no store transaction of its own;
-`Session.tell_runs` sends it without a frame if many wait or a caller asks. An observation that a lost connection takes
-with it is not sent again: its node is unknown to the engine, and runs again. Decides nothing about nodes.
+The observation of a run that committed something travels with its commit, also when the commit is replayed. Of any other
+run the queue keeps a draft, the newest of each node, and makes the observation when it is sent: its node is clean then,
+so that its reads saw what is shown now. If the node has a result in a wave, the observation belongs to that commit;
+otherwise it is sent with the next frame, or by `Session.tell_runs` without one. The draft of a node that is not clean is
+dropped: the node runs again. An observation that a lost connection takes with it is not sent again: its node is unknown
+to the engine, and runs again. Decides nothing about nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -17,70 +19,116 @@ from headwater.data.path import Path
 from headwater.data.value import MAX_INT
 from headwater.protocol.messages import Transact
 from headwater.protocol.observations import ForeignRead, Layers, Observation
+from headwater.replica.document import Document, EntryState, TierEntry
 from headwater.replica.limits import DEFAULT_REPLICA_LIMITS, ReplicaLimits
+from headwater.replica.replica import Replica
 
 Cause = int | tuple[DocKey, Path] | None
+
+
+class RunDraft:
+    """An observation of a completed run, without the numbers that are known when it is sent."""
+
+    __slots__ = ("about", "cause", "failed", "footprint", "foreign", "places", "seq", "took_us", "under")
+
+    def __init__(
+        self,
+        about: bytes,
+        footprint: bytes,
+        places: Sequence[tuple[Document, Path]],
+        *,
+        failed: str = "",
+        cause: Cause = None,
+        foreign: tuple[ForeignRead, ...] = (),
+        took_us: int = 0,
+    ) -> None:
+        self.about = about
+        self.footprint = footprint
+        self.places = places  # of each read
+        self.failed = failed
+        self.cause = cause
+        self.foreign = foreign
+        self.took_us = took_us
+        # Of a node that was stopped: the seq that its reads saw, and for each the layers or the result on top of it.
+        self.seq = 0
+        self.under: list[Layers | TierEntry] | None = None
+
+    def observation(self, order: int, local_seq: int, seq: int = 0, layers: tuple[Layers, ...] = ()) -> Observation:
+        """Return the observation of a run that made a commit, or that saw confirmed state at `seq` with `layers`."""
+        return Observation(
+            self.about,
+            self.footprint,
+            order,
+            local_seq,
+            seq,
+            layers if any(layers) else (),
+            self.failed,
+            self.cause,
+            self.foreign,
+            self.took_us,
+        )
 
 
 class ObservationQueue:
     """The observations of one session. While `is_on` is False, none are recorded."""
 
-    __slots__ = ("_limits", "_made", "_noted", "_order", "is_on")
+    __slots__ = ("_drafts", "_limits", "_made", "_noted", "_order", "is_on")
 
     def __init__(self, limits: ReplicaLimits = DEFAULT_REPLICA_LIMITS) -> None:
         self._limits = limits
         self.is_on = False
-        self._order = 0  # the number of the last recorded run
-        self._made: dict[int, Observation] = {}  # by `local_seq` of a commit without a verdict
+        self._order = 0  # the number of the last observation
+        # by `local_seq` of a commit without a verdict: the nodes, their drafts and the observations that were sent
+        self._made: dict[int, list[tuple[object, RunDraft, Observation]]] = {}
+        self._drafts: dict[object, RunDraft] = {}  # the newest of each node
         self._noted: list[Observation] = []
 
-    def ran(
-        self,
-        local_seq: int,
-        about: bytes,
-        footprint: bytes,
-        *,
-        failed: str = "",
-        cause: Cause = None,
-        foreign: tuple[ForeignRead, ...] = (),
-        took_us: int = 0,
-    ) -> None:
-        """Record the run that made the commit `local_seq`, before the commit is sent."""
-        if self.is_on:
-            self._order += 1
-            self._made[local_seq] = Observation(
-                about, footprint, self._order, local_seq, 0, (), failed, cause, foreign, took_us
-            )
+    def _next_order(self) -> int:
+        self._order += 1
+        return self._order
 
-    def noted(
-        self,
-        about: bytes,
-        footprint: bytes,
-        seq: int,
-        layers: tuple[Layers, ...] = (),
-        *,
-        failed: str = "",
-        cause: Cause = None,
-        foreign: tuple[ForeignRead, ...] = (),
-        took_us: int = 0,
-    ) -> None:
-        """Record a run that changed nothing. Its reads saw the confirmed state at `seq`, and `layers`, one for each."""
+    def record(self, node: object, draft: RunDraft, local_seq: int = 0) -> None:
+        """Record a run of a node; `local_seq`: of the commit that it made beside its result, before that is sent."""
+        if not self.is_on:
+            return
+        if local_seq:
+            self._drafts.pop(node, None)
+            self._made[local_seq] = [(node, draft, draft.observation(self._next_order(), local_seq))]
+        else:
+            self._drafts[node] = draft
+
+    def drop(self, node: object) -> None:
+        """Forget the draft of a node."""
+        self._drafts.pop(node, None)
+
+    def made(self, local_seq: int, node: object) -> None:
+        """Have the newest run of a node observed with the commit that carries its result."""
+        draft = self._drafts.pop(node, None)
+        if draft is not None:
+            observation = draft.observation(self._next_order(), local_seq)
+            self._made.setdefault(local_seq, []).append((node, draft, observation))
+
+    def restore(self, local_seq: int) -> None:
+        """Keep the drafts of a superseded commit: its results are sent again, unless the nodes have run since."""
+        for node, draft, _ in self._made.pop(local_seq, ()):
+            self._drafts.setdefault(node, draft)
+
+    def freeze(self, node: object, replica: Replica) -> None:
+        """Keep the draft of a clean node that is stopped as it is now: its reads saw what is shown now."""
+        draft = self._drafts.get(node)
+        if draft is not None:
+            draft.seq = replica.confirmed.seq
+            draft.under = [_under(replica, document, path) for document, path in draft.places]
+
+    def noted(self, about: bytes, footprint: bytes, seq: int) -> None:
+        """Record an observation without reads, as of `seq`."""
         if self.is_on:
-            self._order += 1
-            under = layers if any(layers) else ()
-            self._wait(Observation(about, footprint, self._order, 0, seq, under, failed, cause, foreign, took_us))
+            self._noted.append(Observation(about, footprint, self._next_order(), 0, seq))
 
     def gone(self, about: bytes, seq: int) -> None:
         """Record that a node does not exist any more as of `seq`; all nodes of a piece, if `about` names no member."""
         if self.is_on:
-            self._order += 1
-            self._wait(Observation(about, b"", self._order, 0, seq, gone=True))
-
-    def _wait(self, run: Observation) -> None:
-        if len(self._noted) >= self._limits.noted_waiting:
-            # Without a connection none are taken; a dropped one counts as never made.
-            del self._noted[: self._limits.noted_runs]
-        self._noted.append(run)
+            self._noted.append(Observation(about, b"", self._next_order(), 0, seq, gone=True))
 
     # ---- sending ---------------------------------------------------------------------------------
 
@@ -88,20 +136,37 @@ class ObservationQueue:
     def are_many(self) -> bool:
         return len(self._noted) >= self._limits.noted_runs
 
-    def taken(self, before: int = MAX_INT) -> tuple[Observation, ...]:
-        """Take out the observations that stand on no commit from number `before` on. The caller sends them.
+    def settle(self, replica: Replica, before: int = MAX_INT) -> None:
+        """Make the observations of drafts that stand on no commit from number `before` on: those were not sent yet.
 
         An observation is sent after every commit that it stands on: the engine could not resolve the number earlier.
         """
-        noted = [run for run in self._noted if _last_of(run) < before]
-        self._noted = [] if len(noted) == len(self._noted) else [run for run in self._noted if _last_of(run) >= before]
+        if not self._drafts:
+            return
+        drafts, self._drafts = self._drafts, {}
+        replica.make_commits()
+        for node, draft in drafts.items():
+            if draft.under is None and not replica.tier.is_clean(node):
+                continue
+            layers = _layers(replica, draft)
+            if layers is None:
+                continue
+            if any(span[1] >= before for spans in layers for span in spans):
+                self._drafts[node] = draft
+            else:
+                seq = replica.confirmed.seq if draft.under is None else draft.seq
+                self._noted.append(draft.observation(self._next_order(), 0, seq, layers))
+
+    def taken(self) -> tuple[Observation, ...]:
+        """Take out the observations of runs without a commit. The caller sends them."""
+        noted, self._noted = self._noted, []
         return tuple(noted)
 
     def with_frame(self, frame: Transact, *, again: bool = False) -> Transact:
         """Add the observations of a frame's commits and, unless the frame is sent again, those that wait for one."""
-        noted = () if again else self.taken(frame.commits[0].local_seq)
-        runs = [self._made[commit.local_seq] for commit in frame.commits if commit.local_seq in self._made]
-        return msgspec.structs.replace(frame, observations=(*noted, *runs)) if noted or runs else frame
+        noted = () if again else self.taken()
+        made = [run for commit in frame.commits for _, _, run in self._made.get(commit.local_seq, ())]
+        return msgspec.structs.replace(frame, observations=(*noted, *made)) if noted or made else frame
 
     def ended(self, local_seq: int) -> None:
         """Forget the observation of a commit that has its verdict: the engine has stored or discarded it."""
@@ -115,6 +180,32 @@ class ObservationQueue:
             self._made = {number: run for number, run in self._made.items() if number in kept}
 
 
-def _last_of(run: Observation) -> int:
-    """Return the number of the last own commit that the run stands on; 0 if there is none."""
-    return max([span[1] for spans in run.layers for span in spans], default=0)
+_UNSENT: Layers = ((MAX_INT, MAX_INT),)
+"""Stands for the commit of a result that was not sent yet."""
+
+
+def _under(replica: Replica, document: Document, path: Path) -> Layers | TierEntry:
+    """Return the layers, or the result, on top of a place."""
+    if document.entry is not None:
+        return document.entry
+    if not document.layers:
+        return ()
+    return replica.pending.under(document, path, replica.next_local_seq).spans
+
+
+def _layers(replica: Replica, draft: RunDraft) -> tuple[Layers, ...] | None:
+    """Return the own commits that each read stands on. None: one of them will never be sent."""
+    under = draft.under
+    if under is None:
+        under = [_under(replica, document, path) for document, path in draft.places]
+    found: list[Layers] = []
+    for each in under:
+        if not isinstance(each, TierEntry):
+            found.append(each)
+        elif each.local_seq:
+            found.append(((each.local_seq, each.local_seq),))
+        elif each.state is EntryState.LOCAL or each.document.entry is not each:
+            return None
+        else:
+            found.append(_UNSENT)
+    return tuple(found)

@@ -28,8 +28,8 @@ from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import InvariantViolation
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Conflict, Rejection
+from headwater.replica.confirmed import Documents
 from headwater.replica.document import Document
-from headwater.replica.documents import Documents
 from headwater.replica.limits import LAYER_LIMITS
 from headwater.replica.minimal_patches import SAYS_ALL, SAYS_IT, is_within
 from headwater.replica.number_ranges import Named, NumberRanges, Span, united, without
@@ -194,7 +194,6 @@ class Layer:
         "basis",
         "before",
         "causes",
-        "derived",
         "document",
         "fate",
         "frame",
@@ -225,7 +224,6 @@ class Layer:
         spots: Sequence[Spot | None] = (),
         basis: int = 0,
         node: str = "",
-        derived: bool = False,
     ) -> None:
         self.local_seq = local_seq
         self.source = source
@@ -240,7 +238,6 @@ class Layer:
         self.spots = spots
         self.basis = basis
         self.node = node
-        self.derived = derived
         self.seq = 0
         self.settled: list[Settled] | None = None
         self.misfits: set[DocKey] | None = None  # documents whose current state the layer does not fit
@@ -289,13 +286,11 @@ class Layer:
         return (self.document.key,) if self.document is not None else tuple(self.touched)
 
     def is_derived(self) -> bool:
-        return self.derived if self.document is not None else self.commit.provenance.derived
+        return self.document is None and self.commit.provenance.derived
 
-    def send(self, commit: Commit, frame: int) -> None:
-        """Mark the layer as sent. From now on it stands on the layers that the sent commit names (C4)."""
+    def send(self, frame: int) -> None:
+        """Mark the layer as sent."""
         self.fate, self.frame = Fate.SENT, frame
-        if commit is not self._commit:
-            self._commit, self._named, self._patches = commit, None, None
 
     def patches(self, doc: DocKey) -> tuple[Patch, ...]:
         """Return the patches of the layer's commit to a document."""
@@ -435,11 +430,6 @@ class Pending:
 
     def live(self) -> tuple[Layer, ...]:
         return tuple(self.live_layers.values())
-
-    def on(self, doc: DocKey) -> Iterator[Layer]:
-        document = self._documents.get(doc)
-        # fault pending.written_document_let_go: return iter(())
-        return iter(()) if document is None else iter(document.layers)
 
     def get(self, local_seq: int) -> Layer | None:
         return self.live_layers.get(local_seq) or self._doomed.get(local_seq)

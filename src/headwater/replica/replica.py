@@ -12,15 +12,17 @@ changes for now. A value that is set aside cannot be read (C3): its document has
 tells the difference.
 
 `make_commit` makes the commit of a layer that replaced one document (`Replica.write_whole`): minimal patches, and the
-layers that its reads stood on. It runs later than the write, once for a whole wave. No message is taken in between, so
-that the layers below are those that existed when the layer was made (C3).
+layers that its reads stood on. It runs later than the write. No message is taken in between, so that the layers below
+are those that existed when the layer was made (C3).
+
+The results of nodes are no layers: `tier.Tier` has them, and they are shown instead of confirmed state and layers.
 
 `Places` are the paths where documents may be shown differently, so that a change is found without comparing everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 from weakref import ref
 
@@ -37,13 +39,13 @@ from headwater.protocol.commit import MAIN, Commit, Operation, Provenance, Read
 from headwater.protocol.hop_counts import longest_hops
 from headwater.protocol.messages import DocChange, Own, State, Sync
 from headwater.protocol.verdict import Collision, Conflict, Rejection
-from headwater.replica.confirmed import Confirmed, NotHere
-from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.documents import Documents
+from headwater.replica.confirmed import Confirmed, Documents, NotHere
+from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
 from headwater.replica.feed import Changed, Feed, Kind, Notification, ignore, notification
 from headwater.replica.limits import DEFAULT_REPLICA_LIMITS, ReplicaLimits
-from headwater.replica.minimal_patches import SAYS_ALL, difference
+from headwater.replica.minimal_patches import difference
 from headwater.replica.pending import Fate, Layer, Pending, Settled
+from headwater.replica.tier import SentCommit, Tier
 from headwater.replica.transaction import Transaction, says_nothing
 
 
@@ -54,9 +56,7 @@ def make_commit(layer: Layer, replica: Replica) -> None:
     if document is None:
         raise InvariantViolation(f"layer {own} has a commit already")
     repeated = pending.repeated(document, (), own)
-    if layer.fate is Fate.LOCAL:
-        repeated = (True, [])  # The layer sets the whole document, since local layers under it are taken out.
-    patches = difference(layer.before, layer.after, [((), *repeated)], lambda _: layer.derived)
+    patches = difference(layer.before, layer.after, [((), *repeated)], lambda _: False)
     reads: dict[Read, None] = {}
     # fault telling.reads_forgotten: for spot in ():
     for spot in layer.spots:
@@ -70,21 +70,8 @@ def make_commit(layer: Layer, replica: Replica) -> None:
                 reads.update(dict.fromkeys(local.commit.reads))  # C1: the layer is a function of these.
             # C3: the one seq of all documents here, and every layer that may have contributed.
             reads[Read(seen.key, spot.path, spot.depth, layer.basis, under.spans)] = None
-    if layer.derived and any(patch.path or patch.kind not in SAYS_ALL for patch in patches):
-        # C1: a difference stands on the value that it is a difference to. Another runtime derives the same value, and
-        # may have committed it already: then this commit is rejected, and its node finds that it has nothing to write.
-        under = pending.under(document, (), own)
-        reads[Read(document.key, (), Depth.DEEP, layer.basis, under.spans)] = None
-    causes = tuple((spot.document.key, spot.path) for spot in layer.causes or () if isinstance(spot.document, Document))
     commit = Commit(
-        own,
-        (Operation(document.key, patches),),
-        tuple(reads),
-        (),
-        replica.branch,
-        (),
-        (),
-        Provenance(layer.node, getattr(layer.source, "fingerprint", ""), causes, layer.derived, layer.hops),  # I8
+        own, (Operation(document.key, patches),), tuple(reads), (), replica.branch, (), (), Provenance(layer.node)
     )
     layer.set_commit(commit, {document.key: tuple(Touch(patch.path, True) for patch in patches)})
     if reads and own in pending.live_layers:
@@ -107,7 +94,7 @@ class Evicted:
         """Drop a value that is not needed now. Return False if a pending commit is on top of it."""
         document = self._documents.get(doc)
         if document is not None:
-            if document.layers:
+            if document.layers or document.entry is not None:
                 return False
             self._hide(document)
             document.stale = NOT_HERE
@@ -127,7 +114,7 @@ class Evicted:
         """Forget the documents that were set aside and did not arrive, after every requested load is complete."""
         for document in self._aside:
             document.stale = NOT_HERE
-            if document.confirmed is NOT_HERE and not document.layers:
+            if document.confirmed is NOT_HERE and not document.layers and document.entry is None:
                 self._documents.release(document)
         self._aside.clear()
 
@@ -262,6 +249,7 @@ def applied(layer: Layer, documents: Documents, seq: int, values: dict[Document,
 _ROOT: Final[tuple[Path, ...]] = ((),)
 _COMMIT: Final = Kind.COMMIT
 _LOCAL: Final = Fate.LOCAL
+_SENT: Final = EntryState.SENT
 
 
 class Replica:
@@ -280,8 +268,11 @@ class Replica:
         "next_local_seq",
         "on_error",
         "on_layer",
+        "on_overwritten",
+        "on_refused",
         "open_transactions",
         "pending",
+        "tier",
         "uncommitted",
     )
 
@@ -294,12 +285,17 @@ class Replica:
         self.documents = Documents(self)
         self.confirmed = Confirmed(self.documents)
         self.pending = Pending(self.documents, self.open_transactions.changing)
+        self.tier = Tier(self.confirmed, self.pending)
         self.evicted = Evicted(self.documents, self.confirmed, self.open_transactions.changing)
         self.feed = Feed()
         # called with each new layer; a session sets it to `Session._queue_layer`
         self.on_layer: Callable[[Layer], object] = ignore
         self.on_error: Callable[[Exception], object] = _raised
-        self.may_write = True  # False: layers that are derived here are local
+        # called with a document whose result hides a different value that another session wrote, and with its way
+        self.on_overwritten: Callable[[Document, Kind, object], object] = ignore
+        # called with a result that the engine refused for good, and whether it was the newest of its node
+        self.on_refused: Callable[[TierEntry, int, Rejection, bool], object] = ignore
+        self.may_write = True  # False: results and layers that are derived here are local
         self.next_local_seq = next_local_seq
         self.uncommitted: list[Layer] = []  # layers of `write_whole` without a commit
         self._on_rejected: list[Callable[[Layer, Rejection | None], object]] = []
@@ -339,12 +335,26 @@ class Replica:
         return tuple(self.pending.local())
 
     def is_durable(self) -> bool:
-        """Return True if no commit made here waits for its verdict. Local layers do not count."""
-        return not self.pending.waiting()
+        """Return True if no commit made here waits for its verdict, and no result of a clean node. Local ones do not."""
+        return not self.pending.waiting() and not self.tier.is_waiting()
 
     def is_confirmed(self) -> bool:
         """Return True if confirmed state covers every commit made here, and none that fell is still on the wire."""
-        return not len(self.pending)
+        return not len(self.pending) and not self.tier.is_under_way()
+
+    def has_unconfirmed(self) -> bool:
+        """Return True if a commit made here, or a result of a clean node, is not part of confirmed state yet."""
+        return bool(self.pending.live()) or self.tier.is_under_way() or self.tier.is_waiting()
+
+    def is_held(self, doc: DocKey) -> bool:
+        """Return True if a pending commit or a result is on top of a document, so that it cannot be let go."""
+        document = self.documents.get(doc)
+        # fault pending.written_document_let_go: return False
+        return document is not None and (bool(document.layers) or document.entry is not None)
+
+    def newest_seq(self) -> int:
+        """Return the last seq that is known here: of confirmed state, or of an accepted commit made here."""
+        return max([self.confirmed.seq, self.tier.newest_seq(), *(layer.seq for layer in self.pending.live())])
 
     def shown_anew(self) -> None:
         """Record that a shown value has changed."""
@@ -409,6 +419,9 @@ class Replica:
             stands_alone(layer)
         self.pending.push(layer)
         self.on_layer(layer)
+        for each in values:
+            if each.entry is not None:
+                self.tier.drop(each.entry)  # A write to the output of a node: the node runs again when it has ended.
         places: Places = {each: [touch.path for touch in layer.touched[each.key]] for each in values}
         made: dict[Document, MaybeValue] | None = values
         if stays and layer.fate is _LOCAL:
@@ -445,10 +458,7 @@ class Replica:
         source: object | None = None,
         group: object | None = None,
         node: str = "",
-        causes: Mapping[Spot, object] | None = None,
-        derived: bool = False,
         settled: Settled | None = None,
-        hops: int = 0,
     ) -> Layer | None:
         """Replace one document, having read `spots`: a transaction that needs no journal. None: no change.
 
@@ -466,26 +476,20 @@ class Replica:
         local_seq = self.next_local_seq
         self.next_local_seq = local_seq + 1
         seq = self.confirmed.seq
-        # fault+ provenance.causes_missing: causes = None
-        # fault+ provenance.every_read_is_a_cause: causes = {spot: None for spot in spots if spot and source}
-        # fault+ provenance.node_missing: node = ""
-        layer = Layer(local_seq, None, None, source, group, causes, document, before, value, spots, seq, node, derived)
+        layer = Layer(local_seq, None, None, source, group, None, document, before, value, spots, seq, node)
         # fault replica.whole_write_not_settled: if False:
         if settled is not None:
             layer.settled = [settled]
-        if hops:
-            layer.hops = hops
         # fault replica.replaced_value_not_kept: if False:
         if self.open_transactions.count:
             self.open_transactions.changing(document)
+        if document.entry is not None:
+            self.tier.drop(document.entry)
         self.pending.live_layers[local_seq] = layer
         document.layers.append(layer)
         self.uncommitted.append(layer)
         document.value, self._shown = value, None
         self.on_layer(layer)
-        if layer.fate is _LOCAL:
-            self.make_commits()  # C1: its reads include those of the local layers under it, which are taken out next.
-            self._end(self.pending.superseded(layer))
         # fault replica.whole_write_not_told: pass
         self.feed.emit(Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, group, local_seq))
         if self.feed.errors:
@@ -503,7 +507,136 @@ class Replica:
             for layer in layers:
                 make_commit(layer, self)
 
+    # ---- results of nodes --------------------------------------------------------------------------
+
+    def show_result(
+        self,
+        document: Document,
+        value: MaybeValue,
+        spots: Sequence[Spot | None],
+        source: object | None,
+        node: str,
+        causes: Mapping[Spot, object] | None = None,
+        hops: int = 0,
+        beside: tuple[Document, MaybeValue] | None = None,
+    ) -> TierEntry | None:
+        """Show the result of a node, which read `spots`, and send it with the next wave. None: the value is the same.
+
+        The caller read the spots after the last change here, so that the shown values are the values that it read.
+        `beside`: a second document of the result, with its value.
+        """
+        before = document.value
+        if before is NOT_HERE:
+            raise NotHere(document.key)
+        former = document.entry
+        # fault runner.same_result_told: is_same = False
+        is_same = before is value or equal(before, value)
+        if beside is not None and beside[0].value is NOT_HERE:
+            raise NotHere(beside[0].key)
+        if is_same and (beside is None or same(_here(beside[0]), beside[1])):
+            if former is None:
+                return None
+            if former.state is not _SENT:
+                # The same result by other reads: these count from now on.
+                former.spots, former.source, former.reads = spots, source, None
+                return None
+            value = before  # A result that is on the wire stays as it was sent.
+        elif type(value) is dict or type(value) is tuple:
+            value = aligned(before, value)
+        if former is not None and former.causes is not None:
+            # fault tier.replaced_causes_lost: pass
+            causes = {**former.causes, **(causes or {})}  # I8: causes of a replaced result are causes of the next one.
+            hops = max(hops, former.hops)
+        # fault+ provenance.causes_missing: causes = None
+        # fault+ provenance.every_read_is_a_cause: causes = {spot: None for spot in spots if spot and source}
+        # fault+ provenance.node_missing: node = ""
+        tier = self.tier
+        tier.version += 1
+        entry = TierEntry(document, value, spots, source, node, causes, hops, tier.version)
+        if beside is not None:
+            entry.beside = part = TierEntry(beside[0], beside[1], (), source, node, None, hops, tier.version)
+            part.is_part = True
+        tier.put(entry, is_local=not self.may_write)
+        changes = []
+        for each in entry.parts():
+            shown = _here(each.document)
+            if same(shown, each.value):
+                continue
+            # fault tier.replaced_value_not_kept: if False:
+            if self.open_transactions.count:
+                self.open_transactions.changing(each.document)  # C8
+            each.document.value, self._shown = each.value, None
+            changes.append(Changed(each.document, shown, each.value, _ROOT))
+        if not changes:
+            return None
+        # fault tier.result_not_told: pass
+        self.feed.emit(notification(_COMMIT, changes, self.confirmed.seq, source, None, tier.version))
+        if self.feed.errors:
+            self.report()
+        return entry
+
+    def stop_result(self, document: Document, source: object, *, is_current: bool) -> None:
+        """Keep the result of a node that is stopped until it is in the log; if it is not current, take it back."""
+        entry = document.entry
+        if entry is None or entry.source is not source or entry.reads is not None:
+            return
+        if is_current:
+            self.make_commits()
+            self.tier.freeze(entry, self.next_local_seq)
+        else:
+            self.tier.drop(entry)
+            self._show_without([entry])
+            self.report()
+
+    def _show_without(self, entries: Iterable[TierEntry]) -> None:
+        """Show documents without results that have left the tier."""
+        self._show(Kind.REVERT, {each.document: None for entry in entries for each in entry.parts()})
+
+    def compose_wave(self, room: int) -> list[SentCommit]:
+        """Compose a wave of results, at most `room` commits, and number them. The caller sends them."""
+        if not self.may_write:
+            return []
+        self.make_commits()
+        made = self.tier.compose(self.next_local_seq, self.branch, self.limits, room)
+        self.next_local_seq += len(made.commits)
+        for entry in made.equal:
+            for each in entry.parts():
+                each.document.value = each.document.confirmed
+        if made.fallen:
+            self._show_without(made.fallen)
+            self.report()
+        return made.commits
+
+    def result_rejected(self, sent: SentCommit, rejection: Rejection) -> None:
+        """Apply a rejection of results: superseded ones are sent again, refused ones are taken back."""
+        if isinstance(rejection, Conflict):
+            newest = max([collision.seq for collision in rejection.collisions], default=0)
+            self._show_without(self.tier.superseded(sent, newest))
+            return
+        found = self.tier.refused(sent)
+        self._show_without([entry for entry, is_newest in found if is_newest])
+        for entry, is_newest in found:
+            self.on_refused(entry, sent.local_seq, rejection, is_newest)
+
+    def keep_results_here(self, sent: SentCommit) -> None:
+        """Keep results local from now on: the engine refused one because the session may not write."""
+        self.may_write = False
+        fallen = self.tier.superseded(sent, 0)
+        self.tier.make_local()
+        self._show_without(fallen)
+
+    def _own_patches(self, local_seq: int, doc: DocKey) -> tuple[Patch, ...] | None:
+        layer = self.pending.get(local_seq)
+        return self.tier.patches(local_seq, doc) if layer is None else layer.patches(doc)
+
     # ---- verdicts ----------------------------------------------------------------------------------
+
+    def result_accepted(self, sent: SentCommit, seq: int) -> None:
+        """Mark results as accepted and so durable. They stay in the tier until confirmed state covers their seq."""
+        if not sent.seq:
+            self.tier.accepted(sent, seq)
+            if seq <= self.confirmed.seq:
+                self._show(Kind.INTEGRATE, self._covered())
 
     def accepted(self, local_seq: int, seq: int) -> None:
         """Mark a commit as accepted and so durable. It stays a layer until confirmed state covers its seq."""
@@ -540,8 +673,9 @@ class Replica:
         return fallen
 
     def revert_local(self) -> None:
-        """Revert local layers, after the right to write was granted. The nodes that derived them run again."""
+        """Send local results, and revert local layers: the right to write was granted. Their nodes run again."""
         self.make_commits()
+        self.tier.make_due()
         fallen = self.pending.local()
         for layer in fallen:
             layer.rejection = Conflict(dead_layers=(layer.local_seq,))
@@ -561,14 +695,18 @@ class Replica:
         self.make_commits()
         here = [change for change in sync.changes if change.doc in self.confirmed]
         unknown = dict.fromkeys(change.doc for change in sync.changes if change.doc not in self.confirmed)
-        touched = self.confirmed.integrate(here, sync.seq, self.pending)
+        touched = self.confirmed.integrate(here, sync.seq, self._own_patches)
         same = unchanged(here, sync.seq, self.documents)
         yielded = self._yielded(touched)
         places = joined(touched, places_of(yielded, self.documents), self._covered())
         for document in same:
             places.pop(document, None)  # Its layers became confirmed state unchanged: the shown value is the same.
-        self._show(Kind.INTEGRATE, places, unheld=unknown, source=longest_hops(here))
+        ways = longest_hops(here)
+        self._show(Kind.INTEGRATE, places, unheld=unknown, source=ways)
         self._end(yielded)
+        if self.tier:
+            others = [self.documents.of(change.doc) for change in here if not isinstance(change, Own)]
+            self._tell_overwritten(Kind.INTEGRATE, others, ways)
         if sync.arrived:
             self.arrive(sync.arrived, sync.seq)
 
@@ -578,14 +716,30 @@ class Replica:
         self.confirmed.move_to(seq)
         arrived: Places = {self.confirmed.put(state.doc, state.get(), state.seq): None for state in documents}
         reread = any(document.stale is not NOT_HERE for document in arrived)
-        yielded = self._yielded(document for document in arrived if document.confirmed is not ABSENT)
+        yielded = self._yielded([document for document in arrived if document.confirmed is not ABSENT])
         places = joined(arrived, places_of(yielded, self.documents), self._covered())
         self._show(Kind.RESET if reread else Kind.PULL, places)
         self._end(yielded)
+        self._tell_overwritten(Kind.RESET if reread else Kind.PULL, arrived, None)
 
-    def _yielded(self, documents: Iterable[Document]) -> list[Layer]:
-        """Take out local layers, derived without the right to write, of documents that an authorized session wrote."""
+    def _tell_overwritten(self, kind: Kind, documents: Iterable[Document], ways: object) -> None:
+        """I1: a value that another session wrote to the output of a node is a change that the node reads.
+
+        A result on top hides it from the feed. If it equals that result, there is nothing to do.
+        """
+        # fault tier.foreign_result_ignored: documents = ()
+        for document in dict.fromkeys(documents):
+            entry = document.entry
+            if entry is not None and document.confirmed is not NOT_HERE and not same(document.confirmed, entry.value):
+                self.on_overwritten(document, kind, ways)
+
+    def _yielded(self, documents: Collection[Document]) -> list[Layer]:
+        """Take out layers and results, derived without the right to write, of documents that other sessions wrote."""
         # fault replica.local_layers_never_yield: return []
+        for document in documents:
+            entry = document.entry
+            if entry is not None and entry.state is EntryState.LOCAL:
+                self.tier.drop(entry)
         return [layer for document in documents if document.layers for layer in self.pending.yielded(document)]
 
     def _end(self, yielded: list[Layer]) -> None:
@@ -595,18 +749,21 @@ class Replica:
     def _covered(self) -> Places:
         """Take out the accepted layers that confirmed state includes by now, and return the paths that they wrote."""
         done = self.pending.covered(self.confirmed.seq)
-        return {
+        places: Places = {
             document: at
             for document, at in places_of(done, self.documents).items()
             if document.confirmed is not NOT_HERE
         }
+        for entry in self.tier.covered():
+            places[entry.document] = None
+        return places
 
     # ---- letting go --------------------------------------------------------------------------------
 
     def let_go(self, doc: DocKey) -> bool:
         """Drop a value that is not needed now. Return False if a pending commit is on top of it."""
         self._shown = None
-        return not any(True for _ in self.pending.on(doc)) and self.evicted.let_go(doc)
+        return not self.is_held(doc) and self.evicted.let_go(doc)
 
     def gap(self) -> None:
         """Set all values aside: the engine kept no watches of this session, so no value is known to be current."""
@@ -643,7 +800,12 @@ class Replica:
                 self.evicted.returned[document] = None  # Nodes may have begun to wait; there may be no difference.
             self.open_transactions.changing(document)
             # A new layer is on top of all others: its result on the shown value is the new shown value.
-            after = self.pending.shown(document, document.confirmed) if made is None else made[document]
+            if made is not None:
+                after = made[document]
+            elif document.entry is not None:
+                after = document.entry.value
+            else:
+                after = self.pending.shown(document, document.confirmed)
             document.value, document.stale = after, NOT_HERE
             if shown is NOT_HERE:
                 changes.append(Changed(document, ABSENT, after, None, False))
@@ -684,6 +846,13 @@ class Replica:
         errors = self.feed.errors
         while errors:
             self.on_error(errors.pop(0))
+
+
+def _here(document: Document) -> MaybeValue:
+    """Return the shown value of a document that is here."""
+    if document.value is NOT_HERE:
+        raise NotHere(document.key)
+    return document.value
 
 
 def _raised(error: Exception) -> None:

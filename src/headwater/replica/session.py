@@ -5,9 +5,10 @@ connections: commits that were sent without a verdict are replayed byte for byte
 reverted, and their authors commit again. The session acknowledges the messages that it took in, so that the engine can
 forget them.
 
-Computations of one pass travel together as a wave, one frame of several commits. A read inside an earlier plain write
-of the same frame saw exactly that write, since no commit can come between two commits of one frame. Such a read is not
-sent (`thinned`): the commit names the other one in `after` instead (C4), which is all that is left to check.
+Commits of authors are sent when they are made. Results of nodes travel as waves, which `Replica.compose_wave` makes when
+`flush` is called: after a slice of the scheduler, and never while a commit is being made, because then the nodes that
+read its writes are not marked yet. Commits of one session are sent in the order of their numbers, so that a wave waits
+until no commit of an author is waiting.
 
 `LogPosition` is the part of the log that the session knows, and that it names when it resumes on another connection. A
 log may have been replaced meanwhile by an older state of it, as by restoring a backup, and have grown past the seq that
@@ -23,13 +24,11 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Final
 
-import msgspec
-
 from headwater.data.address import DocKey
 from headwater.data.path import Path
 from headwater.data.value import size_of
 from headwater.errors import HeadwaterError, LoadError, ProtocolError, SessionExpiredError
-from headwater.protocol.commit import Commit, Read, WellFormed
+from headwater.protocol.commit import Commit, WellFormed
 from headwater.protocol.messages import (
     VERSION,
     Ack,
@@ -51,36 +50,12 @@ from headwater.protocol.messages import (
 )
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused
 from headwater.replica.feed import ignore
-from headwater.replica.number_ranges import ranges
 from headwater.replica.observation_queue import ObservationQueue
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.queries import Queries, Reply
 from headwater.replica.replica import Replica
-from headwater.replica.transaction import PLAIN
+from headwater.replica.tier import SentCommit
 from headwater.replica.watches import Watches
-
-
-def thinned(frame: list[Commit]) -> tuple[Commit, ...]:
-    """Return the commits without the reads that earlier commits of the frame answer."""
-    if len(frame) < 2:
-        return tuple(frame)
-    sent: list[Commit] = []
-    earlier = _Earlier()
-    for commit in frame:
-        kept: list[Read] = []
-        after: set[int] = set()
-        for read in commit.reads:
-            writer = earlier.answer(read)
-            if writer is None:
-                kept.append(read)
-            else:
-                after.add(writer)
-        # fault wave.leans_on_nothing: sent.append(msgspec.structs.replace(commit, reads=tuple(kept)))
-        sent.append(
-            msgspec.structs.replace(commit, reads=tuple(kept), after=ranges(sorted(after))) if after else commit
-        )
-        earlier.add(commit)
-    return tuple(sent)
 
 
 def size_of_commit(commit: Commit) -> int:
@@ -114,53 +89,6 @@ def _size_of_path(path: Path) -> int:
     return size
 
 
-class _Earlier:
-    """The last writes of the earlier commits of a frame, by path: a lookup costs the depth of the path."""
-
-    __slots__ = ("_below", "_here", "_order")
-
-    def __init__(self) -> None:
-        self._order = 0  # rises with every patch
-        self._here: dict[DocKey, dict[Path, tuple[int, int, bool]]] = {}  # order, commit and whether it is plain
-        self._below: dict[DocKey, dict[Path, int]] = {}  # the order of the last patch below a path
-
-    def add(self, commit: Commit) -> None:
-        for operation in commit.operations:
-            here = self._here.setdefault(operation.doc, {})
-            below = self._below.setdefault(operation.doc, {})
-            for patch in operation.patches:
-                self._order += 1
-                path = patch.path
-                here[path] = (self._order, commit.local_seq, patch.kind in PLAIN)
-                for length in range(len(path)):
-                    below[path[:length]] = self._order
-
-    def answer(self, read: Read) -> int | None:
-        """Return the commit whose plain write is all that the read saw, or None.
-
-        Over-approximated: an intent on an array reaches everything in it, a write everything below and above.
-        """
-        here = self._here.get(read.doc)
-        if here is None:
-            return None
-        # fault+ wave.thins_too_much: return next(iter(here.values()))[1]
-        path = read.path
-        last = here.get(())
-        for length in range(1, len(path) + 1):
-            found = here.get(path[:length])
-            if found is not None and (last is None or found > last):
-                last = found
-        if last is None:
-            return None
-        order, local_seq, is_plain = last
-        if not is_plain or self._below[read.doc].get(path, 0) > order:
-            return None
-        for first, end in read.layers:
-            if first <= local_seq <= end:
-                return local_seq  # the read's view stood on the commit
-        return None
-
-
 EXPIRED: Final = frozenset({"session_gone", "stale_token", "revoked"})
 """Codes of problems after which this session cannot be resumed."""
 
@@ -185,9 +113,9 @@ class LogPosition:
         """Return the name of the log at the shown seq, or None if no engine has told it."""
         return self._chain if seq == self._seq else None
 
-    def sent(self, layers: Iterable[Layer], seq: int) -> tuple[int, ...]:
+    def sent(self, commits: Iterable[Layer | SentCommit], seq: int) -> tuple[int, ...]:
         """Return the commits to ask for: those without a verdict, and the last accepted one if it is not shown yet."""
-        numbers = {layer.local_seq for layer in layers}
+        numbers = {each.local_seq for each in commits}
         return tuple(sorted(numbers | {self._landed[0]} if self._landed[1] > seq else numbers))
 
     def broken_promise(self, message: Opened, seq: int) -> Problem | None:
@@ -201,17 +129,18 @@ class LogPosition:
         )
 
 
-def replayed(layers: Iterable[Layer]) -> Iterator[Transact]:
+def replayed(commits: Iterable[Layer | SentCommit]) -> Iterator[Transact]:
     """Yield the frames that were on the wire, byte for byte (C10). A frame stays whole: its commits name each other."""
-    frame: list[Layer] = []
-    # fault resuming.replays_reversed: for layer in [*layers][::-1]:
-    for layer in layers:
+    frame: list[Layer | SentCommit] = []
+    # fault resuming.replays_reversed: for sent in [*commits][::-1]:
+    for sent in commits:
         # fault resuming.waves_split: if frame:
-        if frame and layer.frame != frame[0].frame:
+        if frame and sent.frame != frame[0].frame:
             yield Transact(tuple([other.commit for other in frame]))
             frame = []
-        # fault+ resuming.renumbered: layer.send(layer.commit.__replace__(local_seq=layer.local_seq + 999), layer.frame)
-        frame.append(layer)
+        # fault+ resuming.renumbered: commit = sent.commit.__replace__(local_seq=sent.local_seq + 999)
+        # fault+ resuming.renumbered: sent = SentCommit(commit, (), sent.frame)
+        frame.append(sent)
     if frame:
         yield Transact(tuple([other.commit for other in frame]))
 
@@ -267,7 +196,7 @@ class Session:
         token: str = "",
         keeps_derived: bool = False,
     ) -> None:
-        """`keeps_derived`: a derived commit that is refused for access becomes a local layer."""
+        """`keeps_derived`: results and derived commits that are refused for access stay local."""
         self.replica = replica
         self.space = space
         self.key = key
@@ -321,8 +250,8 @@ class Session:
 
     def close(self) -> None:
         """End the session: every verdict is here, and no commit will be replayed."""
-        if len(self.replica.pending):
-            raise ProtocolError(f"session {self.key!r} still has {len(self.replica.pending)} commits without an end")
+        if not self.replica.is_confirmed():
+            raise ProtocolError(f"session {self.key!r} still has commits without an end")
         if self.link is LinkState.UP:
             self.outgoing.append(Bye(self._heard))
         self.link = LinkState.GONE
@@ -338,7 +267,7 @@ class Session:
                 self._expect_up(message)
                 self._verdicts(verdicts)
                 if self._wave:
-                    self.flush()  # there is room on the wire again
+                    self._send_layers()  # there is room on the wire again
             case Watched():
                 self._expect_up(message)
                 if self._watches.arrived(message):
@@ -383,7 +312,7 @@ class Session:
                 self._following,
                 self.replica.branch,
                 seen,
-                self.seen.sent(self.replica.pending.undecided(), seen),
+                self.seen.sent(self._undecided(), seen),
                 self._releasable(),
                 self._watches.numbers(),
                 self.seen.chain_at(seen),
@@ -401,7 +330,7 @@ class Session:
         landed = dict(message.landed)
         # C5: replays go out first, before any message that the callbacks below cause.
         # fault session.nothing_replayed: sent = ()
-        sent = replayed([layer for layer in self.replica.pending.undecided() if layer.local_seq not in landed])
+        sent = replayed([commit for commit in self._undecided() if commit.local_seq not in landed])
         self.outgoing.extend([self.runs.with_frame(frame, again=True) for frame in sent])
         self.link = LinkState.UP
         self._watches.reopened(message)
@@ -409,10 +338,9 @@ class Session:
         # C6: accepted commits are known before a state that includes them is shown.
         for local_seq, seq in landed.items():
             self._heard = max(self._heard, local_seq)
-            self.seen.accepted(local_seq, seq)
-            self.replica.accepted(local_seq, seq)
+            self._accepted(local_seq, seq)
         self.replica.revert_unsent()
-        self.runs.only([layer.local_seq for layer in self.replica.pending.undecided()])
+        self.runs.only([commit.local_seq for commit in self._undecided()])
         if not self.replica.may_write:
             self.replica.may_write = True  # The right may have been granted meanwhile: the next verdict tells.
             # fault session.local_layers_stay: pass
@@ -435,7 +363,12 @@ class Session:
                 self._held[each] = [layer]
                 each.settled = [*(each.settled or ()), self._settled_elsewhere]
         if not derived:
-            self.flush()
+            self._send_layers()
+
+    def _undecided(self) -> list[Layer | SentCommit]:
+        """Return the commits on the wire without a verdict, in order."""
+        layers, results = self.replica.pending.undecided(), self.replica.tier.on_wire()
+        return sorted([*layers, *results], key=lambda each: each.local_seq)
 
     def _settled_elsewhere(self, base: Layer, rejection: Rejection | None) -> None:
         """Release or reject the layers that stand on a commit of another space, which has its verdict now.
@@ -456,7 +389,28 @@ class Session:
             self.on_released()
 
     def flush(self) -> None:
-        """Send the waiting layers: consecutive computations as one wave, a handler's commit alone.
+        """Send the waiting layers, and a wave of results if none is under way. Not to be called inside a commit."""
+        self._send_layers()
+        if self.link is LinkState.UP:
+            if not self._wave:
+                self._send_results()
+            self.runs.settle(self.replica, *[each.local_seq for each in self._wave[:1]])
+            if self.runs.are_many:
+                self.tell_runs()
+
+    def _send_results(self) -> None:
+        """Send a wave. Its observations travel with it."""
+        room = self.replica.limits.in_flight - self.replica.pending.in_flight()
+        frames: dict[int, list[Commit]] = {}
+        for sent in self.replica.compose_wave(room):
+            frames.setdefault(sent.frame, []).append(sent.commit)
+            for entry in sent.entries:
+                self.runs.made(sent.local_seq, entry.source)
+        for commits in frames.values():
+            self.outgoing.append(self.runs.with_frame(Transact(WellFormed(commits))))
+
+    def _send_layers(self) -> None:
+        """Send the waiting layers: consecutive derived commits as one frame, a handler's commit alone.
 
         A commit that stands on undecided commits of other spaces waits for them, and later commits wait behind it:
         commits of a session are sent in the order in which they were made. A commit cannot wait for itself, since the
@@ -491,21 +445,21 @@ class Session:
                 self._send(wave)
                 wave = []
         self._send(wave)
-        if self.runs.are_many:
-            self.tell_runs()
 
     def tell_runs(self) -> None:
         """Send the observations of runs that changed nothing, if the commits that they stand on were sent."""
-        if self.link is LinkState.UP and (observed := self.runs.taken(*[each.local_seq for each in self._wave[:1]])):
-            self.outgoing.append(Transact((), observed))
+        if self.link is LinkState.UP:
+            self.runs.settle(self.replica, *[each.local_seq for each in self._wave[:1]])
+            if observed := self.runs.taken():
+                self.outgoing.append(Transact((), observed))
 
     def _send(self, layers: list[Layer]) -> None:
         """Put one frame on the wire. From now on its commits do not change: a replay repeats them."""
         if layers:
-            # fault session.frames_not_trusted: frame = thinned([layer.commit for layer in layers])
-            frame = WellFormed(thinned([layer.commit for layer in layers]))
-            for layer, commit in zip(layers, frame, strict=True):
-                layer.send(commit, frame[0].local_seq)
+            # fault session.frames_not_trusted: frame = tuple([layer.commit for layer in layers])
+            frame = WellFormed([layer.commit for layer in layers])
+            for layer in layers:
+                layer.send(frame[0].local_seq)
                 self.replica.pending.sent(layer)
             self.outgoing.append(self.runs.with_frame(Transact(frame)))
 
@@ -514,17 +468,37 @@ class Session:
         refused: dict[int, Rejection] = {}  # consecutive rejections, which are reverted in one step
         for verdict in verdicts:
             self._heard = max(self._heard, verdict.local_seq)
+            result = self.replica.tier.get(verdict.local_seq)
+            if result is not None and isinstance(verdict, Rejected):
+                self.runs.restore(verdict.local_seq)
             self.runs.ended(verdict.local_seq)
-            if isinstance(verdict, Rejected):
+            if isinstance(verdict, Rejected) and result is None:
                 refused[verdict.local_seq] = self._rejection(verdict)
                 continue
             if refused:
                 self.replica.all_rejected(refused)
                 refused = {}
-            self.seen.accepted(verdict.local_seq, verdict.seq)
-            self.replica.accepted(verdict.local_seq, verdict.seq)
+            if isinstance(verdict, Accepted):
+                self._accepted(verdict.local_seq, verdict.seq)
+            elif result is not None:
+                self._result_rejected(result, verdict.rejection)
         if refused:
             self.replica.all_rejected(refused)
+
+    def _accepted(self, local_seq: int, seq: int) -> None:
+        self.seen.accepted(local_seq, seq)
+        result = self.replica.tier.get(local_seq)
+        if result is None:
+            self.replica.accepted(local_seq, seq)
+        else:
+            self.replica.result_accepted(result, seq)
+
+    def _result_rejected(self, result: SentCommit, rejection: Rejection) -> None:
+        # fault session.refusal_not_learned: if False:
+        if isinstance(rejection, RuleRefused) and rejection.rule == "access" and self._keeps_derived:
+            self.replica.keep_results_here(result)
+        else:
+            self.replica.result_rejected(result, rejection)
 
     def _rejection(self, verdict: Rejected) -> Rejection:
         layer, rejection = self.replica.pending.get(verdict.local_seq), verdict.rejection
@@ -554,7 +528,9 @@ class Session:
         """
         self.replica.make_commits()  # A layer without a commit names no layer yet.
         pending = self.replica.pending
-        oldest = min(n for n in (pending.oldest(), self.replica.may_name(), self._heard + 1) if n is not None)
+        first_by_result = self.replica.tier.first_named()
+        firsts = (pending.oldest(), first_by_result, self.replica.may_name(), self._heard + 1)
+        oldest = min(n for n in firsts if n is not None)
         if oldest - 1 - self._acked <= pending.waiting() // 64 * 8:
             return self._acked
         # fault session.acknowledges_one_more: return max(min(oldest, pending.first_named() or oldest), self._acked)
@@ -619,6 +595,8 @@ class Session:
         self.queries.fail("the session is gone")
         gone = RuleRefused("session_gone", f"session {self.key!r} is gone, and whether this commit landed is unknown")
         self.replica.all_rejected({layer.local_seq: gone for layer in self.replica.pending.undecided()})
+        for result in self.replica.tier.on_wire():
+            self.replica.result_rejected(result, Conflict())
         self.replica.revert_unsent()
         self.on_error(expired)
 

@@ -11,8 +11,8 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.diff import aligned
@@ -33,9 +33,8 @@ from headwater.protocol.commit import (
     SentEvent,
     TopicRecord,
 )
-from headwater.replica.confirmed import NotHere
-from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.documents import Documents
+from headwater.replica.confirmed import Documents, NotHere
+from headwater.replica.document import NOT_HERE, Document, TierEntry
 from headwater.replica.minimal_patches import difference, is_within
 from headwater.replica.number_ranges import ranges, united
 from headwater.replica.pending import NOTHING, Fate, Layer, StandsOn, having_a_say, is_written, outside_arrays
@@ -321,7 +320,7 @@ class Transaction:
         """Return every read with its true basis, and with every pending layer that its view stood on (C3)."""
         # C3: the one seq of all documents here, and every layer that may have contributed.
         reads: dict[Read, None] = {}
-        for doc, path, depth in self._reads:
+        for doc, path, depth in self._sources(reads):
             # fault+ transaction.shape_reads_dropped: if depth is Depth.SHAPE: continue
             under = self.stood_on(doc, path)
             for local in under.local:
@@ -337,6 +336,38 @@ class Transaction:
             self._dead.update(dict.fromkeys(under.dead))
             reads[Read(doc, BEHIND, Depth.SHAPE, self.basis, tuple(united([named, under.spans])))] = None
         return tuple(reads)
+
+    def _sources(self, reads: dict[Read, None]) -> Iterable[tuple[DocKey, Path, Depth]]:
+        """Return the recorded reads, with the reads that results were computed from in place of the results (C1).
+
+        A result may never be sent as it was seen, so that no commit can name it. Reads of the result of a stopped node
+        have a basis of their own, and are added to `reads`.
+        """
+        # fault transaction.results_named: return self._reads
+        found: dict[tuple[DocKey, Path, Depth], None] = {}
+        seen: set[TierEntry] = set()
+        waiting = list(self._reads)[::-1]
+        while waiting:
+            place = waiting.pop()
+            entry = self._entry(place[0])
+            if entry is None:
+                found[place] = None
+            elif entry not in seen:
+                seen.add(entry)
+                reads.update(dict.fromkeys(entry.reads or ()))
+                for spot in entry.spots:
+                    source = None if spot is None else cast(Document, spot.document)
+                    if spot is not None and source is not None and source.home is entry.document.home:
+                        waiting.append((source.key, spot.path, spot.depth))
+        return found
+
+    def _entry(self, doc: DocKey) -> TierEntry | None:
+        """Return the result that the snapshot showed of a document."""
+        kept = self._kept.get(doc)
+        if kept is not None:
+            return kept.entry
+        document = self.documents.get(doc)
+        return None if document is None else document.entry
 
     def stood_on(self, doc: DocKey, path: Path) -> StandsOn:
         """Return the layers that may have contributed to the value at a path."""
@@ -408,7 +439,7 @@ class _Kept:
     The kept list of layers only grows: `Pending` removes a layer from a copy of the list while a transaction is open.
     """
 
-    __slots__ = ("_count", "_document", "_hidden", "_layers", "value")
+    __slots__ = ("_count", "_document", "_hidden", "_layers", "entry", "value")
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -416,6 +447,7 @@ class _Kept:
         self._count = len(document.layers)
         self._hidden = document.wrote.hidden if document.wrote is not None else ()
         self.value = document.value
+        self.entry = document.entry
 
     def _written(self, path: Path) -> list[Layer]:
         hidden, whole = frozenset(self._hidden), outside_arrays(path)

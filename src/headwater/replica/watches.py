@@ -135,7 +135,7 @@ class Watches:
             return self._replica.let_go(doc)  # if the document came by following, its changes are still told
         followed = [other for other, by in self._followed.items() if by == number and other not in self._watch_of]
         leaving = [doc, *followed]
-        if any(True for other in leaving for _ in self._replica.pending.on(other)):
+        if any(self._replica.is_held(other) for other in leaving):
             return False
         for other in leaving:
             self._replica.let_go(other)

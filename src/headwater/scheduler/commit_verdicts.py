@@ -19,8 +19,8 @@ from headwater.data.trace import Trace
 from headwater.data.value import ABSENT, equal, lookup
 from headwater.errors import CommitRejected
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
-from headwater.replica.document import Document
-from headwater.replica.feed import FROM_OTHERS, Changed, Notification
+from headwater.replica.document import NOT_HERE, Document, TierEntry
+from headwater.replica.feed import FROM_OTHERS, Changed, Kind, Notification
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.scheduler.gates import Gates
@@ -92,6 +92,29 @@ class CommitVerdicts:
             self._loads.wait(node, self._loads.winner)  # The node's readers are not fresh meanwhile, and wait with it.
         else:
             self._enqueue(node)
+
+    def on_refused(self, entry: TierEntry, local_seq: int, rejection: Rejection, is_newest: bool) -> None:
+        """Handle a result that the engine refused for good: the node has failed, unless it has run again since."""
+        node = entry.source
+        if isinstance(node, Node) and not node.removed:
+            if self.trace is not None:
+                self.trace.emit(RejectedEvent(node.id, local_seq, type(rejection).__name__))
+            error = as_error(Rejected(local_seq, rejection))
+            told = error if isinstance(error, CommitRejected) else CommitRejected(str(error))
+            self._on_refused(node, told, is_newest)
+
+    def on_overwritten(self, document: Document, kind: Kind, ways: object) -> None:
+        """Make the node invalid whose result hides a different value, which another session wrote to its output."""
+        value = document.value
+        if value is NOT_HERE:
+            return  # The document was set aside, and its arrival tells.
+        told = Notification(kind, document, value, value, None, True, document.home.confirmed.seq, ways)
+        hops = hops_of(told, ways)
+        for node in document.writers:
+            if isinstance(node, Node) and _is_replaced(node, told):
+                if hops > self._answered_hops and not self.own.isdisjoint(_read_elsewhere(node)):
+                    continue
+                self._look_again(node, Spot(document, (), Depth.DEEP), hops, told)
 
     def on_shown(self, notification: Notification) -> None:
         """Make nodes invalid whose results another writer changed: a peer, or a raw write.

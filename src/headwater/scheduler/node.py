@@ -133,6 +133,7 @@ class Node:
     rank: int = 0  # depth below the outermost parent; parents come before children on ties
     transient: tuple[type[Exception], ...] = ()  # error types after which the run is retried
     fingerprint: str = ""  # of the code behind `fn`; every commit of its runs carries it (I8)
+    owns_outputs: bool = False  # no other node writes any of its two outputs: they are one result
     reporter: RunReporter | None = None  # reporter of its runs; None: runs are not reported
     opaque: str = ""  # why its code cannot be fingerprinted, so that it is never resumed as clean; empty: it can be
     # ---- reads ----

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from headwater.data.address import Depth
 from headwater.data.path import Path
 from headwater.data.reader_trie import Spot
+from headwater.data.value import lookup, same
 from headwater.protocol.commit import Read
 from headwater.replica.document import NOT_HERE, Document
 from headwater.scheduler.graph.graph import Graph
@@ -36,7 +37,7 @@ def install(graph: Graph, node: Node, reads: Sequence[Read], seq: int, elsewhere
     spots: dict[Spot, None] = {}
     own = [Held(node.home.documents.of(read.doc), read.path, read.depth, seq) for read in reads]
     for document, path, depth, held in (*own, *elsewhere):
-        if document.layers and _is_written(document, path):
+        if _is_written(document, path):
             return False
         if document.value is not NOT_HERE and document.written > held:
             return False
@@ -63,7 +64,13 @@ def reconnect(graph: Graph, node: Node, reads: Sequence[Read]) -> None:
 
 
 def _is_written(document: Document, path: Path) -> bool:
-    """True if a commit of this runtime that is not confirmed yet wrote to a place."""
+    """True if a commit or a result of this runtime that is not confirmed yet wrote to a place."""
+    entry = document.entry
+    if entry is not None:
+        confirmed = document.confirmed
+        return confirmed is NOT_HERE or not same(lookup(confirmed, path), lookup(entry.value, path))
+    if not document.layers:
+        return False
     home = document.home
     home.make_commits()
     return bool(home.pending.under(document, path, home.next_local_seq))

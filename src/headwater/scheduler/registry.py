@@ -37,6 +37,7 @@ class NodeSpec:
     throttle_ms: float = 0
     no_auto_debounce: bool = False
     fingerprint: str = ""  # of the code behind `fn`, if known
+    owns_outputs: bool = False  # no other node writes any of its two outputs: they are one result
 
 
 class Registry:
@@ -85,6 +86,7 @@ class Registry:
             spec.transient,
         )
         node.fingerprint = spec.fingerprint
+        node.owns_outputs = spec.owns_outputs
         # fault registry.children_before_parents: node.low = ((15 - min(node.rank, 15)) << 40) + node.order
         node.low = (min(node.rank, 15) << 40) + node.order
         self._nodes[spec.id] = node

@@ -18,9 +18,9 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.ids import derive, derive_cached
 from headwater.data.path import Path
 from headwater.data.reader_trie import Spot
-from headwater.protocol.observations import About, Footprint, ForeignRead, Layers, Observed, Touched, encode_part
-from headwater.replica.document import Document
-from headwater.replica.observation_queue import Cause, ObservationQueue
+from headwater.protocol.observations import About, Footprint, ForeignRead, Observed, Touched, encode_part
+from headwater.replica.document import Document, EntryState, TierEntry
+from headwater.replica.observation_queue import Cause, ObservationQueue, RunDraft
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
 from headwater.scheduler.limits import SchedulerLimits
@@ -122,21 +122,30 @@ class RunReporter:
             found = self._abouts[is_known] = encode_part(msgspec.structs.replace(said, fingerprint=fingerprint))
         return found
 
+    def report_stop(self, node: Node, *, is_clean: bool) -> None:
+        """Report the last run of a node that is stopped as of now, if the node is clean."""
+        if is_clean:
+            self.runs.freeze(node, node.home)
+        else:
+            self.runs.drop(node)
+
     def report_removal(self, node: Node) -> None:
         """Report that the node was removed, so that its observations are deleted."""
+        self.runs.drop(node)
         self.runs.gone(self._about(False), node.home.confirmed.seq)
 
     def report_run(
         self,
         node: Node,
-        layer: Layer | None,
+        made: Layer | TierEntry | None,
         causes: Mapping[Spot, object] | None,
         failure: Exception | None,
         took_us: int,
     ) -> None:
-        """Report a completed run: with a commit, without one because nothing changed, or with a failure."""
+        """Report a completed run: with its commit or result, without one because nothing changed, or with a failure."""
         runs = self.runs
         self.is_told = False
+        layer = made if isinstance(made, Layer) else None
         if not runs.is_on or (layer is not None and layer.fate is Fate.LOCAL):
             return  # A layer that is never sent has no observation.
         children = () if self._started is None else self._started()
@@ -166,17 +175,16 @@ class RunReporter:
             is_known, foreign = False, ()
         about = self._about(is_known)
         is_known = is_known and failure is None
-        if layer is not None:
-            self.is_told = is_known
-            runs.ran(layer.local_seq, about, self._footprint, cause=cause, foreign=foreign, took_us=took_us)
+        if layer is None and (node.status != CLEAN or self._stands_on_local()):
+            runs.drop(node)
             return
-        layers = self._layers(node) if node.status == CLEAN else None
-        if layers is not None:
-            self.is_told = is_known
-            seq = node.home.confirmed.seq
-            runs.noted(
-                about, self._footprint, seq, layers, failed=failed, cause=cause, foreign=foreign, took_us=took_us
-            )
+        self.is_told = is_known
+        draft = RunDraft(
+            about, self._footprint, self._places, failed=failed, cause=cause, foreign=foreign, took_us=took_us
+        )
+        # A commit is sent before the results that its run read: the run is then observed after these, as of them.
+        is_later = any(document.entry is not None for document, _ in self._places)
+        runs.record(node, draft, 0 if layer is None or is_later else layer.local_seq)
 
     def waits(self) -> bool:
         """True if its last run is to be reported again, and a value that it depends on is not confirmed yet."""
@@ -185,6 +193,8 @@ class RunReporter:
         documents = [cast(Document, spot.document) for spot in self._foreign]
         if self._is_standing:
             documents += [document for document, _ in self._places]
+        if any(document.entry is not None and document.is_unconfirmed() for document in documents):
+            return True
         return any(layer.fate is not Fate.LOCAL for document in documents for layer in document.layers)
 
     def report_as_standing(self, node: Node) -> None:
@@ -204,14 +214,14 @@ class RunReporter:
         """Report the last run as of now: values that it depends on had no verdict then, and are confirmed by now."""
         unsure, self._unsure, self._is_standing = self._unsure, None, False
         foreign = self._seen_elsewhere() if unsure is not None and node.reads is self._reads else None
-        layers = self._layers(node) if foreign is not None and self.runs.is_on and node.error is None else None
-        if unsure is not None and foreign is not None and layers is not None:
+        if unsure is None or foreign is None or not self.runs.is_on or node.error is not None:
+            return
+        if not self._stands_on_local():
             cause, took_us = unsure
-            seq = node.home.confirmed.seq
             self.is_told = True
-            self.runs.noted(
-                self._about(True), self._footprint, seq, layers, cause=cause, foreign=foreign, took_us=took_us
-            )
+            about = self._about(True)
+            draft = RunDraft(about, self._footprint, self._places, cause=cause, foreign=foreign, took_us=took_us)
+            self.runs.record(node, draft)
 
     def reads_elsewhere(self, node: Node) -> bool:
         """True if the node reads another space."""
@@ -271,19 +281,9 @@ class RunReporter:
         read = [document for document, _ in self._places]
         return self._imply(read + [cast(Document, spot.document) for spot in self._foreign])
 
-    def _layers(self, node: Node) -> tuple[Layers, ...] | None:
-        """Return the own commits that each read depends on. None: one of them will never be sent, or is dead."""
-        if not any(document.layers for document, _ in self._places):
-            return ()
-        home = node.home
-        home.make_commits()
-        found: list[Layers] = []
-        for document, path in self._places:
-            under = home.pending.under(document, path, home.next_local_seq)
-            if under.local or under.dead:
-                return None
-            found.append(under.spans)
-        return tuple(found)
+    def _stands_on_local(self) -> bool:
+        """True if a value that the node read or found will never be sent."""
+        return any(is_local(document) for document, _ in self._places)
 
     def _seen_elsewhere(self) -> tuple[ForeignRead, ...] | None:
         """Return the foreign reads with their seqs. None: one depends on a commit that is not confirmed there."""
@@ -292,7 +292,7 @@ class RunReporter:
             document = cast(Document, spot.document)
             name = self._name_of(document.home)
             # fault foreign_reads.unconfirmed_told: if name is None:
-            if document.layers or name is None:
+            if document.layers or document.entry is not None or name is None:
                 return None
             home = document.home
             chain = None if self._chain_of is None else self._chain_of(home)
@@ -302,8 +302,7 @@ class RunReporter:
 
     def _stays_local(self) -> bool:
         """True if a foreign read depends on a layer that stays in this runtime, and will never be confirmed."""
-        layers = [layer for spot in self._foreign for layer in cast(Document, spot.document).layers]
-        return any(layer.fate is Fate.LOCAL for layer in layers)
+        return any(is_local(cast(Document, spot.document)) for spot in self._foreign)
 
     def _cause(self, node: Node, causes: Mapping[Spot, object] | None) -> Cause:
         """Return one of the changes that made the node run."""
@@ -313,6 +312,13 @@ class RunReporter:
             document = cast(Document, spot.document)
             return (document.key, spot.path) if document.home is node.home else None
         return None
+
+
+def is_local(document: Document) -> bool:
+    """True if a document shows a value that stays in this runtime."""
+    if document.entry is not None and document.entry.state is EntryState.LOCAL:
+        return True
+    return bool(document.layers) and any(layer.fate is Fate.LOCAL for layer in document.layers)
 
 
 def standing_on(fingerprint: str, implied: str | None) -> str:

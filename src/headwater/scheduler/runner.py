@@ -19,7 +19,7 @@ from headwater.data.reader_trie import Spot
 from headwater.data.trace import Failed, Ran, RunStarted, Suspended, Trace
 from headwater.data.value import ABSENT, MaybeValue, freeze
 from headwater.errors import AuthoringError, InvariantViolation, NotSettlingError, cut_frames
-from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.document import NOT_HERE, Document, TierEntry
 from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
 from headwater.scheduler.failures import INTERRUPTS, as_failure, check_plain
@@ -84,7 +84,8 @@ class Runner:
         self._timed_every = limits.timed_every
         self._timed_us = limits.timed_us
         self._run = Run(self)
-        self.on_ran: Callable[[Node, Layer | None], object] | None = None  # for diagnosis; decides nothing
+        # for diagnosis; decides nothing
+        self.on_ran: Callable[[Node, Layer | TierEntry | None], object] | None = None
         self.trace: Trace | None = None
 
     # ---- an attempt ----------------------------------------------------------------------------------
@@ -156,19 +157,19 @@ class Runner:
             self._apply_reads(node, run)
         if self._loads.is_used:
             self._loads.kept(node)
-        layer: Layer | None = None
+        made: Layer | TierEntry | None = None
         if node.envelope:
             node.found = ()
         if failure is None and (node.returns or run.transaction is not None):
             try:
-                layer = self._commit(node, run, result)
+                made = self._commit(node, run, result)
             except Exception as error:  # A result that is not a value is the node's failure, too.
                 failure = error
         node.runs += 1
         node.verified = self._marks.count  # Its own write was announced: the readers concerned are marked.
         node.last_causes = causes
         node.as_of = 0  # From now on its reads are those of a run here.
-        node.wrote = 0 if layer is None else layer.local_seq
+        node.wrote = 0 if made is None else made.version if isinstance(made, TierEntry) else made.local_seq
         if failure is not None:
             self._failed(node, run, failure)
         elif node.error is not None or node.failures:
@@ -176,9 +177,9 @@ class Runner:
         if self.trace is not None and failure is None:
             self.trace.emit(Ran(node.id, node.wrote))
         if reporter is not None:  # I7: the run is reported with its commit, before the commit is sent.
-            reporter.report_run(node, layer, causes, failure, self._gates.now_us() - began_us)
+            reporter.report_run(node, made, causes, failure, self._gates.now_us() - began_us)
         if self.on_ran is not None:
-            self.on_ran(node, None if failure is not None else layer)
+            self.on_ran(node, None if failure is not None else made)
         return None
 
     def _carry(self, node: Node, run: Run, hops: int, is_stopped: bool) -> None:
@@ -321,27 +322,40 @@ class Runner:
 
     # ---- the commit ----------------------------------------------------------------------------------
 
-    def _commit(self, node: Node, run: Run, result: object) -> Layer | None:
-        """Write the result. The transaction names the node and the causes of its run (I8)."""
+    def _commit(self, node: Node, run: Run, result: object) -> Layer | TierEntry | None:
+        """Show the result, or commit it with the side writes of the run; both name the node and the causes (I8)."""
+        if node.owns_outputs:
+            return self._show_both(node, run, result)
+        if len(node.outputs) > 1 and run.transaction is None:
+            # The output of a node that may write other documents is always committed together with them.
+            run.transaction = node.home.begin(source=node, node=node.id, derived=True)
         if run.transaction is not None:
             return self._commit_journal(node, run, result)
         document = node.outputs[0]
-        before = document.value
-        if before is NOT_HERE:
-            raise InvariantViolation(f"{node.id}: its output {document!r} was let go while it ran")
+        before = _shown(node, document)
         kind = result.__class__
         if node.encode is not None or kind not in _SCALARS:
             value = self._value(node, result, before)
         # fault runner.same_result_told: elif False:
-        elif kind is before.__class__ and result == before:
+        elif kind is before.__class__ and result == before and document.entry is None:
             return None
         else:
             value = freeze(result)
         # I8: provenance: the node by identity, its id, and the spots whose change made it run.
-        if node.last_hops:
-            hops = node.last_hops
-            return node.home.write_whole(document, value, node.reads, node, None, node.id, run.causes, True, None, hops)
-        return node.home.write_whole(document, value, node.reads, node, None, node.id, run.causes, True)
+        return node.home.show_result(document, value, node.reads, node, node.id, run.causes, node.last_hops)
+
+    def _show_both(self, node: Node, run: Run, result: object) -> TierEntry | None:
+        """Show a result of two documents. The run wrote the second one, or left it as it is."""
+        document, second = node.outputs
+        value = self._value(node, result, _shown(node, document))
+        beside: tuple[Document, MaybeValue] | None = None
+        if run.transaction is not None:
+            beside = second, run.transaction.peek(second.key)
+            self._discard(run)
+        elif second.value is not NOT_HERE:
+            beside = second, second.value
+        reads, hops = node.reads, node.last_hops
+        return node.home.show_result(document, value, reads, node, node.id, run.causes, hops, beside)
 
     def _commit_journal(self, node: Node, run: Run, result: object) -> Layer | None:
         """Commit a run with side writes: its result and all its writes are one transaction."""
@@ -419,3 +433,11 @@ class Runner:
                     run.transaction.saw(document.key, spot.path, spot.depth)
         run.transaction.write(document.key, patch)
         cast("dict[Document, None]", run.overlay)[document] = None
+
+
+def _shown(node: Node, document: Document) -> MaybeValue:
+    """Return the shown value of an output."""
+    value = document.value
+    if value is NOT_HERE:
+        raise InvariantViolation(f"{node.id}: its output {document!r} was let go while it ran")
+    return value

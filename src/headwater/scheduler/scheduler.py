@@ -145,6 +145,11 @@ class Scheduler:
         if not is_shared:
             self.commit_verdicts.own.add(replica)
         replica.on_rejected(self.commit_verdicts.on_settled)
+        replica.on_refused = self.commit_verdicts.on_refused
+        replica.on_overwritten = self.commit_verdicts.on_overwritten
+        replica.tier.is_clean = self._is_clean
+        replica.tier.is_current = self._is_current
+        replica.tier.is_demanded = _is_demanded
         replica.feed.subscribe(self.invalidation.on_notification)
         self._replicas.append(replica)
 
@@ -212,6 +217,12 @@ class Scheduler:
             if gone.error is not None:
                 gone.error = None
                 self._failed(gone, None, False)  # Its failure ends with the node.
+            # A running node is not clean, although its status says so.
+            is_clean = self._is_clean(gone)
+            if gone.reporter is not None:
+                gone.reporter.report_stop(gone, is_clean=is_clean)
+            if gone.returns:
+                gone.home.stop_result(gone.outputs[0], gone, is_current=is_clean and gone.error is None)
             self.registry.drop(gone)
             self.graph.remove(gone)
             for document in (*gone.outputs, *(inside for inside, _ in gone.envelope)):
@@ -409,6 +420,17 @@ class Scheduler:
         if node.status != CLEAN:
             self.pass_.enqueue(node)
 
+    def _is_clean(self, node: object) -> bool:
+        """True if no input of a node has changed since its last run. A node that is running has not ended that run."""
+        if not isinstance(node, Node) or node.status != CLEAN or node.removed:
+            return False
+        run = self.current.run
+        return run is None or run.node is not node
+
+    def _is_current(self, node: object) -> bool:
+        """True if the result of a node follows from the values that are shown now."""
+        return self._is_clean(node) and isinstance(node, Node) and node.error is None
+
     def _left(self, document: Document) -> None:
         """Release a document that lost a user, unless other nodes read it, write it or wait for it."""
         if not self.graph.is_used(document) and not self.loads.is_awaited(document):
@@ -449,3 +471,7 @@ class Scheduler:
             self._failed(node, error, type(before) is type(error) and str(before) == str(error))
         else:
             self._port.on_failure(Failure(node.id, error, tuple(repr(spot) for spot in node.last_causes or ())))
+
+
+def _is_demanded(node: object) -> bool:
+    return isinstance(node, Node) and node.live and not node.removed

@@ -45,8 +45,7 @@ class Space:
     @property
     def seq(self) -> int:
         """The seq of the last commit of the log known here, own commits included as soon as they are durable."""
-        replica = self.local.replica
-        return max([replica.confirmed.seq, *(layer.seq for layer in replica.pending.live())])
+        return self.local.replica.newest_seq()
 
     def cell(self, id: str, of: Any, /, *, scope: Scope = "space", default: Any = ABSENT) -> Cell[Any]:
         """Return the handle of a document, typed as `of`."""

@@ -232,7 +232,7 @@ class Driver:
         if self._closing is None:
             text = f"the driver of session {self.session.key!r} was closed: take the session up with another driver"
             self._closing = why or SessionExpiredError(text)
-        if self.session.link is LinkState.UP and not len(self.session.replica.pending):
+        if self.session.link is LinkState.UP and self.session.replica.is_confirmed():
             self.session.close()
             self.flush()
         self._acks.close()
@@ -501,19 +501,22 @@ class Driver:
                 raise failed.pop(doc)
 
     async def durable(self) -> None:
-        """Wait until every commit made so far has its verdict."""
+        """Wait until every commit made so far, and every result, has its verdict."""
+        self.flush()
         last = max((layer.local_seq for layer in self.session.replica.pending.live()), default=0)
         await self.until(lambda: not self._waits_for_verdict(last))
 
     def _waits_for_verdict(self, last: int) -> bool:
         live = self.session.replica.pending.live()
-        return any(layer.local_seq <= last and layer.fate is not Fate.ACCEPTED for layer in live)
+        if any(layer.local_seq <= last and layer.fate is not Fate.ACCEPTED for layer in live):
+            return True
+        return self.session.replica.tier.is_waiting()
 
     async def synced(self) -> None:
         """Wait until no commit is pending and no document is loading: the visible state is that of the engine's log."""
         session = self.session
         await self.until(
-            lambda: session.link is LinkState.UP and not len(session.replica.pending) and not session.is_loading()
+            lambda: session.link is LinkState.UP and session.replica.is_confirmed() and not session.is_loading()
         )
 
     async def query(self, query: Query) -> Answer:

@@ -215,7 +215,7 @@ class PlainWrites:
         if running is None:
             marks.running = self._core.observers.author()
         try:
-            document.home.write_whole(document, value, (), None, self._group(group), "", None, False, settled)
+            document.home.write_whole(document, value, (), None, self._group(group), "", settled)
         finally:
             marks.running = running
         self._core.request_tick()

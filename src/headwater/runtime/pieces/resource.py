@@ -299,10 +299,10 @@ class Fetch:
 
     async def _fetch(self, wanted: str) -> None:
         if not self._member.speculative:
-            await self.core.observers.until(lambda: not self._input.document.layers)
+            await self.core.observers.until(lambda: not self._input.document.is_unconfirmed())
         async with self._tasks.at_most(self._member, self._member.limit):
             # An unconfirmed input is unknown to other runtimes, and no claim on it can be granted: fetch without one.
-            is_early = self._member.speculative and bool(self._input.document.layers)
+            is_early = self._member.speculative and self._input.document.is_unconfirmed()
             if not is_early and not await self._claimed(wanted):
                 return
             try:

@@ -161,14 +161,14 @@ async def leave(resuming: Resume, homes: list[PieceInstance]) -> None:
     spoken = {home.space.name: home for home in homes}.values()
     # What landed is soon part of what is confirmed, which has the seq that it is clean as of.
     await resuming.pieces.core.observers.until(
-        lambda: not any(_speaks(resuming, home) and home.space.replica.pending.live() for home in spoken)
+        lambda: not any(_speaks(resuming, home) and home.space.replica.has_unconfirmed() for home in spoken)
     )
     for home in homes:
         if not _speaks(resuming, home) or not home.generation or home.is_launched:
             continue
         replica, followed = home.space.replica, sleeping.of(home)
         seq = replica.confirmed.seq
-        if replica.pending.live() or not seq or (home.resume_state is not None and not home.resume_state.is_over):
+        if replica.has_unconfirmed() or not seq or (home.resume_state is not None and not home.resume_state.is_over):
             continue
         if sleeping.has(home):
             assert followed is not None

@@ -271,7 +271,7 @@ class Followed:
     def last(self) -> int:
         """The last commit that is known here."""
         replica = self.local.replica
-        return max([self.newest, replica.confirmed.seq, *(layer.seq for layer in replica.pending.live())])
+        return max(self.newest, replica.newest_seq())
 
     def is_quiet(self) -> bool:
         """Everything that is known here to be written was looked at, or nobody can be asked."""
@@ -279,7 +279,7 @@ class Followed:
             return False
         if not self.homes or not self.channel.is_up():
             return True
-        return self.through >= self.last and not self.local.replica.pending.waiting()
+        return self.through >= self.last and self.local.replica.is_durable()
 
 
 async def have_awake(resuming: Resume, root: PieceInstance, names: tuple[str, ...]) -> list[Node] | None:

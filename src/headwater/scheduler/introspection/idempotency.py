@@ -22,7 +22,7 @@ from headwater.data.reader_trie import Spot
 from headwater.data.text import shown
 from headwater.data.value import ABSENT, MaybeValue, freeze, lookup
 from headwater.errors import AuthoringError
-from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.document import NOT_HERE, Document, TierEntry
 from headwater.replica.pending import Layer
 from headwater.scheduler.failures import INTERRUPTS
 from headwater.scheduler.freshness import upstream_failed
@@ -98,7 +98,7 @@ class Idempotency:
 
     # ---- a second run ------------------------------------------------------------------------------
 
-    def _check(self, node: Node, layer: Layer | None) -> None:
+    def _check(self, node: Node, made: Layer | TierEntry | None) -> None:
         if node.kind is NodeKind.EFFECT or node.error is not None:
             return  # An effect is not meant to be repeated, and a failed run wrote nothing.
         if node.status != CLEAN or node.removed:
@@ -107,7 +107,7 @@ class Idempotency:
         if self._undecided is not None:
             return
         self.checked += 1
-        if findings and layer is not None and node.home.next_local_seq != layer.local_seq + 1:
+        if findings and made is not None and not _is_newest(node, made):
             return  # Another commit answered this one: the present values are not only the node's own.
         for finding in findings:
             self._keep(finding)
@@ -219,3 +219,10 @@ def _raised(node: Node, error: BaseException) -> Finding:
 
 def _text(value: MaybeValue) -> str:
     return "absent" if value is ABSENT else shown(value)
+
+
+def _is_newest(node: Node, made: Layer | TierEntry) -> bool:
+    """True if nothing was committed or shown since the commit or the result of a run."""
+    if isinstance(made, TierEntry):
+        return node.home.tier.version == made.version
+    return node.home.next_local_seq == made.local_seq + 1

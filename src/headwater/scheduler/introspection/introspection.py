@@ -26,6 +26,7 @@ from typing import Final, TypeVar
 from headwater.cells.open_run import Current
 from headwater.data.trace import Recorder, RunStarted, Trace, TraceEvent
 from headwater.errors import AuthoringError
+from headwater.replica.document import TierEntry
 from headwater.replica.pending import Layer
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
@@ -273,7 +274,7 @@ class Introspection:
         """Call a listener with every trace event from now on."""
         self._taps.on_event(listener, True)
 
-    def on_ran(self, listener: Callable[[Node, Layer | None], object]) -> None:
+    def on_ran(self, listener: Callable[[Node, Layer | TierEntry | None], object]) -> None:
         """Call a listener after the commit of every completed run from now on."""
         self._taps.on_ran(listener, True)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headwater.data.trace import Trace, TraceEvent
+from headwater.replica.document import TierEntry
 from headwater.replica.pending import Layer
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.node import Node
@@ -19,7 +20,7 @@ from headwater.scheduler.runner import Runner
 __all__ = ["Listeners"]
 
 OnEvent = Callable[[TraceEvent], object]
-OnRan = Callable[[Node, "Layer | None"], object]
+OnRan = Callable[[Node, "Layer | TierEntry | None"], object]
 Listener = TypeVar("Listener")
 
 
@@ -84,7 +85,7 @@ class Listeners:
             except BaseException as error:  # P10: a listener does not decide, not even by failing.
                 self._on_error(as_failure(error))
 
-    def _ran(self, node: Node, layer: Layer | None) -> None:
+    def _ran(self, node: Node, layer: Layer | TierEntry | None) -> None:
         for listener in self._on_ran:
             try:
                 listener(node, layer)

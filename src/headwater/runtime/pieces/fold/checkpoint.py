@@ -120,7 +120,8 @@ class FoldCheckpoint:
         said: Any = note.value
         if source.home is not output.home or instance.pieces.channel(instance.space.name) is None:
             return None  # Seqs of another space do not compare, and without a log there are none.
-        if output.layers or note.layers or not isinstance(said, Mapping) or said.get("code") != self.code:
+        is_unconfirmed = any(each.layers or each.entry is not None for each in (output, note))
+        if is_unconfirmed or not isinstance(said, Mapping) or said.get("code") != self.code:
             return None
         raw: Any = output.value
         if raw is ABSENT or not 0 < output.written <= note.written:

@@ -203,6 +203,7 @@ def fold(view: ScopedView, member: FoldMember) -> Computed[Any]:
             declared=declared,
             parent=instance.maker,
             fingerprint=instance.digest(member),
+            owns_outputs=True,
         ),
         part_of(view, member),
     )

@@ -1,0 +1,453 @@
+"""The tier of derived results: the newest result of each node that confirmed state does not show yet.
+
+A result is the cached value of a function. It is shown at once and replaces the last result of its node; no verdict
+reverts it, because a change of its inputs makes its node invalid. Results are sent in waves. A wave is composed when it
+is sent, from results of nodes that are clean then: each result becomes a commit whose reads have the present basis and
+name the present layers, and whose reads of other results name the commits of the same wave. So a wave is a consistent
+cut, and an older result that was never sent costs nothing.
+
+One wave is under way at a time, from its sending until confirmed state covers it. At the next composition every result
+is either confirmed or not sent, and no read names a result of an earlier wave.
+
+The engine judges each commit. An accepted result is shown until confirmed state covers it. A superseded one is sent
+again, without a run, when the commit that won against it is confirmed; if that made its node invalid, the node runs
+instead. A refused one leaves the tier, and its node fails.
+
+`Tier` keeps the entries and composes waves; `Replica` shows values, and `Session` sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, cast
+
+from headwater.data.address import Depth, DocKey
+from headwater.data.patch import Patch
+from headwater.data.reader_trie import Spot
+from headwater.data.value import same, size_of
+from headwater.protocol.commit import Commit, Operation, Provenance, Read
+from headwater.replica.confirmed import Confirmed
+from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
+from headwater.replica.limits import ReplicaLimits
+from headwater.replica.minimal_patches import SAYS_ALL, difference
+from headwater.replica.pending import Pending
+
+_DUE: Final = EntryState.DUE
+_SENT: Final = EntryState.SENT
+_LOCAL: Final = EntryState.LOCAL
+
+
+class SentCommit:
+    """A commit of results on the wire, until its rejection or until confirmed state covers it."""
+
+    __slots__ = ("commit", "entries", "frame", "local_seq", "seq")
+
+    def __init__(self, commit: Commit, entries: Sequence[TierEntry], frame: int) -> None:
+        self.commit = commit
+        self.entries = entries  # one, or all results of a cycle
+        self.local_seq = commit.local_seq
+        self.frame = frame
+        self.seq = 0  # where it was accepted
+
+    def first_named(self) -> int | None:
+        """Return the number of the oldest layer that the commit names."""
+        return min([read.layers[0][0] for read in self.commit.reads if read.layers], default=None)
+
+
+class Composed(NamedTuple):
+    """One composition: the commits of a wave, and entries that have left the tier."""
+
+    commits: list[SentCommit]
+    equal: list[TierEntry]  # equal to confirmed state: only their observations are sent
+    fallen: list[TierEntry]  # of nodes that are invalid and not demanded: confirmed state is to be shown instead
+
+
+def _always(_: object) -> bool:
+    return True
+
+
+class Tier:
+    """The results of one replica."""
+
+    __slots__ = ("_confirmed", "_due", "_local", "_pending", "_wire", "is_clean", "is_current", "is_demanded", "version")
+
+    def __init__(self, confirmed: Confirmed, pending: Pending) -> None:
+        self._confirmed = confirmed
+        self._pending = pending
+        self._due: dict[Document, TierEntry] = {}  # in the order of their runs
+        self._local: dict[Document, TierEntry] = {}
+        self._wire: dict[int, SentCommit] = {}  # by local_seq, in order
+        # Set by the scheduler: whether no input of a node has changed since its last run, whether its result is the
+        # outcome of that run, which may have failed instead, and whether its value is demanded.
+        self.is_clean: Callable[[object], bool] = _always
+        self.is_current: Callable[[object], bool] = _always
+        self.is_demanded: Callable[[object], bool] = _always
+        self.version = 0  # of the newest result
+
+    def __bool__(self) -> bool:
+        return bool(self._due or self._wire or self._local)
+
+    def is_under_way(self) -> bool:
+        """Return True if a wave was sent and confirmed state does not cover it yet."""
+        return bool(self._wire)
+
+    # ---- entries -----------------------------------------------------------------------------------
+
+    def put(self, entry: TierEntry, *, is_local: bool) -> None:
+        """Make an entry the newest result of its document."""
+        document = entry.document
+        document.entry = entry
+        if entry.beside is not None:
+            entry.beside.document.entry = entry.beside
+        self._due.pop(document, None)  # The newest result comes last: it may depend on all others.
+        if is_local:
+            entry.state = _LOCAL
+            self._local[document] = entry
+        else:
+            self._due[document] = entry
+
+    def drop(self, entry: TierEntry) -> None:
+        """Take an entry out. If it is on the wire, its verdict concerns no entry any more."""
+        document = entry.document
+        if document.entry is entry:
+            document.entry = None
+            self._due.pop(document, None)
+            self._local.pop(document, None)
+        if entry.beside is not None:
+            self.drop(entry.beside)
+
+    def local(self) -> list[TierEntry]:
+        return list(self._local.values())
+
+    def make_due(self) -> None:
+        """Send the results that stayed local from now on: the right to write was granted."""
+        for document, entry in self._local.items():
+            entry.state = _DUE
+            self._due[document] = entry
+        self._local.clear()
+
+    def make_local(self) -> None:
+        """Keep all results local: the right to write is missing."""
+        for document, entry in self._due.items():
+            entry.state = _LOCAL
+            self._local[document] = entry
+        self._due.clear()
+
+    def freeze(self, entry: TierEntry, number: int) -> None:
+        """Keep the result of a node that is stopped as it is now: nothing tells any more that an input changes.
+
+        The engine finds the change, because the reads keep their present basis; then the entry leaves the tier.
+        """
+        basis = self._confirmed.seq
+        entry.reads = tuple(
+            [
+                Read(seen.key, spot.path, spot.depth, basis, self._pending.under(seen, spot.path, number).spans)
+                for spot, seen in self.sources(entry)
+            ]
+        )
+        entry.spots = ()
+
+    def sources(self, entry: TierEntry) -> list[tuple[Spot, Document]]:
+        """Return the reads of a result outside the tier: its own, and those of the results that it read."""
+        found: dict[Spot, Document] = {}
+        seen = {entry}
+        waiting = [entry]
+        while waiting:
+            for spot in waiting.pop().spots:
+                if spot is None:
+                    continue
+                document = cast(Document, spot.document)
+                if document.home is not entry.document.home:
+                    continue  # The log of this space does not check reads of another one.
+                other = document.entry
+                if other is None or other is entry:
+                    found[spot] = document
+                elif other not in seen:
+                    seen.add(other)
+                    waiting.append(other)
+        return list(found.items())
+
+    # ---- the wire ----------------------------------------------------------------------------------
+
+    def get(self, local_seq: int) -> SentCommit | None:
+        return self._wire.get(local_seq)
+
+    def on_wire(self) -> list[SentCommit]:
+        """Return the commits without a verdict, in order: a reconnect replays these."""
+        return [sent for sent in self._wire.values() if not sent.seq]
+
+    def newest_seq(self) -> int:
+        """Return the last seq at which a result was accepted that confirmed state does not cover; 0: none."""
+        return max([sent.seq for sent in self._wire.values()], default=0)
+
+    def first_named(self) -> int | None:
+        """Return the number of the oldest layer or commit that a commit of results names, or may still name."""
+        named = [number for sent in self._wire.values() for number in (sent.local_seq, sent.first_named())]
+        named += [read.layers[0][0] for entry in self._due.values() for read in entry.reads or () if read.layers]
+        return min([number for number in named if number is not None], default=None)
+
+    def is_waiting(self) -> bool:
+        """Return True if a result of a clean node has no verdict, and will get one."""
+        if any(not sent.seq for sent in self._wire.values()):
+            return True
+        return any(
+            not entry.is_held and (entry.reads is not None or self.is_current(entry.source))
+            for entry in self._due.values()
+        )
+
+    def patches(self, local_seq: int, doc: DocKey) -> tuple[Patch, ...] | None:
+        """Return the patches of a commit on the wire to a document; None: there is no such commit."""
+        sent = self._wire.get(local_seq)
+        if sent is None:
+            return None
+        return next((operation.patches for operation in sent.commit.operations if operation.doc == doc), ())
+
+    def accepted(self, sent: SentCommit, seq: int) -> None:
+        sent.seq = seq
+
+    def covered(self) -> list[TierEntry]:
+        """Take out the results that confirmed state includes. Return the entries that were shown."""
+        if not self._wire:
+            return []
+        seq = self._confirmed.seq
+        done = [sent for sent in self._wire.values() if 0 < sent.seq <= seq]
+        left: list[TierEntry] = []
+        for sent in done:
+            del self._wire[sent.local_seq]
+            for entry in sent.entries:
+                if entry.document.entry is entry:
+                    entry.document.entry = None
+                    left.append(entry)
+        return left
+
+    def confirm_all(self) -> None:
+        """Make every result confirmed state, at its seq. For a replica without an engine."""
+        due, self._due = self._due, {}
+        seq = self._confirmed.seq
+        for document, entry in due.items():
+            document.confirmed, document.written, document.entry = entry.value, seq, None
+
+    def superseded(self, sent: SentCommit, newest: int) -> list[TierEntry]:
+        """Have results sent again that other commits won against, once `newest` is confirmed.
+
+        Return the frozen ones, which leave the tier: no node tells whether they still follow from their inputs.
+        """
+        self._wire.pop(sent.local_seq, None)
+        fallen: list[TierEntry] = []
+        for entry in sent.entries:
+            shown = entry.document.entry
+            if entry.is_part:
+                continue
+            if shown is not entry:
+                if shown is not None:
+                    # I8: the causes of a superseded result are causes of the next one.
+                    # fault tier.causes_lost: pass
+                    shown.causes = {**(entry.causes or {}), **(shown.causes or {})} or None
+                    shown.hops = max(shown.hops, entry.hops)
+                continue
+            if entry.reads is not None:
+                fallen.append(entry)
+                continue
+            entry.state, entry.ready_at, entry.local_seq, entry.frame = _DUE, newest, 0, 0
+            # fault tier.superseded_dropped: self._due.pop(entry.document, None)
+            self._due[entry.document] = entry
+        for entry in fallen:
+            self.drop(entry)
+        return fallen
+
+    def refused(self, sent: SentCommit) -> list[tuple[TierEntry, bool]]:
+        """Take out results that will never be accepted. Return them, each with whether it was the newest one."""
+        self._wire.pop(sent.local_seq, None)
+        found = [(entry, entry.document.entry is entry) for entry in sent.entries if not entry.is_part]
+        for entry in sent.entries:
+            self.drop(entry)
+        return found
+
+    # ---- composing a wave ----------------------------------------------------------------------------
+
+    def compose(self, number: int, branch: str, limits: ReplicaLimits, room: int) -> Composed:
+        """Compose a wave of at most `room` commits, numbered from `number`."""
+        made = Composed([], [], [])
+        # fault tier.sent_while_under_way: if not self._due:
+        if self._wire or not self._due:
+            return made
+        seq = self._confirmed.seq
+        ready: dict[TierEntry, None] = {}
+        for entry in self._due.values():
+            # fault tier.invalid_result_sent: if False:
+            if entry.reads is None and not self.is_current(entry.source):
+                # fault tier.dormant_result_stays: if False:
+                if not self.is_demanded(entry.source):
+                    made.fallen.append(entry)
+                continue
+            # fault tier.superseded_sent_at_once: if any(_is_closed(each.document) for each in entry.parts()):
+            if entry.ready_at > seq or any(_is_closed(each.document) for each in entry.parts()):
+                continue
+            if all(same(each.document.confirmed, each.value) for each in entry.parts()):
+                made.equal.append(entry)
+            else:
+                ready[entry] = None
+        for entry in (*made.equal, *made.fallen):
+            self.drop(entry)
+        if not ready or room <= 0:
+            return made
+        placed, is_cyclic = _ordered(ready)
+        if is_cyclic:
+            # Results that read each other are right together or not at all: they are one commit.
+            self._add(made.commits, [each for entry in placed for each in entry.parts()], number, number, branch)
+            return made
+        frame, size, count = number, 0, 0
+        for entry in placed[:room]:
+            entry_size = _size(entry)
+            size, count = size + entry_size, count + 1
+            if count > limits.wave_commits or size > limits.wave_bytes:
+                frame, size, count = number, entry_size, 1
+            self._add(made.commits, entry.parts(), number, frame, branch)
+            number += 1
+        return made
+
+    def _add(
+        self, commits: list[SentCommit], entries: Sequence[TierEntry], number: int, frame: int, branch: str
+    ) -> None:
+        """Make one commit of results."""
+        reads: dict[Read, None] = {}
+        after: set[int] = set()
+        operations: list[Operation] = []
+        for entry in entries:
+            entry.state, entry.local_seq, entry.frame = _SENT, number, frame
+            self._due.pop(entry.document, None)
+        for entry in entries:
+            operations += self._operations(entry, reads)
+            if entry.reads is not None:
+                reads.update(dict.fromkeys(entry.reads))
+                continue
+            self._name_reads(entry, number, frame, reads, after)
+        first = entries[0]
+        causes = tuple(
+            [
+                (spot.document.key, spot.path)
+                for entry in entries
+                for spot in entry.causes or ()
+                if isinstance(spot.document, Document)
+            ]
+        )
+        fingerprint = getattr(first.source, "fingerprint", "")
+        commit = Commit(
+            number,
+            tuple(operations),
+            tuple(reads),
+            (),
+            branch,
+            (),
+            (),
+            Provenance(first.node, fingerprint, causes, True, max([entry.hops for entry in entries])),  # I8
+            # fault wave.leans_on_nothing: (),
+            tuple([(each, each) for each in sorted(after)]),
+        )
+        self._wire[number] = sent = SentCommit(commit, entries, frame)
+        commits.append(sent)
+
+    def _operations(self, entry: TierEntry, reads: dict[Read, None]) -> tuple[Operation, ...]:
+        """Return the change that a result makes to confirmed state."""
+        document = entry.document
+        before = document.confirmed
+        assert before is not NOT_HERE  # `compose` checked it.
+        patches = difference(before, entry.value, (), _reads_all)
+        if any(patch.path or patch.kind not in SAYS_ALL for patch in patches):
+            # C1: a difference stands on the value that it is a difference to.
+            reads[Read(document.key, (), Depth.DEEP, self._confirmed.seq)] = None
+        return (Operation(document.key, patches),) if patches else ()
+
+    def _name_reads(
+        self, entry: TierEntry, number: int, frame: int, reads: dict[Read, None], after: set[int]
+    ) -> None:
+        """Add the reads of a result: of the log at the present basis, or of another result of this wave."""
+        home, basis = entry.document.home, self._confirmed.seq
+        # fault wave.reads_forgotten: for spot in ():
+        for spot in entry.spots:
+            if spot is None:
+                continue
+            seen = cast(Document, spot.document)
+            if seen.home is not home:
+                continue  # The log of this space does not check reads of another one.
+            other = seen.entry
+            if other is None:
+                # C3: the one seq of all documents here, and every layer that may have contributed.
+                spans = self._pending.under(seen, spot.path, number).spans if seen.layers else ()
+                reads[Read(seen.key, spot.path, spot.depth, basis, spans)] = None
+            elif other.local_seq == number:
+                continue  # a result of the same commit
+            elif other.frame == frame:
+                after.add(other.local_seq)  # C4: no commit comes between two commits of one frame.
+            else:
+                reads[Read(seen.key, spot.path, spot.depth, basis, ((other.local_seq, other.local_seq),))] = None
+
+
+def _is_closed(document: Document) -> bool:
+    """Return True if no result can be sent now: confirmed state is not here, or a commit of an author is on top."""
+    return document.confirmed is NOT_HERE or bool(document.layers)
+
+
+def _reads_all(_: object) -> bool:
+    return True
+
+
+def _size(entry: TierEntry) -> int:
+    """Return the approximate size of a result on the wire, in bytes."""
+    return 128 + size_of(entry.value) + 64 * len(entry.spots)
+
+
+def _ordered(ready: dict[TierEntry, None]) -> tuple[list[TierEntry], bool]:
+    """Return the results that can be sent together, each after the results that it read; True: some form a cycle.
+
+    A result that read one which cannot be sent now is left out.
+    """
+    placed: list[TierEntry] = []
+    is_cyclic = False
+    known: dict[TierEntry, bool] = {}  # False: left out
+    opened: set[TierEntry] = set()
+    for first in ready:
+        if first in known:
+            continue
+        stack: list[tuple[TierEntry, Iterator[Spot | None]]] = [(first, iter(first.spots))]
+        opened.add(first)
+        while stack:
+            entry, spots = stack[-1]
+            is_sent = True
+            deeper: TierEntry | None = None
+            for spot in spots:
+                other = None if spot is None else cast(Document, spot.document).entry
+                if other is None or other is entry or other.document.home is not entry.document.home:
+                    continue
+                if other in opened and other not in known:
+                    is_cyclic = True
+                elif not known.get(other, other in ready):
+                    is_sent = False  # C1: the result that it read is not in the log.
+                    # fault tier.reader_sent_before_its_input: is_sent = True
+                    break
+                elif other not in known:
+                    deeper = other
+                    break
+            if deeper is not None:
+                opened.add(deeper)
+                stack.append((deeper, iter(deeper.spots)))
+                continue
+            stack.pop()
+            known[entry] = is_sent
+            if is_sent:
+                placed.append(entry)
+            while not is_sent and stack:
+                known[stack.pop()[0]] = False  # Each one on the stack reads the one above it.
+    while is_cyclic and (unfounded := [entry for entry in placed if not _stands(entry, known)]):
+        known.update(dict.fromkeys(unfounded, False))
+        placed = [entry for entry in placed if known[entry]]
+    for entry, is_sent in known.items():
+        entry.is_held = not is_sent
+    return placed, is_cyclic
+
+
+def _stands(entry: TierEntry, known: dict[TierEntry, bool]) -> bool:
+    """Return True if a result of a cycle read no result that is left out."""
+    spots: Iterable[Spot] = [spot for spot in entry.spots if spot is not None]
+    entries = [cast(Document, spot.document).entry for spot in spots]
+    return all(other is None or known.get(other, True) for other in entries)
