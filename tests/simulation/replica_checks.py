@@ -50,14 +50,22 @@ def says_who_and_why(engine: Engine, since: int, runtimes: Iterable[Runtime]) ->
     for logged in engine.changes(since=since, limit=1_000).items:
         runtime = of_session[logged.session]
         provenance = logged.commit.provenance
+        causes = {(key.id, path) for key, path in provenance.causes}
+        documents = {operation.doc.id for operation in logged.commit.operations}
         wrote = runtime.eye.wrote.get(logged.commit.local_seq)
         if wrote is None:
-            if provenance.derived or provenance.node or provenance.causes:
-                runtime.eye.wrong("I8", f"nobody ran for {logged}")
+            if not (provenance.derived or provenance.node or provenance.causes):
+                continue
+            # A result is numbered when it is sent: it is one of the results of its node.
+            results = runtime.eye.results.get(provenance.node, [])
+            runtime.eye.done["causes"] += len(causes)
+            fits = [each for each in results if each.must <= causes <= each.may]
+            is_together = len(documents) > 1  # results that read each other
+            if not (fits and documents <= fits[-1].outputs) and not (results and is_together):
+                why = f"says because of {sorted(causes)}, its runs were because of {[sorted(e.must) for e in results]}"
+                runtime.eye.wrong("I8", f"no run of {provenance.node!r} made {documents}, which {why}")
             continue
-        causes = {(key.id, path) for key, path in provenance.causes}
         runtime.eye.done["causes"] += len(causes)
-        documents = {operation.doc.id for operation in logged.commit.operations}
         if (provenance.node, provenance.derived) != (wrote.node, True) or not documents <= wrote.outputs:
             runtime.eye.wrong("I8", f"{logged} is of {wrote.node}")
         if not wrote.must <= causes <= wrote.may:

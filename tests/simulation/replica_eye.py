@@ -15,7 +15,7 @@ from headwater.data.path import Path
 from headwater.data.trace import Exhausted, PassEnded, Removed, RunStarted, Suspended, TraceEvent
 from headwater.data.value import equal
 from headwater.protocol.verdict import Rejection
-from headwater.replica import NOT_HERE, Kind, Layer, Notification
+from headwater.replica import NOT_HERE, Document, Kind, Layer, Notification, TierEntry
 from headwater.scheduler import Node, NodeKind
 from tests.simulation.replica_expected import Expected
 from tests.simulation.replica_rules import Look, Place, said, walk
@@ -70,6 +70,7 @@ class Eye:
         self.problems: list[tuple[str, str]] = []  # (invariant, what is wrong)
         self.known: dict[str, Known] = {}  # by id: whoever is registered
         self.wrote: dict[int, Wrote] = {}  # by local_seq
+        self.results: dict[str, list[Wrote]] = {}  # by node, in order
         self.reading: Reading | None = None
         self.running: str | None = None
         self.waiting: list[tuple[str, Reading]] = []  # attempts that wait where they are for the one that is running
@@ -77,6 +78,7 @@ class Eye:
         self.query_observations = 0
         self.wanted: dict[str, None] = {}  # documents that an attempt read or was to write
         self.rejected = 0
+        self.overwritten = 0  # results under which another session wrote something else
         self.runs: Counter[str] = Counter()
         self.order: list[str] = []  # who ran in this pass
         self.heights: dict[str, int] = {}  # and how high each was when its turn came
@@ -92,6 +94,7 @@ class Eye:
         scheduler.introspection.on_ran(self._ran)
         scheduler.set_trace(self)
         replica.on_rejected(self._rejected)
+        replica.on_overwritten(self._overwritten)
 
     def wrong(self, invariant: str, what: str) -> None:
         self.problems.append((invariant, f"{invariant}: runtime {self.runtime.home}: {what}"))
@@ -187,6 +190,12 @@ class Eye:
                 is_open = known.why or known.rejections or len(gone) > 1
                 (known.maybe if is_open else known.why).update(dict.fromkeys((name, ()) for name in sorted(gone)))
 
+    def _overwritten(self, document: Document, *_: object) -> None:
+        """Another session wrote something else to the output of a node, under the result of that node."""
+        self._came()
+        self.overwritten += 1
+        self._taken_away({document.key.id}, is_heard=True)
+
     def _came(self) -> None:
         """Something came from outside. It counts from the first run of a pass on."""
         self.arrivals += bool(self.order)
@@ -264,7 +273,7 @@ class Eye:
 
     # ---- a completed run -----------------------------------------------------------------------------
 
-    def _ran(self, node: Node, layer: Layer | None) -> None:
+    def _ran(self, node: Node, made: Layer | TierEntry | None) -> None:
         known, reading = self.known[node.id], self.reading
         assert known.node is node
         assert reading is not None
@@ -280,9 +289,15 @@ class Eye:
             if child.id in self.order:
                 self._check_turns(node, child)
         outputs = frozenset(document.key.id for document in node.outputs)
-        if layer is not None:
-            may = frozenset(known.why) | frozenset(known.maybe)
-            self.wrote[layer.local_seq] = Wrote(node.id, outputs, frozenset(known.why), may)
+        may = frozenset(known.why) | frozenset(known.maybe)
+        if isinstance(made, Layer):
+            self.wrote[made.local_seq] = Wrote(node.id, outputs, frozenset(known.why), may)
+        elif node.returns:
+            # A result that is never accepted hands its causes on to the next one. The same value counts as a result,
+            # too: it is sent if the former one is superseded.
+            before = self.results.setdefault(node.id, [])
+            may |= before[-1].may if before else frozenset()
+            before.append(Wrote(node.id, outputs, frozenset(known.why), may))
         if not self.runtime.flavour.cycles:
             self._check_state(node, reading)
         self.runs[node.id] += 1
@@ -290,7 +305,7 @@ class Eye:
         known.kept, known.stopped = reading, {}
         known.why, known.maybe = {}, {}
         known.rejections, known.own = 0, known.owns
-        known.found = outputs if layer is None else frozenset()
+        known.found = outputs if made is None else frozenset()
         known.made = known.found or (frozenset({node.outputs[0].key.id}) if node.returns else frozenset())
 
     def _check_turns(self, parent: Node, child: Node) -> None:

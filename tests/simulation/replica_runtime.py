@@ -244,7 +244,7 @@ class Runtime:
             cell.set({key: rng.randrange(3) for key in KEYS if rng.random() < 0.6})
         elif choice < 0.95:
             cell.update(lambda now: {**now, rng.choice(KEYS): sum(now.values()) % 3})  # It can lose a race.
-        elif document.value is not NOT_HERE and not document.layers:
+        elif document.value is not NOT_HERE and not document.is_unconfirmed():
             self.replica.write_whole(document, rng.choice((ABSENT, 5, {})), ())
 
     def settle(self) -> None:

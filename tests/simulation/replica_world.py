@@ -156,16 +156,16 @@ class World:
         return heard
 
     def _hear_one(self, runtime: Runtime) -> int:
-        """I5: if nothing is shown differently and nothing was refused, nobody has a reason to run."""
+        """I5: no node is woken if nothing is shown differently, refused, or overwritten by another session."""
         if not runtime.client.inbox:
             return 0
         eye, replica = runtime.eye, runtime.replica
         before = [(node, node.status) for node in runtime.kernel.scheduler.nodes()]
         shown = [(document, document.value) for document in replica.documents.held()]
-        rejected = eye.rejected
+        before_hearing = eye.rejected, eye.overwritten
         heard = runtime.client.hear(1)
         woken = [node.id for node, status in before if node.status != status]
-        is_quiet = rejected == eye.rejected and len(shown) == len(replica.documents.held())
+        is_quiet = before_hearing == (eye.rejected, eye.overwritten) and len(shown) == len(replica.documents.held())
         if woken and is_quiet and all(is_same(document.value, value) for document, value in shown):
             eye.wrong("I5", f"{woken} were woken although nothing is shown differently")
         return heard
@@ -329,7 +329,7 @@ class World:
         counted: Counter[str] = Counter()
         for runtime in (*self.runtimes, *self.gone):
             counted.update(runtime.eye.done)
-            counted["rejected"] += runtime.eye.rejected
+            counted["rejected"] += runtime.eye.rejected + runtime.replica.tier.superseded_count
             counted["runs"] += sum(runtime.eye.runs.values())
             counted["held back"] += len(runtime.eye.exhausted)
             counted["without roots"] += not any(runtime.home in self.plan.homes[name] for name in self.plan.effects)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from headwater.data.address import DocKey
 from headwater.data.patch import add, replace
-from headwater.data.value import MaybeValue
-from headwater.testing.simulation.attempts import CheckedTransaction, CheckedWhole
+from headwater.testing.simulation.attempts import CheckedTransaction
 from headwater.testing.simulation.process import ReplicaProcess
 from headwater.testing.simulation.server import READER
 from headwater.testing.simulation.simulation import NO_FAULTS, Simulation
@@ -50,18 +49,6 @@ def derive(process: ReplicaProcess, tag: str) -> None:
     process.flush()
 
 
-def derive_as_a_computation(process: ReplicaProcess, tag: str) -> None:
-    """The document is replaced, as a scheduler does it, and told later."""
-
-    def work(seen: CheckedWhole) -> MaybeValue:
-        n = seen.read(SOURCE, ("n",))
-        assert isinstance(n, int)
-        return {"twice": 2 * n}
-
-    process.replace(tag, DERIVED, work)
-    process.flush()
-
-
 def test_it_is_shown_here_and_nowhere_else(sim: Simulation) -> None:
     writer, reader = sim.replicas
     derive(reader, "derived")
@@ -91,16 +78,13 @@ def test_a_commit_that_looked_at_it_lands_if_what_it_was_made_of_still_holds(sim
     assert sim.trace.counts["reads through a layer kept here"] > 0
 
 
-@pytest.mark.parametrize("again", [derive, derive_as_a_computation])
-def test_a_commit_that_looked_at_one_that_was_derived_again_lands(
-    sim: Simulation, again: Callable[[ReplicaProcess, str], None]
-) -> None:
+def test_a_commit_that_looked_at_one_that_was_derived_again_lands(sim: Simulation) -> None:
     """What is derived again replaces what was derived before: nobody looks at that any more."""
     reader = sim.replicas[1]
-    again(reader, "derived")
+    derive(reader, "derived")
     sim.settle()
     write(sim, 2)
-    again(reader, "derived again")
+    derive(reader, "derived again")
     sim.settle()
     assert reader.replica.visible(DERIVED) == {"twice": 4}
     intent = reader.transact("look", lambda t: t.write(OWN, replace((), {"saw": t.read(DERIVED, ("twice",))})))

@@ -21,7 +21,7 @@ from headwater.data.address import Link
 from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue, lookup
 from headwater.errors import AuthoringError, InvalidValueError
-from headwater.replica import Detached, Document, Layer, Replica
+from headwater.replica import Detached, Document, Layer, Replica, TierEntry
 from headwater.runtime import Core
 from headwater.scheduler import CLEAN, Node, NodeKind, NodeSpec, check_node
 from tests.counts import seldom
@@ -256,7 +256,7 @@ class World:
 
     # ---- what is checked of every run ----------------------------------------------------------------
 
-    def _ran(self, node: Node, layer: Layer | None) -> None:
+    def _ran(self, node: Node, layer: Layer | TierEntry | None) -> None:
         self.runs[node.id] = self.runs.get(node.id, 0) + 1
         before, now = self.last.get(node.id), self.reading.pop(node.id)
         if not self._cycles:

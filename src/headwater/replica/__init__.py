@@ -20,7 +20,7 @@ from headwater.lazy import load_on_use
 if TYPE_CHECKING:
     from headwater.replica.confirmed import NotHere
     from headwater.replica.detached import Detached
-    from headwater.replica.document import NOT_HERE, Document, NotLoaded
+    from headwater.replica.document import NOT_HERE, Document, EntryState, NotLoaded, TierEntry
     from headwater.replica.feed import Changed, Kind, Notification
     from headwater.replica.pending import Fate, Layer, Settled
     from headwater.replica.queries import Reply
@@ -33,6 +33,7 @@ __all__ = [
     "Changed",
     "Detached",
     "Document",
+    "EntryState",
     "Fate",
     "Kind",
     "Layer",
@@ -44,6 +45,7 @@ __all__ = [
     "Reply",
     "Session",
     "Settled",
+    "TierEntry",
     "Transaction",
 ]
 
@@ -54,6 +56,8 @@ __getattr__ = load_on_use(
         "NOT_HERE": "headwater.replica.document",
         "Document": "headwater.replica.document",
         "NotLoaded": "headwater.replica.document",
+        "EntryState": "headwater.replica.document",
+        "TierEntry": "headwater.replica.document",
         "Changed": "headwater.replica.feed",
         "Kind": "headwater.replica.feed",
         "Notification": "headwater.replica.feed",

@@ -256,6 +256,7 @@ class Replica:
     """The documents of one space and branch, as this process shows them."""
 
     __slots__ = (
+        "_on_overwritten",
         "_on_rejected",
         "_shown",
         "branch",
@@ -268,7 +269,6 @@ class Replica:
         "next_local_seq",
         "on_error",
         "on_layer",
-        "on_overwritten",
         "on_refused",
         "open_transactions",
         "pending",
@@ -291,14 +291,13 @@ class Replica:
         # called with each new layer; a session sets it to `Session._queue_layer`
         self.on_layer: Callable[[Layer], object] = ignore
         self.on_error: Callable[[Exception], object] = _raised
-        # called with a document whose result hides a different value that another session wrote, and with its way
-        self.on_overwritten: Callable[[Document, Kind, object], object] = ignore
         # called with a result that the engine refused for good, and whether it was the newest of its node
         self.on_refused: Callable[[TierEntry, int, Rejection, bool], object] = ignore
         self.may_write = True  # False: results and layers that are derived here are local
         self.next_local_seq = next_local_seq
         self.uncommitted: list[Layer] = []  # layers of `write_whole` without a commit
         self._on_rejected: list[Callable[[Layer, Rejection | None], object]] = []
+        self._on_overwritten: list[Callable[[Document, Kind, object], object]] = []
         self._shown: dict[DocKey, MaybeValue] | None = None  # the result of `snapshot`, until a value changes
 
     def choose_branch(self, branch: str) -> None:
@@ -543,9 +542,11 @@ class Replica:
             value = before  # A result that is on the wire stays as it was sent.
         elif type(value) is dict or type(value) is tuple:
             value = aligned(before, value)
-        if former is not None and former.causes is not None:
-            # fault tier.replaced_causes_lost: pass
-            causes = {**former.causes, **(causes or {})}  # I8: causes of a replaced result are causes of the next one.
+        # I8: the causes of a result that was never sent are causes of the next one. `Tier.superseded` adds those of a
+        # result that was sent, unless that one lands.
+        # fault tier.replaced_causes_lost: if False:
+        if former is not None and former.state is not _SENT:
+            causes = {**(former.causes or {}), **(causes or {})} or None
             hops = max(hops, former.hops)
         # fault+ provenance.causes_missing: causes = None
         # fault+ provenance.every_read_is_a_cause: causes = {spot: None for spot in spots if spot and source}
@@ -731,7 +732,8 @@ class Replica:
         for document in dict.fromkeys(documents):
             entry = document.entry
             if entry is not None and document.confirmed is not NOT_HERE and not same(document.confirmed, entry.value):
-                self.on_overwritten(document, kind, ways)
+                for listener in self._on_overwritten:
+                    listener(document, kind, ways)
 
     def _yielded(self, documents: Collection[Document]) -> list[Layer]:
         """Take out layers and results, derived without the right to write, of documents that other sessions wrote."""
@@ -827,6 +829,13 @@ class Replica:
     def on_rejected(self, listener: Callable[[Layer, Rejection | None], object]) -> None:
         """Call a listener with each layer that has a source and was rejected, before the callbacks of that layer."""
         self._on_rejected.append(listener)
+
+    def on_overwritten(self, listener: Callable[[Document, Kind, object], object]) -> None:
+        """Call a listener with each document whose result hides another value, which another session wrote.
+
+        It is also given the kind of the message, and the `Ways` of the change if they are known.
+        """
+        self._on_overwritten.append(listener)
 
     def settle(self, layer: Layer, settled: Iterable[Settled] | None, rejection: Rejection | None) -> None:
         """Call each callback once and drop them. An exception in one does not keep the others from being called."""

@@ -69,7 +69,18 @@ def _always(_: object) -> bool:
 class Tier:
     """The results of one replica."""
 
-    __slots__ = ("_confirmed", "_due", "_local", "_pending", "_wire", "is_clean", "is_current", "is_demanded", "version")
+    __slots__ = (
+        "_confirmed",
+        "_due",
+        "_local",
+        "_pending",
+        "_wire",
+        "is_clean",
+        "is_current",
+        "is_demanded",
+        "superseded_count",
+        "version",
+    )
 
     def __init__(self, confirmed: Confirmed, pending: Pending) -> None:
         self._confirmed = confirmed
@@ -83,6 +94,7 @@ class Tier:
         self.is_current: Callable[[object], bool] = _always
         self.is_demanded: Callable[[object], bool] = _always
         self.version = 0  # of the newest result
+        self.superseded_count = 0  # commits of results that others won against, for diagnosis
 
     def __bool__(self) -> bool:
         return bool(self._due or self._wire or self._local)
@@ -233,6 +245,7 @@ class Tier:
         Return the frozen ones, which leave the tier: no node tells whether they still follow from their inputs.
         """
         self._wire.pop(sent.local_seq, None)
+        self.superseded_count += 1
         fallen: list[TierEntry] = []
         for entry in sent.entries:
             shown = entry.document.entry

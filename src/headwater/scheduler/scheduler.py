@@ -146,7 +146,7 @@ class Scheduler:
             self.commit_verdicts.own.add(replica)
         replica.on_rejected(self.commit_verdicts.on_settled)
         replica.on_refused = self.commit_verdicts.on_refused
-        replica.on_overwritten = self.commit_verdicts.on_overwritten
+        replica.on_overwritten(self.commit_verdicts.on_overwritten)
         replica.tier.is_clean = self._is_clean
         replica.tier.is_current = self._is_current
         replica.tier.is_demanded = _is_demanded

@@ -12,7 +12,7 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.path import Path
 from headwater.data.reader_trie import Spot, shape_differs
 from headwater.data.value import lookup, same
-from headwater.replica import Changed, Document, Kind, Layer, Notification, Replica
+from headwater.replica import Changed, Document, Kind, Layer, Notification, Replica, TierEntry
 from headwater.scheduler import CLEAN, INVALID, Node
 from headwater.testing.scheduler.kit import World
 
@@ -48,7 +48,7 @@ class Watcher:
         self.causes: dict[Node, dict[Place, None]] = {}  # since its last completed run
         self.rejections: dict[Node, int] = {}  # since its last completed run
         self.rejected = 0  # commits of nodes that did not land
-        self.completed: list[tuple[Node, frozenset[Place], Layer | None]] = []
+        self.completed: list[tuple[Node, frozenset[Place], Layer | TierEntry | None]] = []
         self.unfounded: list[str] = []  # runs after the first that nothing called for
         self._seen: dict[Node, int] = {}
         replica.feed.subscribe(self._before)
@@ -68,6 +68,7 @@ class Watcher:
         world.scheduler.faults.subscribe(self._failed)
         world.scheduler.introspection.on_ran(self._ran)
         world.replica.on_rejected(self._rejected)
+        world.replica.on_overwritten(self._overwritten)
 
     # ---- around the scheduler ------------------------------------------------------------------------
 
@@ -107,6 +108,12 @@ class Watcher:
         for spot in spots:
             known[cast(Document, spot.document).key, spot.path] = None
 
+    def _overwritten(self, document: Document, *_: object) -> None:
+        """Another session wrote something else to the output of a node, under the result of the node."""
+        for node in document.writers:
+            if isinstance(node, Node):
+                self.causes.setdefault(node, {})[document.key, ()] = None
+
     def _rejected(self, layer: Layer, rejection: object) -> None:
         if isinstance(layer.source, Node):
             self.rejected += 1
@@ -114,9 +121,9 @@ class Watcher:
 
     # ---- runs ----------------------------------------------------------------------------------------
 
-    def _ran(self, node: Node, layer: Layer | None) -> None:
+    def _ran(self, node: Node, made: Layer | TierEntry | None) -> None:
         causes = frozenset(self.causes.pop(node, {}))
         rejected = self.rejections.pop(node, 0)
         if node.runs > 1 and not causes and not rejected and not node.failures:
             self.unfounded.append(f"{node!r} ran again for nothing")
-        self.completed.append((node, causes, layer))
+        self.completed.append((node, causes, made))

@@ -17,7 +17,7 @@ from headwater.data.path import Path, starts_with
 from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue, equal, lookup
 from headwater.engine.verify import numbers, same, writes
-from headwater.protocol.commit import Commit, Operation, Provenance, Read
+from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.verdict import Conflict, Rejection
 from headwater.replica import NOT_HERE, Layer, NotHere, Replica, Transaction
 from headwater.testing.simulation.oracle import Oracle, fits, folded
@@ -47,10 +47,10 @@ class Attempt:
     written: list[tuple[DocKey, Patch]] = field(default_factory=list)  # by its author, unless it was derived
 
 
-def whole_commit(local_seq: int, doc: DocKey, value: MaybeValue, derived: bool) -> Commit:
+def whole_commit(local_seq: int, doc: DocKey, value: MaybeValue) -> Commit:
     """Return the commit of a replaced document, as long as its patches are not known."""
     patch = remove(()) if value is ABSENT else replace((), value)
-    return Commit(local_seq, (Operation(doc, (patch,)),), provenance=Provenance("", "", (), derived))
+    return Commit(local_seq, (Operation(doc, (patch,)),))
 
 
 def stood_on(commit: Commit) -> set[int]:
@@ -286,10 +286,10 @@ class CheckedWhole:
         self.spots.append(Spot(document, path, depth))
         return value
 
-    def made(self, attempt: Attempt, layer: Layer, derived: bool) -> None:
+    def made(self, attempt: Attempt, layer: Layer) -> None:
         """Note that it is shown from now on; its message to the engine is not known yet."""
         attempt.local_seq, attempt.whole = layer.local_seq, self.doc
-        attempt.commit = whole_commit(layer.local_seq, self.doc, self.value, derived)
+        attempt.commit = whole_commit(layer.local_seq, self.doc, self.value)
 
     def told(self, attempt: Attempt, layer: Layer) -> None:
         """It has become a commit, of which all that is checked of others holds."""

@@ -253,7 +253,7 @@ class Intents:
             self._made(intent, attempt, found, None)
 
     def _replace(self, intent: Intent, doc: DocKey) -> None:
-        """Replace a document, as a computation does: no transaction, and no commit before the pass is over."""
+        """Replace a document without a transaction. Its commit is made later, before the next message."""
         host, books = self._host, self._host.books
         looked = books.begin_replacement(doc)
         try:
@@ -266,17 +266,13 @@ class Intents:
             return
         attempt, settled = self._attempt(intent)
         document = host.replica.documents.of(doc)
-        books.replacing = frozenset((doc,)) if intent.derived else frozenset()
-        layer = host.replica.write_whole(
-            document, looked.value, looked.spots, None, None, intent.tag, None, intent.derived, settled
-        )
-        books.replacing = frozenset()
+        layer = host.replica.write_whole(document, looked.value, looked.spots, None, None, intent.tag, settled)
         if layer is None:
             intent.status = "landed"  # there was nothing to write
             intent.attempts.pop()
             return
         books.attempts.append(attempt)
-        looked.made(attempt, layer, intent.derived)
+        looked.made(attempt, layer)
         self._made(intent, attempt, layer, looked)
 
     def _attempt(self, intent: Intent) -> tuple[Attempt, Settled]:

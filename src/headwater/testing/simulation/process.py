@@ -454,14 +454,12 @@ class ReplicaProcess:
         """Do something once: run again after a conflict, when retrying is useful."""
         return self._runner.begin(tag, work, derived=derived, retries=retries)
 
-    def replace(
-        self, tag: str, doc: DocKey, work: WholeWork, *, derived: bool = True, retries: int = MAX_ATTEMPTS
-    ) -> Intent:
-        """Replace a document by a value made of others, as a computation does."""
-        return self._runner.begin(tag, work, derived=derived, retries=retries, whole=doc)
+    def replace(self, tag: str, doc: DocKey, work: WholeWork, *, retries: int = MAX_ATTEMPTS) -> Intent:
+        """Replace a document by a value made of others."""
+        return self._runner.begin(tag, work, derived=False, retries=retries, whole=doc)
 
     def flush(self) -> None:
-        """The pass is over: its derived commits leave as a wave."""
+        """Send the derived commits of a pass, as one frame."""
         self.session.flush()
         self.stepped()
 

@@ -114,7 +114,6 @@ class Books:
             self._known(attempt)
         else:
             counts["layers told late"] += 1
-            counts["layers kept here, told late"] += attempt.is_local
             self._untold.append((whole, attempt, layer))
             self.learn()
 

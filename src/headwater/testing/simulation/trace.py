@@ -18,7 +18,6 @@ from headwater.clock import VirtualClock
 COVERED: Final = (
     "layers told late",
     "layers kept here",
-    "layers kept here, told late",
     "layers that yielded",
     "layers taken back when the right was given",
     "reads through a layer kept here",

@@ -387,20 +387,20 @@ class Author:
             self._process.flush()
 
     def _pass(self) -> None:
-        """The same as a scheduler does it: documents that are made of others are replaced, and told together later."""
+        """Replace documents, each with a value that is made of another one."""
         docs = [self._doc() for _ in range(self._draws.randint(2, 4))]
         for source, target in pairwise(docs):
-            self._replace(source, target, derived=True)
+            self._replace(source, target)
         if self._draws.random() < 0.3:
-            self._replace(docs[-1], docs[0], derived=False)
+            self._replace(docs[-1], docs[0])
         if self._draws.random() < 0.7:
             self._process.flush()
 
-    def _replace(self, source: DocKey, target: DocKey, *, derived: bool) -> None:
+    def _replace(self, source: DocKey, target: DocKey) -> None:
         self._made += 1
         tag = f"{self._process.name}-{self._made}"
         work = self._draws.choice((made_of, made_of, changed_by, emptied_by))
-        self._process.replace(tag, target, lambda seen: work(seen, source, target, tag), derived=derived)
+        self._process.replace(tag, target, lambda seen: work(seen, source, target, tag))
 
     def _access_work(self) -> Callable[[str], Work]:
         """Let a user in or out; some of it is refused to everyone, and all of it to users who are not owners."""
