@@ -265,25 +265,24 @@ def test_nobody_waits_for_a_document_that_it_does_not_need(kinds: tuple[str, ...
                 assert_only_those_wait_who_have_to(built, missing, f"seed {seed} step {step}")
 
 
-def test_a_result_that_was_found_in_place_is_made_again_when_it_is_taken_back() -> None:
-    """A node is registered anew while the commit of its predecessor, which says the same, has no verdict."""
+def test_result_of_a_removed_node_that_its_successor_found_in_place_is_sent() -> None:
+    """A node is registered anew while the result of its predecessor, which is the same, has no verdict."""
     world = World()
     source = world.cell(1)
     result = world.computed(source.get, id="node")
     seen = world.look(result, id="eye")
     while world.tick():
         pass
-    world.replica.make_commits()
-    first = world.node("node")
-    (layer,) = world.layers_of(first)
-    world.scheduler.remove(first)
+    (sent,) = world.send_results().values()
+    world.scheduler.remove(world.node("node"))
     world.computed(source.get, id="node", output=result.document)
     while world.tick():
         pass
     assert world.node("node").wrote == 0, "it is there already"
-    world.replica.rejected(layer.local_seq, Conflict())
+    world.replica.result_rejected(sent, Conflict())
     while world.tick():
         pass
+    assert [*world.send_results()] == ["node"]
     assert result.peek() == 1
     assert seen[-1] == 1
     assert unsettled(world) == []

@@ -9,10 +9,11 @@ import pytest
 from headwater.data.address import Depth
 from headwater.errors import UpstreamFailedError
 from headwater.protocol.verdict import Collision, Conflict, RuleRefused
+from headwater.replica import Layer
 from headwater.scheduler import CLEAN, INVALID
 from headwater.testing.scheduler.graphs import KINDS, Built, random_plan
 from headwater.testing.scheduler.kit import Handle, World
-from headwater.testing.scheduler.watcher import Watcher
+from headwater.testing.scheduler.watcher import Place, Watcher
 from tests.counts import scaled
 
 
@@ -36,15 +37,30 @@ def test_every_commit_names_its_node_and_exactly_what_made_it_run(cycles: bool) 
             built.register(name)
         for _ in range(4):
             settle_without_confirming(world)
-            for node, causes, layer in watcher.completed:
-                if layer is None:
+            sent = world.send_results()
+            joined: dict[str, frozenset[Place]] = {}  # a result that was never sent hands its causes on
+            for node, causes, made in watcher.completed:
+                if made is None:
                     continue
-                provenance = layer.commit.provenance
-                assert layer.source is node, f"seed {seed}"
-                assert (provenance.node, provenance.derived) == (node.id, True), f"seed {seed}"
-                assert frozenset(provenance.causes) == causes, f"seed {seed}: {node.id}"
+                assert made.source is node, f"seed {seed}"
+                if isinstance(made, Layer):
+                    provenance = made.commit.provenance
+                    assert (provenance.node, provenance.derived) == (node.id, True), f"seed {seed}"
+                    assert frozenset(provenance.causes) == causes, f"seed {seed}: {node.id}"
+                else:
+                    joined[node.id] = joined.get(node.id, frozenset()) | causes
                 checked += 1
+            for id, commit in sent.items():
+                provenance = commit.commit.provenance
+                assert provenance.derived, f"seed {seed}"
+                if len(commit.entries) == 1:
+                    assert provenance.node == id, f"seed {seed}"
+                    assert frozenset(provenance.causes) == joined[id], f"seed {seed}: {id}"
+                else:  # results that read each other
+                    assert frozenset(provenance.causes) >= joined[id], f"seed {seed}: {id}"
             watcher.completed.clear()
+            for commit in {each.local_seq: each for each in sent.values()}.values():
+                world.replica.result_rejected(commit, Conflict())
             world.wire.flush()
             built.change(rng)
     assert checked > scaled(2_500)
@@ -58,12 +74,10 @@ def side_writer(world: World, source: Handle, side: Handle) -> Handle:
     return world.computed(fn, writes=[side], id="node")
 
 
-@pytest.mark.parametrize("writes_by_itself", [False, True], ids=["result", "side write"])
-def test_causes_come_back_when_the_commit_is_rejected(writes_by_itself: bool) -> None:
+def test_causes_come_back_when_the_commit_is_rejected() -> None:
     world = World()
     source, side = world.cell(1), world.cell(0)
-    result = side_writer(world, source, side) if writes_by_itself else world.computed(source.get, id="node")
-    world.look(result)
+    world.look(side_writer(world, source, side))
     world.settle()
     source.set(2)
     settle_without_confirming(world)
@@ -81,32 +95,49 @@ def test_causes_come_back_when_the_commit_is_rejected(writes_by_itself: bool) ->
     assert [list(layer.commit.provenance.causes) for layer in again] == [causes]
 
 
-def test_causes_that_came_meanwhile_are_kept_beside_those_that_come_back() -> None:
+@pytest.mark.parametrize("is_sent", [False, True], ids=["never sent", "superseded"])
+def test_causes_of_a_replaced_result_are_causes_of_the_next_one(is_sent: bool) -> None:
     world = World()
     first, second = world.cell(1), world.cell(1)
     world.look(world.computed(lambda: first.get() + second.get(), id="node"))
     world.settle()
     first.set(2)
     settle_without_confirming(world)
-    node = world.node("node")
-    (layer,) = world.layers_of(node)
+    sent = world.send_results() if is_sent else {}
     second.set(2)
-    world.replica.rejected(layer.local_seq, Conflict())
-    assert {spot.document for spot in node.causes or ()} == {first.document, second.document}
+    settle_without_confirming(world)
+    for each in sent.values():
+        world.replica.result_rejected(each, Conflict())
+    causes = world.send_results()["node"].commit.provenance.causes
+    assert {doc for doc, _ in causes} == {first.document.key, second.document.key}
 
 
-def test_a_rejected_first_run_is_run_again_without_causes() -> None:
+def test_causes_of_an_accepted_result_are_not_causes_of_the_next_one() -> None:
+    world = World()
+    first, second = world.cell(1), world.cell(1)
+    world.look(world.computed(lambda: first.get() + second.get(), id="node"))
+    world.settle()
+    first.set(2)
+    settle_without_confirming(world)
+    (sent,) = world.send_results().values()
+    second.set(2)
+    settle_without_confirming(world)
+    world.replica.result_accepted(sent, world.replica.confirmed.seq)
+    causes = world.send_results()["node"].commit.provenance.causes
+    assert {doc for doc, _ in causes} == {second.document.key}
+
+
+def test_superseded_result_is_sent_again_without_a_run() -> None:
     world = World()
     source = world.cell(1)
     seen = world.look(world.computed(source.get, id="node"))
     settle_without_confirming(world)
+    for _ in range(3):
+        (sent,) = world.send_results().values()
+        world.replica.result_rejected(sent, Conflict())
+        settle_without_confirming(world)
     node = world.node("node")
-    (layer,) = world.layers_of(node)
-    world.replica.rejected(layer.local_seq, Conflict())
-    settle_without_confirming(world)
-    assert node.status == CLEAN
-    assert node.runs == 2
-    assert seen[-1] == 1
+    assert (node.status, node.runs, seen) == (CLEAN, 1, [1])
 
 
 def test_a_refusal_that_is_no_conflict_is_told_once_and_not_repeated() -> None:
@@ -115,48 +146,23 @@ def test_a_refusal_that_is_no_conflict_is_told_once_and_not_repeated() -> None:
     world.look(world.computed(source.get, id="node"))
     settle_without_confirming(world)
     node = world.node("node")
-    (layer,) = world.layers_of(node)
-    world.replica.rejected(layer.local_seq, RuleRefused("size", "too large"))
+    (sent,) = world.send_results().values()
+    world.replica.result_rejected(sent, RuleRefused("size", "too large"))
     settle_without_confirming(world)
     assert node.runs == 1
     own = [failure for failure in world.driver.failures if not isinstance(failure.error, UpstreamFailedError)]
     assert [failure.node for failure in own] == ["node"]
 
 
-def test_what_stood_on_a_rejected_run_is_run_again_too() -> None:
+def test_superseded_result_waits_for_the_commit_that_won() -> None:
     world = World()
     source = world.cell(1)
-    first = world.computed(lambda: source.get() + 1, id="first")
-    second = world.computed(lambda: first.get() + 1, id="second")
-    seen = world.look(second)
-    world.settle()
-    source.set(5)
-    settle_without_confirming(world)
-    (layer,) = world.layers_of(world.node("first"))
-    world.replica.rejected(layer.local_seq, Conflict())
-    settle_without_confirming(world)
-    assert (first.peek(), second.peek()) == (6, 7)
-    assert seen[-1] == 7
-    assert all(node.status == CLEAN for node in world.nodes())
-
-
-def test_a_rejected_commit_waits_for_what_won_against_it() -> None:
-    world = World()
-    source = world.cell(1)
-    is_here = [False]
-    world.driver.is_winner_here = lambda _: is_here[0]
     world.look(world.computed(source.get, id="node"))
     settle_without_confirming(world)
-    node = world.node("node")
-    (layer,) = world.layers_of(node)
-    collision = Collision(source.document.key, (), Depth.DEEP, 0, 1, "other", "")
-    world.replica.rejected(layer.local_seq, Conflict((collision,)))
-    settle_without_confirming(world)
-    assert node.runs == 1
-    world.scheduler.heard()
-    settle_without_confirming(world)
-    assert node.runs == 1
-    is_here[0] = True
-    world.scheduler.heard()
-    settle_without_confirming(world)
-    assert node.runs == 2
+    (sent,) = world.send_results().values()
+    seq = world.replica.confirmed.seq
+    collision = Collision(source.document.key, (), Depth.DEEP, 0, seq + 1, "other", "")
+    world.replica.result_rejected(sent, Conflict((collision,)))
+    assert world.send_results() == {}
+    world.replica.arrive([], seq + 1)
+    assert [*world.send_results()] == ["node"]

@@ -2,10 +2,11 @@
 
 Start with `document.py` (one document: confirmed value, pending layers, shown value), then `replica.py` (all changes of
 shown values). `confirmed.py` holds the values of the engine's log, `pending.py` the local commits without confirmation,
-`transaction.py` one consistent view with its reads and writes, `feed.py` the notifications. `session.py` is the
-replica's side of the protocol, with `watches.py`, `queries.py` and `observation_queue.py`; `detached.py` replaces it
-where there is no engine. `documents.py` and `weak_refs.py` own the document objects; `minimal_patches.py` and
-`number_ranges.py` are computations without state of a replica; `limits.py` has the bounds.
+`tier.py` the results of nodes, `transaction.py` one consistent view with its reads and writes, `feed.py` the
+notifications. `session.py` is the replica's side of the protocol, with `watches.py`, `queries.py` and
+`observation_queue.py`; `detached.py` replaces it where there is no engine. `weak_refs.py` has the references to
+documents; `minimal_patches.py` and `number_ranges.py` are computations without state of a replica; `limits.py` has the
+bounds.
 
 Imported by `cells`, `scheduler`, `runtime` and `server`, and by tests that drive a replica without a runtime. Imports
 `data`, `protocol`, `errors` and `lazy`.
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from headwater.replica.queries import Reply
     from headwater.replica.replica import Replica
     from headwater.replica.session import LinkState, Session
+    from headwater.replica.tier import SentCommit
     from headwater.replica.transaction import Transaction
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "Notification",
     "Replica",
     "Reply",
+    "SentCommit",
     "Session",
     "Settled",
     "TierEntry",
@@ -68,6 +71,7 @@ __getattr__ = load_on_use(
         "Replica": "headwater.replica.replica",
         "LinkState": "headwater.replica.session",
         "Session": "headwater.replica.session",
+        "SentCommit": "headwater.replica.tier",
         "Transaction": "headwater.replica.transaction",
         "NotHere": "headwater.replica.confirmed",
     },

@@ -554,27 +554,32 @@ class Replica:
         tier = self.tier
         tier.version += 1
         entry = TierEntry(document, value, spots, source, node, causes, hops, tier.version)
+        told: Notification | None = None
         if beside is not None:
             entry.beside = part = TierEntry(beside[0], beside[1], (), source, node, None, hops, tier.version)
             part.is_part = True
         tier.put(entry, is_local=not self.may_write)
-        changes = []
-        for each in entry.parts():
-            shown = _here(each.document)
-            if same(shown, each.value):
-                continue
-            # fault tier.replaced_value_not_kept: if False:
-            if self.open_transactions.count:
-                self.open_transactions.changing(each.document)  # C8
-            each.document.value, self._shown = each.value, None
-            changes.append(Changed(each.document, shown, each.value, _ROOT))
-        if not changes:
+        if beside is not None and not same(_here(beside[0]), beside[1]):
+            told = self._show_part(beside[0], _here(beside[0]), beside[1], source)
+        if not is_same:
+            also, told = told, self._show_part(document, before, value, source)
+            told.others = () if also is None else (also,)
+        if told is None:
             return None
         # fault tier.result_not_told: pass
-        self.feed.emit(notification(_COMMIT, changes, self.confirmed.seq, source, None, tier.version))
+        self.feed.emit(told)
         if self.feed.errors:
             self.report()
         return entry
+
+    def _show_part(self, document: Document, before: MaybeValue, value: MaybeValue, source: object) -> Notification:
+        """Show one document of a result, and return the notification."""
+        # fault tier.replaced_value_not_kept: if False:
+        if self.open_transactions.count:
+            self.open_transactions.changing(document)  # C8
+        document.value, self._shown = value, None
+        seq, version = self.confirmed.seq, self.tier.version
+        return Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, None, version)
 
     def stop_result(self, document: Document, source: object, *, is_current: bool) -> None:
         """Keep the result of a node that is stopped until it is in the log; if it is not current, take it back."""

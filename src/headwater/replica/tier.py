@@ -22,14 +22,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, cast
 
 from headwater.data.address import Depth, DocKey
+from headwater.data.diff import diff
 from headwater.data.patch import Patch
+from headwater.data.path import Path
 from headwater.data.reader_trie import Spot
 from headwater.data.value import same, size_of
 from headwater.protocol.commit import Commit, Operation, Provenance, Read
 from headwater.replica.confirmed import Confirmed
 from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
 from headwater.replica.limits import ReplicaLimits
-from headwater.replica.minimal_patches import SAYS_ALL, difference
+from headwater.replica.minimal_patches import SAYS_ALL
 from headwater.replica.pending import Pending
 
 _DUE: Final = EntryState.DUE
@@ -285,18 +287,24 @@ class Tier:
         if self._wire or not self._due:
             return made
         seq = self._confirmed.seq
+        is_current = self.is_current
         ready: dict[TierEntry, None] = {}
         for entry in self._due.values():
             # fault tier.invalid_result_sent: if False:
-            if entry.reads is None and not self.is_current(entry.source):
+            if entry.reads is None and not is_current(entry.source):
                 # fault tier.dormant_result_stays: if False:
                 if not self.is_demanded(entry.source):
                     made.fallen.append(entry)
                 continue
-            # fault tier.superseded_sent_at_once: if any(_is_closed(each.document) for each in entry.parts()):
-            if entry.ready_at > seq or any(_is_closed(each.document) for each in entry.parts()):
+            # fault tier.superseded_sent_at_once: if _is_closed(entry.document):
+            if entry.ready_at > seq or _is_closed(entry.document):
                 continue
-            if all(same(each.document.confirmed, each.value) for each in entry.parts()):
+            beside = entry.beside
+            if beside is not None and _is_closed(beside.document):
+                continue
+            if same(entry.document.confirmed, entry.value) and (
+                beside is None or same(beside.document.confirmed, beside.value)
+            ):
                 made.equal.append(entry)
             else:
                 ready[entry] = None
@@ -305,7 +313,7 @@ class Tier:
         if not ready or room <= 0:
             return made
         placed, is_cyclic = _ordered(ready)
-        if is_cyclic:
+        if is_cyclic and placed:
             # Results that read each other are right together or not at all: they are one commit.
             self._add(made.commits, [each for entry in placed for each in entry.parts()], number, number, branch)
             return made
@@ -335,15 +343,12 @@ class Tier:
                 reads.update(dict.fromkeys(entry.reads))
                 continue
             self._name_reads(entry, number, frame, reads, after)
-        first = entries[0]
-        causes = tuple(
-            [
-                (spot.document.key, spot.path)
-                for entry in entries
-                for spot in entry.causes or ()
-                if isinstance(spot.document, Document)
-            ]
-        )
+        first, hops = entries[0], 0
+        causes: list[tuple[DocKey, Path]] = []
+        for entry in entries:
+            hops = max(hops, entry.hops)
+            for spot in entry.causes or ():
+                causes.append((cast(Document, spot.document).key, spot.path))
         fingerprint = getattr(first.source, "fingerprint", "")
         commit = Commit(
             number,
@@ -353,9 +358,9 @@ class Tier:
             branch,
             (),
             (),
-            Provenance(first.node, fingerprint, causes, True, max([entry.hops for entry in entries])),  # I8
+            Provenance(first.node, fingerprint, tuple(causes), True, hops),  # I8
             # fault wave.leans_on_nothing: (),
-            tuple([(each, each) for each in sorted(after)]),
+            tuple([(each, each) for each in sorted(after)]) if after else (),
         )
         self._wire[number] = sent = SentCommit(commit, entries, frame)
         commits.append(sent)
@@ -365,10 +370,12 @@ class Tier:
         document = entry.document
         before = document.confirmed
         assert before is not NOT_HERE  # `compose` checked it.
-        patches = difference(before, entry.value, (), _reads_all)
-        if any(patch.path or patch.kind not in SAYS_ALL for patch in patches):
-            # C1: a difference stands on the value that it is a difference to.
-            reads[Read(document.key, (), Depth.DEEP, self._confirmed.seq)] = None
+        patches = diff(before, entry.value, _reads_all)
+        for patch in patches:
+            if patch.path or patch.kind not in SAYS_ALL:
+                # C1: a difference stands on the value that it is a difference to.
+                reads[Read(document.key, (), Depth.DEEP, self._confirmed.seq)] = None
+                break
         return (Operation(document.key, patches),) if patches else ()
 
     def _name_reads(

@@ -193,6 +193,11 @@ class Node:
         return (self.height << 44) + self.low
 
     @property
+    def shows_results(self) -> bool:
+        """True if its runs make results, which are sent in waves; otherwise each run that writes is a commit."""
+        return self.owns_outputs or (self.returns and len(self.outputs) == 1 and not self.envelope)
+
+    @property
     def is_known(self) -> bool:
         """True if the node's stored result is its own: it ran here, or was resumed from an earlier process."""
         return self.runs > 0 or self.as_of > 0

@@ -175,7 +175,7 @@ class RunReporter:
             is_known, foreign = False, ()
         about = self._about(is_known)
         is_known = is_known and failure is None
-        if layer is None and (node.status != CLEAN or self._stands_on_local()):
+        if layer is None and (node.status != CLEAN or (not node.home.may_write and self._stands_on_local())):
             runs.drop(node)
             return
         self.is_told = is_known
@@ -183,8 +183,8 @@ class RunReporter:
             about, self._footprint, self._places, failed=failed, cause=cause, foreign=foreign, took_us=took_us
         )
         # A commit is sent before the results that its run read: the run is then observed after these, as of them.
-        is_later = any(document.entry is not None for document, _ in self._places)
-        runs.record(node, draft, 0 if layer is None or is_later else layer.local_seq)
+        is_alone = layer is not None and not any(document.entry is not None for document, _ in self._places)
+        runs.record(node, draft, layer.local_seq if layer is not None and is_alone else 0)
 
     def waits(self) -> bool:
         """True if its last run is to be reported again, and a value that it depends on is not confirmed yet."""

@@ -326,7 +326,7 @@ class Runner:
         """Show the result, or commit it with the side writes of the run; both name the node and the causes (I8)."""
         if node.owns_outputs:
             return self._show_both(node, run, result)
-        if len(node.outputs) > 1 and run.transaction is None:
+        if run.transaction is None and len(node.outputs) > 1:
             # The output of a node that may write other documents is always committed together with them.
             run.transaction = node.home.begin(source=node, node=node.id, derived=True)
         if run.transaction is not None:

@@ -474,4 +474,5 @@ class Scheduler:
 
 
 def _is_demanded(node: object) -> bool:
-    return isinstance(node, Node) and node.live and not node.removed
+    """True if a node whose result is out of date will have another one soon. A failed node will not."""
+    return isinstance(node, Node) and node.live and not node.removed and node.error is None

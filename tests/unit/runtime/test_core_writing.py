@@ -67,6 +67,11 @@ class Scripted:
             seq = self.replica.confirmed.seq + 1
             self.replica.accepted(layer.local_seq, seq)
             self.replica.integrate(Sync(seq, tuple(Own(doc, seq, layer.local_seq) for doc in layer.docs())))
+        for sent in self.replica.compose_wave(10):
+            seq = self.replica.confirmed.seq + 1
+            self.replica.result_accepted(sent, seq)
+            docs = [entry.document.key for entry in sent.entries]
+            self.replica.integrate(Sync(seq, tuple(Own(doc, seq, sent.local_seq) for doc in docs)))
 
     def conflict(self, layer: Layer) -> None:
         """Somebody else was faster."""

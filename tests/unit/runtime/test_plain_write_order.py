@@ -204,7 +204,7 @@ def test_write_that_waits_for_its_document_is_made_after_an_older_one_that_was_r
     shop.arrive("n", (0,))
     n.update(lambda value: (*value, 1))
     (older,) = shop.layers()
-    older.send(older.commit, older.local_seq)
+    older.send(older.local_seq)
     shop.replica.pending.sent(older)
     n.update(lambda value: (*value, 2))
     shop.replica.gap()

@@ -133,9 +133,8 @@ def test_whoever_reads_what_was_refused_is_told() -> None:
     core.settle()
     n.set(2)
     core.settle()
-    for layer in shop.layers():
-        if layer.source is node:
-            shop.replica.rejected(layer.local_seq, RuleRefused("size", "it is too long"))
+    for sent in shop.replica.compose_wave(10):
+        shop.replica.result_rejected(sent, RuleRefused("size", "it is too long"))
     core.heard()
     core.settle()
     assert tenfold.document.value == 10

@@ -151,8 +151,8 @@ def test_nodes_that_are_registered_and_removed_over_and_over_make_no_reader_of_t
     check_world(world)
 
 
-def test_whoever_is_rejected_over_and_over_spends_none_of_its_runs() -> None:
-    """L17: a conflict costs no budget, however long the quiet between two of them is."""
+def test_result_that_is_superseded_over_and_over_is_sent_again_without_a_run() -> None:
+    """L17: a conflict costs no budget, and no run while the inputs are the same (I3)."""
 
     class Silent(Detached):
         """Gives no verdict by itself."""
@@ -168,11 +168,10 @@ def test_whoever_is_rejected_over_and_over_spends_none_of_its_runs() -> None:
     world.settle()
     node = world.node("double")
     for number in range(2, 40):
-        runs = node.runs
-        world.replica.rejected(node.wrote, Conflict())
+        (sent,) = replica.compose_wave(10)
+        replica.result_rejected(sent, Conflict())
         world.settle()
-        assert node.runs == runs + 1, number
-    assert seen[-1] == 2
+        assert (node.runs, seen) == (1, [2]), number
     assert not world.driver.failures
 
 

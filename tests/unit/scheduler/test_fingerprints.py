@@ -24,10 +24,8 @@ def test_every_commit_of_a_run_has_the_fingerprint_of_its_code() -> None:
         world.look(world.cell(id=id))
     while world.tick():
         pass
-    world.replica.make_commits()
-    said = {
-        layer.commit.provenance.node: layer.commit.provenance.fingerprint for layer in world.replica.pending.queued()
-    }
+    made = [*world.replica.pending.queued(), *world.replica.compose_wave(10)]
+    said = {each.commit.provenance.node: each.commit.provenance.fingerprint for each in made}
     assert said == {"plain": "f1", "both": "f2", "unknown": ""}
 
 

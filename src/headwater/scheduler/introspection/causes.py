@@ -52,7 +52,7 @@ class Cause:
     known_before: bool  # False: the document was not here, or its writer failed or recovered; the values say nothing
     kind: str  # commit, integrate, revert, pull or reset; "failure": its writer failed or recovered
     seq: int  # the seq of confirmed state at the time of the notification
-    local_seq: int  # of the commit, if it was made here; 0: it was not
+    local_seq: int  # of the commit, if it was made here; 0: it was not, or it is a result, which is sent later
     writer: str  # the id of the node; "" if the writer is not a node
     who: str  # the writer, for people
     hops: int = 0  # number of sessions on the way, each with a derived commit; 0 also if unknown
@@ -261,7 +261,7 @@ def cause_of(spot: Spot, told: Notification) -> Cause:
         known_before=known_before,
         kind=_FAILURE if is_failure else told.kind.value,
         seq=told.seq,
-        local_seq=told.layer,
+        local_seq=0 if isinstance(told.source, Node) and told.source.shows_results else told.layer,
         writer=writer,
         who=f"{writer} failed, or does so no more" if is_failure else writer or _who(told, way),
         hops=0 if way is None else way.hops,

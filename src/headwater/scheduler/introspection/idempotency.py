@@ -224,5 +224,5 @@ def _text(value: MaybeValue) -> str:
 def _is_newest(node: Node, made: Layer | TierEntry) -> bool:
     """True if nothing was committed or shown since the commit or the result of a run."""
     if isinstance(made, TierEntry):
-        return node.home.tier.version == made.version
+        return node.outputs[0].entry is made and node.home.tier.version == made.version
     return node.home.next_local_seq == made.local_seq + 1
