@@ -1,11 +1,11 @@
 """The documents of one replica, and confirmed state: their values in the engine's log, as of one seq.
 
-`Documents` has exactly one `Document` object for each key. A held document has a confirmed value, a layer, a result or a
-value that was set aside, and stays until `release`. A loose document is only referred to: `Documents` keeps a weak
+`Documents` has exactly one `Document` object for each key. A held document has a confirmed value, a layer, a result or
+a value that was set aside, and stays until `release`. A loose document is only referred to: `Documents` keeps a weak
 reference, and the document vanishes with its last user.
 
-`Confirmed` has all documents as of the same seq, so that this seq is a true basis of every read (C3, C8). A document may
-be watched without a value here: the engine tells its changes, and its value is requested when a reader needs it.
+`Confirmed` has all documents as of the same seq, so that this seq is a true basis of every read (C3, C8). A document
+may be watched without a value here: the engine tells its changes, and its value is requested when a reader needs it.
 """
 
 from __future__ import annotations
@@ -177,11 +177,11 @@ def _changed(change: DocChange, value: MaybeValue, own: OwnPatches) -> tuple[May
             return _patched(value, patches, f"commit {seq} does not fit {doc.scope}:{doc.id}"), patches
         case Own(doc, _, local_seq):
             # The patches of the own commit are the patches that the engine applied to this document.
-            patches = own(local_seq, doc)
-            if patches is None:
+            mine = own(local_seq, doc)
+            if mine is None:
                 raise ProtocolError(f"the engine speaks of commit {local_seq}, which was settled before")
             what = f"own commit {local_seq} was accepted but does not fit {doc.scope}:{doc.id}"
-            return _patched(value, patches, what), patches
+            return _patched(value, mine, what), mine
 
 
 def _patched(value: MaybeValue, patches: tuple[Patch, ...], what: str) -> MaybeValue:

@@ -52,7 +52,9 @@ class Document:
     def __init__(self, key: DocKey, home: Replica) -> None:
         self.key = key
         self.home = home
-        self.value: MaybeValue | NotLoaded = NOT_HERE  # the shown value: the entry's, or confirmed with the layers on top
+        self.value: MaybeValue | NotLoaded = (
+            NOT_HERE  # the shown value: the entry's, or confirmed with the layers on top
+        )
         self.confirmed: MaybeValue | NotLoaded = NOT_HERE  # as of the replica's one seq
         self.written = 0  # the seq of the last known write; 0: none is known
         self.stale: MaybeValue | NotLoaded = NOT_HERE  # the value shown before a gap, until the document arrives again

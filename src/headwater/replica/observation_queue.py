@@ -1,11 +1,11 @@
 """The queue of observations of runs that the session has still to send to the engine.
 
-The observation of a run that committed something travels with its commit, also when the commit is replayed. Of any other
-run the queue keeps a draft, the newest of each node, and makes the observation when it is sent: its node is clean then,
-so that its reads saw what is shown now. If the node has a result in a wave, the observation belongs to that commit;
-otherwise it is sent with the next frame, or by `Session.tell_runs` without one. The draft of a node that is not clean is
-dropped: the node runs again. An observation that a lost connection takes with it is not sent again: its node is unknown
-to the engine, and runs again. Decides nothing about nodes.
+The observation of a run that committed something travels with its commit, also when the commit is replayed. Of any
+other run the queue keeps a draft, the newest of each node, and makes the observation when it is sent: its node is clean
+then, so that its reads saw what is shown now. If the node has a result in a wave, the observation belongs to that
+commit; otherwise it is sent with the next frame, or by `Session.tell_runs` without one. The draft of a node that is not
+clean is dropped: the node runs again. An observation that a lost connection takes with it is not sent again: its node
+is unknown to the engine, and runs again. Decides nothing about nodes.
 """
 
 from __future__ import annotations

@@ -334,7 +334,7 @@ class Replica:
         return tuple(self.pending.local())
 
     def is_durable(self) -> bool:
-        """Return True if no commit made here waits for its verdict, and no result of a clean node. Local ones do not."""
+        """Return True if no commit made here, and no result of a clean node, waits for its verdict. Some stay local."""
         return not self.pending.waiting() and not self.tier.is_waiting()
 
     def is_confirmed(self) -> bool:

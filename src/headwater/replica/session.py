@@ -5,10 +5,10 @@ connections: commits that were sent without a verdict are replayed byte for byte
 reverted, and their authors commit again. The session acknowledges the messages that it took in, so that the engine can
 forget them.
 
-Commits of authors are sent when they are made. Results of nodes travel as waves, which `Replica.compose_wave` makes when
-`flush` is called: after a slice of the scheduler, and never while a commit is being made, because then the nodes that
-read its writes are not marked yet. Commits of one session are sent in the order of their numbers, so that a wave waits
-until no commit of an author is waiting.
+Commits of authors are sent when they are made. Results of nodes travel as waves, which `Replica.compose_wave` makes
+when `flush` is called: after a slice of the scheduler, and never while a commit is being made, because then the nodes
+that read its writes are not marked yet. Commits of one session are sent in the order of their numbers, so that a wave
+waits until no commit of an author is waiting.
 
 `LogPosition` is the part of the log that the session knows, and that it names when it resumes on another connection. A
 log may have been replaced meanwhile by an older state of it, as by restoring a backup, and have grown past the seq that

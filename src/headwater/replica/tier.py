@@ -302,9 +302,7 @@ class Tier:
             beside = entry.beside
             if beside is not None and _is_closed(beside.document):
                 continue
-            if same(entry.document.confirmed, entry.value) and (
-                beside is None or same(beside.document.confirmed, beside.value)
-            ):
+            if _is_confirmed(entry) and (beside is None or _is_confirmed(beside)):
                 made.equal.append(entry)
             else:
                 ready[entry] = None
@@ -378,9 +376,7 @@ class Tier:
                 break
         return (Operation(document.key, patches),) if patches else ()
 
-    def _name_reads(
-        self, entry: TierEntry, number: int, frame: int, reads: dict[Read, None], after: set[int]
-    ) -> None:
+    def _name_reads(self, entry: TierEntry, number: int, frame: int, reads: dict[Read, None], after: set[int]) -> None:
         """Add the reads of a result: of the log at the present basis, or of another result of this wave."""
         home, basis = entry.document.home, self._confirmed.seq
         # fault wave.reads_forgotten: for spot in ():
@@ -406,6 +402,12 @@ class Tier:
 def _is_closed(document: Document) -> bool:
     """Return True if no result can be sent now: confirmed state is not here, or a commit of an author is on top."""
     return document.confirmed is NOT_HERE or bool(document.layers)
+
+
+def _is_confirmed(entry: TierEntry) -> bool:
+    """Return True if confirmed state has the value of an entry."""
+    confirmed = entry.document.confirmed
+    return confirmed is not NOT_HERE and same(confirmed, entry.value)
 
 
 def _reads_all(_: object) -> bool:

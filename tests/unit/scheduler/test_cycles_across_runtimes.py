@@ -14,7 +14,6 @@ import pytest
 
 from headwater.data.value import ABSENT
 from headwater.protocol.messages import Sync, Whole
-from headwater.replica.feed import Kind
 from headwater.scheduler.node import CLEAN, Node
 from headwater.testing.scheduler.checks import check_world
 from headwater.testing.scheduler.kit import Handle

@@ -24,8 +24,9 @@ def test_every_commit_of_a_run_has_the_fingerprint_of_its_code() -> None:
         world.look(world.cell(id=id))
     while world.tick():
         pass
-    made = [*world.replica.pending.queued(), *world.replica.compose_wave(10)]
-    said = {each.commit.provenance.node: each.commit.provenance.fingerprint for each in made}
+    commits = [layer.commit for layer in world.replica.pending.queued()]
+    commits += [sent.commit for sent in world.replica.compose_wave(10)]
+    said = {commit.provenance.node: commit.provenance.fingerprint for commit in commits}
     assert said == {"plain": "f1", "both": "f2", "unknown": ""}
 
 
