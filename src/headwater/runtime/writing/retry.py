@@ -223,10 +223,7 @@ class Writer:
         self._driver.place_in_queue = None  # A turn received before was about earlier attempts.
         self._driver.session.replica.commit(transaction, on_verdict)
         write.made(transaction)
-        if write.attempts > 1 and not self._goes_alone:
-            self._driver.flush_soon()  # With all writes held back together: they land together or not at all.
-        else:
-            self._driver.flush()
+        self._driver.flush_soon()  # With the results that follow from it: they land together or not at all.
         began_us = self._clock.monotonic_us()
         rejection = await settled
         self._round_trip_us += (self._clock.monotonic_us() - began_us - self._round_trip_us) / 8
