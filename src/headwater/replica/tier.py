@@ -70,6 +70,7 @@ class Tier:
     """The results of one replica."""
 
     __slots__ = (
+        "_changing",
         "_confirmed",
         "_due",
         "_local",
@@ -82,9 +83,10 @@ class Tier:
         "version",
     )
 
-    def __init__(self, confirmed: Confirmed, pending: Pending) -> None:
+    def __init__(self, confirmed: Confirmed, pending: Pending, changing: Callable[[Document], object]) -> None:
         self._confirmed = confirmed
         self._pending = pending
+        self._changing = changing  # called before a document has another entry
         self._due: dict[Document, TierEntry] = {}  # in the order of their runs
         self._local: dict[Document, TierEntry] = {}
         self._wire: dict[int, SentCommit] = {}  # by local_seq, in order
@@ -118,15 +120,18 @@ class Tier:
         else:
             self._due[document] = entry
 
-    def drop(self, entry: TierEntry) -> None:
-        """Take an entry out. If it is on the wire, its verdict concerns no entry any more."""
-        document = entry.document
-        if document.entry is entry:
-            document.entry = None
-            self._due.pop(document, None)
-            self._local.pop(document, None)
-        if entry.beside is not None:
-            self.drop(entry.beside)
+    def drop(self, entry: TierEntry) -> tuple[TierEntry, ...]:
+        """Take out the entries of all documents of a result, and return them. Its verdict concerns none any more."""
+        parts = (entry.owner or entry).parts()
+        for each in parts:
+            document = each.document
+            if document.entry is each:
+                # fault tier.dropped_result_not_kept: pass
+                self._changing(document)  # C8: an open transaction keeps the result with its value.
+                document.entry = None
+                self._due.pop(document, None)
+                self._local.pop(document, None)
+        return parts
 
     def local(self) -> list[TierEntry]:
         return list(self._local.values())
@@ -145,27 +150,37 @@ class Tier:
             self._local[document] = entry
         self._due.clear()
 
-    def freeze(self, entry: TierEntry, number: int) -> None:
+    def freeze(self, entry: TierEntry, number: int) -> bool:
         """Keep the result of a node that is stopped as it is now: nothing tells any more that an input changes.
 
-        The engine finds the change, because the reads keep their present basis; then the entry leaves the tier.
+        The engine finds the change, because the reads keep their present basis; then the entry leaves the tier. Return
+        False if a document that it read is not here: the value that it read may be older than that basis (C3).
         """
+        spots, reads = self._sources(entry)
         basis = self._confirmed.seq
-        entry.reads = tuple(
-            [
-                Read(seen.key, spot.path, spot.depth, basis, self._pending.under(seen, spot.path, number).spans)
-                for spot, seen in self.sources(entry)
-            ]
-        )
-        entry.spots = ()
+        for spot, seen in spots.items():
+            # fault tier.frozen_over_a_gap: pass
+            if seen.confirmed is NOT_HERE:
+                return False
+            spans = self._pending.under(seen, spot.path, number).spans
+            reads[Read(seen.key, spot.path, spot.depth, basis, spans)] = None
+        entry.reads, entry.spots = tuple(reads), ()
+        return True
 
-    def sources(self, entry: TierEntry) -> list[tuple[Spot, Document]]:
-        """Return the reads of a result outside the tier: its own, and those of the results that it read."""
+    def _sources(self, entry: TierEntry) -> tuple[dict[Spot, Document], dict[Read, None]]:
+        """Return the reads of a result outside the tier: its own, and those of the results that it read.
+
+        Reads of the results of stopped nodes have a basis of their own, and come apart.
+        """
         found: dict[Spot, Document] = {}
+        reads: dict[Read, None] = {}
         seen = {entry}
         waiting = [entry]
         while waiting:
-            for spot in waiting.pop().spots:
+            last = waiting.pop()
+            # fault tier.reads_of_stopped_inputs_lost: pass
+            reads.update(dict.fromkeys(last.reads or ()))
+            for spot in last.spots:
                 if spot is None:
                     continue
                 document = cast(Document, spot.document)
@@ -177,7 +192,7 @@ class Tier:
                 elif other not in seen:
                     seen.add(other)
                     waiting.append(other)
-        return list(found.items())
+        return found, reads
 
     # ---- the wire ----------------------------------------------------------------------------------
 
@@ -228,6 +243,7 @@ class Tier:
             del self._wire[sent.local_seq]
             for entry in sent.entries:
                 if entry.document.entry is entry:
+                    self._changing(entry.document)  # C8
                     entry.document.entry = None
                     left.append(entry)
         return left
@@ -236,8 +252,9 @@ class Tier:
         """Make every result confirmed state, at its seq. For a replica without an engine."""
         due, self._due = self._due, {}
         seq = self._confirmed.seq
-        for document, entry in due.items():
-            document.confirmed, document.written, document.entry = entry.value, seq, None
+        for each in [each for entry in due.values() for each in entry.parts()]:
+            document = each.document
+            document.confirmed, document.written, document.entry = each.value, seq, None
 
     def superseded(self, sent: SentCommit, newest: int) -> list[TierEntry]:
         """Have results sent again that other commits won against, once `newest` is confirmed.
@@ -249,7 +266,7 @@ class Tier:
         fallen: list[TierEntry] = []
         for entry in sent.entries:
             shown = entry.document.entry
-            if entry.is_part:
+            if entry.owner is not None:
                 continue
             if shown is not entry:
                 if shown is not None:
@@ -271,8 +288,8 @@ class Tier:
     def refused(self, sent: SentCommit) -> list[tuple[TierEntry, bool]]:
         """Take out results that will never be accepted. Return them, each with whether it was the newest one."""
         self._wire.pop(sent.local_seq, None)
-        found = [(entry, entry.document.entry is entry) for entry in sent.entries if not entry.is_part]
-        for entry in sent.entries:
+        found = [(entry, entry.document.entry is entry) for entry in sent.entries if entry.owner is None]
+        for entry, _ in found:
             self.drop(entry)
         return found
 
@@ -296,6 +313,9 @@ class Tier:
             # fault tier.superseded_sent_at_once: if any(_is_closed(each.document) for each in entry.parts()):
             if entry.ready_at > seq or any(_is_closed(each.document) for each in entry.parts()):
                 continue
+            # fault tier.sent_over_a_gap: if False:
+            if _misses_read(entry):
+                continue  # C3: the value that it read may be older than the present basis.
             if all(same(each.document.confirmed, each.value) for each in entry.parts()):
                 made.equal.append(entry)
             else:
@@ -371,9 +391,7 @@ class Tier:
             reads[Read(document.key, (), Depth.DEEP, self._confirmed.seq)] = None
         return (Operation(document.key, patches),) if patches else ()
 
-    def _name_reads(
-        self, entry: TierEntry, number: int, frame: int, reads: dict[Read, None], after: set[int]
-    ) -> None:
+    def _name_reads(self, entry: TierEntry, number: int, frame: int, reads: dict[Read, None], after: set[int]) -> None:
         """Add the reads of a result: of the log at the present basis, or of another result of this wave."""
         home, basis = entry.document.home, self._confirmed.seq
         # fault wave.reads_forgotten: for spot in ():
@@ -399,6 +417,13 @@ class Tier:
 def _is_closed(document: Document) -> bool:
     """Return True if no result can be sent now: confirmed state is not here, or a commit of an author is on top."""
     return document.confirmed is NOT_HERE or bool(document.layers)
+
+
+def _misses_read(entry: TierEntry) -> bool:
+    """Return True if a document of this space that a result read is not here."""
+    home = entry.document.home
+    documents = [cast(Document, spot.document) for spot in entry.spots if spot is not None]
+    return any(document.confirmed is NOT_HERE and document.home is home for document in documents)
 
 
 def _reads_all(_: object) -> bool:
