@@ -154,12 +154,20 @@ class Tier:
         """Keep the result of a node that is stopped as it is now: nothing tells any more that an input changes.
 
         The engine finds the change, because the reads keep their present basis; then the entry leaves the tier. Return
-        False if a document that it read is not here: the value that it read may be older than that basis (C3).
+        False if the result may not follow from its sources at that basis (C3).
         """
-        spots, reads = self._sources(entry)
+        spots: dict[Spot, Document] = {}
+        reads: dict[Read, None] = {}
+        for each in self._results_under(entry):
+            # fault tier.frozen_over_invalid_input: pass
+            if each is not entry and each.reads is None and not self.is_current(each.source):
+                return False
+            # fault tier.reads_of_stopped_inputs_lost: pass
+            reads.update(dict.fromkeys(each.reads or ()))
+            spots.update(_sources(each, entry))
         basis = self._confirmed.seq
         for spot, seen in spots.items():
-            # fault tier.frozen_over_a_gap: pass
+            # fault tier.frozen_over_a_gap: if False:
             if seen.confirmed is NOT_HERE:
                 return False
             spans = self._pending.under(seen, spot.path, number).spans
@@ -167,32 +175,17 @@ class Tier:
         entry.reads, entry.spots = tuple(reads), ()
         return True
 
-    def _sources(self, entry: TierEntry) -> tuple[dict[Spot, Document], dict[Read, None]]:
-        """Return the reads of a result outside the tier: its own, and those of the results that it read.
-
-        Reads of the results of stopped nodes have a basis of their own, and come apart.
-        """
-        found: dict[Spot, Document] = {}
-        reads: dict[Read, None] = {}
-        seen = {entry}
+    def _results_under(self, entry: TierEntry) -> list[TierEntry]:
+        """Return a result, the results that it read, and so on."""
+        found = {entry: None}
         waiting = [entry]
         while waiting:
-            last = waiting.pop()
-            # fault tier.reads_of_stopped_inputs_lost: pass
-            reads.update(dict.fromkeys(last.reads or ()))
-            for spot in last.spots:
-                if spot is None:
-                    continue
-                document = cast(Document, spot.document)
-                if document.home is not entry.document.home:
-                    continue  # The log of this space does not check reads of another one.
-                other = document.entry
-                if other is None or other is entry:
-                    found[spot] = document
-                elif other not in seen:
-                    seen.add(other)
+            for spot in waiting.pop().spots:
+                other = None if spot is None else cast(Document, spot.document).entry
+                if other is not None and other not in found and other.document.home is entry.document.home:
+                    found[other] = None
                     waiting.append(other)
-        return found, reads
+        return list(found)
 
     # ---- the wire ----------------------------------------------------------------------------------
 
@@ -417,6 +410,13 @@ class Tier:
 def _is_closed(document: Document) -> bool:
     """Return True if no result can be sent now: confirmed state is not here, or a commit of an author is on top."""
     return document.confirmed is NOT_HERE or bool(document.layers)
+
+
+def _sources(entry: TierEntry, frozen: TierEntry) -> dict[Spot, Document]:
+    """Return the reads of a result outside the tier. The log of this space does not check reads of another one."""
+    home = entry.document.home
+    spots = {spot: cast(Document, spot.document) for spot in entry.spots if spot is not None}
+    return {spot: seen for spot, seen in spots.items() if seen.home is home and seen.entry in (None, frozen)}
 
 
 def _misses_read(entry: TierEntry) -> bool:

@@ -562,6 +562,29 @@ class TestStopping:
         settled(world)
         assert (world.value("a"), world.value("b")) == (ABSENT, ABSENT)
 
+    def test_stopped_node_over_an_invalid_result_is_taken_back(self) -> None:
+        """Its result was computed from values that its sources do not have any more."""
+        world, (ann,) = started("ann")
+        node, reader = Node(ann, "a", "x"), Node(ann, "b", "a")
+        node.show(2)
+        reader.show(3)
+        put(ann, "x", 5)
+        node.is_current = False
+        reader.stop()
+        assert ann.shows("b") == ABSENT
+        settled(world)
+        assert world.value("b") == ABSENT
+
+    def test_node_that_stops_during_a_gap_is_taken_back(self) -> None:
+        world, (ann,) = started("ann")
+        node = Node(ann, "a", "x")
+        node.show(2)
+        ann.replica.set_aside([doc("x")])
+        node.stop()
+        assert ann.shows("a") == ABSENT
+        assert not ann.replica.tier
+        assert world.value("a") == ABSENT
+
     def test_reader_of_a_stopped_nodes_result_is_sent_behind_it(self) -> None:
         world, (ann, bob) = started("ann", "bob")
         node, reader = Node(ann, "a", "x"), Node(ann, "b", "a")

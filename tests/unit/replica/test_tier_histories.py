@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from random import Random
 
@@ -22,7 +22,7 @@ from headwater.engine.limits import Limits
 from headwater.errors import AuthoringError
 from headwater.protocol.commit import Commit
 from headwater.replica.confirmed import NotHere
-from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.document import NOT_HERE, Document, TierEntry
 from headwater.replica.feed import Kind
 from headwater.replica.limits import ReplicaLimits
 from headwater.replica.pending import Layer
@@ -126,11 +126,6 @@ class Opened:
     target: str
 
 
-@dataclass
-class Problems:
-    found: list[str] = field(default_factory=list)
-
-
 class Story:
     """One random history."""
 
@@ -140,6 +135,7 @@ class Story:
         self.world = World("ann", "bob", limits=limits)
         self.nodes: dict[Client, dict[str, Computed]] = {}
         self.opened: list[Opened] = []
+        self.frozen: list[tuple[str, TierEntry]] = []  # results of stopped nodes
         self.counts: Counter[str] = Counter()
         for client in self.world.clients:
             self._begin(client)
@@ -222,6 +218,9 @@ class Story:
         id = self.random.choice(list(FUNCTIONS))
         node = self.nodes[client][id]
         client.replica.stop_result(node.output, node, is_current=node.is_clean)
+        entry = node.output.entry
+        if entry is not None and entry.reads is not None:
+            self.frozen.append((client.session.key, entry))
         self.nodes[client][id] = Computed(client, id)
 
     def _write_output(self, client: Client) -> None:
@@ -291,10 +290,12 @@ class Story:
                     yield f"{client.session.key} shows {client.shows(id)!r} for {id}, not {value}"
             if not client.replica.is_durable() or len(client.replica.pending):
                 yield f"{client.session.key} has commits or results that wait"
+        frozen = {(session, entry.local_seq) for session, entry in self.frozen}
         for entry in self.world.engine.changes().items:
             if entry.commit.provenance.derived:
                 self.counts["results"] += 1
-                yield from self._wrong_result(entry.commit, entry.seq)
+                is_frozen = (entry.session, entry.commit.local_seq) in frozen
+                yield from self._wrong_result(entry.commit, entry.seq, is_frozen=is_frozen)
             elif entry.commit.provenance.node:
                 self.counts["landed"] += 1
                 yield from self._wrong_transaction(entry.commit, entry.seq)
@@ -304,12 +305,14 @@ class Story:
     def _at(self, id: str, seq: int) -> int:
         return number(self.world.engine.read(doc(id), at=seq).value)
 
-    def _wrong_result(self, commit: Commit, seq: int) -> Iterator[str]:
+    def _wrong_result(self, commit: Commit, seq: int, *, is_frozen: bool) -> Iterator[str]:
+        """Compare a result with its function. That of a stopped node has the sources of the results that it read."""
         for operation in commit.operations:
-            right = value_of(operation.doc.id, lambda id: self._at(id, seq))
-            value = self._at(operation.doc.id, seq)
-            if value != right:
-                yield f"{operation.doc.id} became {value} at seq {seq}, where its function makes {right}"
+            id = operation.doc.id
+            right = self._evaluated(id, seq) if is_frozen else {value_of(id, lambda id: self._at(id, seq))}
+            value = self._at(id, seq)
+            if value not in right:
+                yield f"{id} became {value} at seq {seq}, where its function makes {right}"
 
     def _wrong_transaction(self, commit: Commit, seq: int) -> Iterator[str]:
         wrote = self.world.engine.read(commit.operations[0].doc, at=seq).value
@@ -320,13 +323,13 @@ class Story:
 
     def _possible(self, id: str, seq: int) -> set[int]:
         """The values that follow from documents at a seq, if each result is read from the log or evaluated."""
-        stored = {self._at(id, seq)}
-        if id in CELLS:
-            return stored
+        return {self._at(id, seq)} | (set() if id in CELLS else self._evaluated(id, seq))
+
+    def _evaluated(self, id: str, seq: int) -> set[int]:
         inputs = ["x", "y", "z", *[each for each in FUNCTIONS if each < id]]
         each_possible = [self._possible(each, seq) for each in inputs]
         combined = [dict(zip(inputs, values, strict=True)) for values in product(*each_possible)]
-        return stored | {value_of(id, values.__getitem__) for values in combined}
+        return {value_of(id, values.__getitem__) for values in combined}
 
 
 def play(seed: int, steps: int = 120) -> Counter[str]:
