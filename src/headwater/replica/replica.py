@@ -605,6 +605,8 @@ class Replica:
             for each in entry.parts():
                 each.document.value = each.document.confirmed
         if made.fallen:
+            for entry in made.fallen:
+                self.tier.drop(entry)
             self._show_without(made.fallen)
             self.report()
         return made.commits
@@ -729,7 +731,7 @@ class Replica:
 
         A result on top hides it from the feed. If it equals that result, there is nothing to do.
         """
-        # fault tier.foreign_result_ignored: documents = ()
+        # fault+ tier.foreign_result_ignored: documents = ()
         for document in dict.fromkeys(documents):
             entry = document.entry
             if entry is not None and document.confirmed is not NOT_HERE and not same(document.confirmed, entry.value):

@@ -55,11 +55,11 @@ class SentCommit:
 
 
 class Composed(NamedTuple):
-    """One composition: the commits of a wave, and entries that have left the tier."""
+    """One composition: the commits of a wave, and the entries that are not part of any."""
 
     commits: list[SentCommit]
-    equal: list[TierEntry]  # equal to confirmed state: only their observations are sent
-    fallen: list[TierEntry]  # of nodes that are invalid and not demanded: confirmed state is to be shown instead
+    equal: list[TierEntry]  # equal to confirmed state: they have left the tier, and only their observations are sent
+    fallen: list[TierEntry]  # of nodes that are invalid and not demanded: the caller drops them
 
 
 def _always(_: object) -> bool:
@@ -159,7 +159,7 @@ class Tier:
         spots: dict[Spot, Document] = {}
         reads: dict[Read, None] = {}
         for each in self._results_under(entry):
-            # fault tier.frozen_over_invalid_input: pass
+            # fault tier.frozen_over_invalid_input: if False:
             if each is not entry and each.reads is None and not self.is_current(each.source):
                 return False
             # fault tier.reads_of_stopped_inputs_lost: pass
@@ -313,7 +313,9 @@ class Tier:
                 made.equal.append(entry)
             else:
                 ready[entry] = None
-        for entry in (*made.equal, *made.fallen):
+        # Readers of a result that falls are held: what it hides may be another value than the one that they read.
+        # fault tier.readers_of_dropped_results_sent: for entry in (*made.equal, *made.fallen):
+        for entry in made.equal:
             self.drop(entry)
         if not ready or room <= 0:
             return made
@@ -401,6 +403,7 @@ class Tier:
                 reads[Read(seen.key, spot.path, spot.depth, basis, spans)] = None
             elif other.local_seq == number:
                 continue  # a result of the same commit
+            # fault wave.thins_too_much: elif other.frame:
             elif other.frame == frame:
                 after.add(other.local_seq)  # C4: no commit comes between two commits of one frame.
             else:

@@ -178,9 +178,7 @@ class TestReplacing:
         assert (world.value("a"), ann.shows("a"), bool(ann.replica.tier)) == (2, 2, False)
 
     @pytest.mark.parametrize("rejection", [REFUSAL, Conflict()], ids=["refused", "superseded"])
-    def test_rejection_of_an_older_result_does_not_concern_the_newer_one(
-        self, rejection: RuleRefused | Conflict
-    ) -> None:
+    def test_rejection_of_an_older_result_spares_the_newer_one(self, rejection: RuleRefused | Conflict) -> None:
         world, (ann,) = started("ann")
         calls = Calls(ann)
         node = Node(ann, "a", "x")
@@ -413,6 +411,18 @@ class TestWaves:
         assert flushed(ann) == []
         assert (ann.shows("a"), ann.heard[-1].kind, bool(ann.replica.tier)) == (1, Kind.REVERT, False)
         assert ann.mirror.differences() == []
+
+    def test_reader_of_a_result_that_leaves_the_tier_is_not_sent(self) -> None:
+        """The value that is shown instead is not the one that the reader saw."""
+        world, (ann,) = started("ann")
+        node, reader = Node(ann, "a", "x"), Node(ann, "b", "a")
+        node.show(1)
+        settled(world)
+        node.show(2)
+        reader.show(3)
+        node.is_current = node.is_demanded = False
+        assert flushed(ann) == []
+        assert (ann.shows("a"), world.value("b")) == (1, ABSENT)
 
     def test_results_of_a_cycle_are_one_commit(self) -> None:
         world, (ann,) = started("ann")
