@@ -107,9 +107,9 @@ class TierEntry:
         "frame",
         "hops",
         "is_held",
-        "is_part",
         "local_seq",
         "node",
+        "owner",
         "reads",
         "ready_at",
         "source",
@@ -140,7 +140,7 @@ class TierEntry:
         self.version = version  # rises with every result of the replica
         self.state = EntryState.DUE
         self.beside: TierEntry | None = None  # the second document of the result, if it has two
-        self.is_part = False  # it is the second document of another entry, and shares its fate
+        self.owner: TierEntry | None = None  # of a second document: the entry whose fate it shares
         self.is_held = False  # it could not be sent with the last wave, because a result that it read could not
         self.ready_at = 0  # the seq of the commit that superseded it: it is not sent again before that is confirmed
         self.local_seq = 0  # of the commit that carried it, once it is sent

@@ -19,7 +19,7 @@ from headwater.data.path import Path
 from headwater.data.value import MAX_INT
 from headwater.protocol.messages import Transact
 from headwater.protocol.observations import ForeignRead, Layers, Observation
-from headwater.replica.document import Document, EntryState, TierEntry
+from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
 from headwater.replica.limits import DEFAULT_REPLICA_LIMITS, ReplicaLimits
 from headwater.replica.replica import Replica
 
@@ -116,19 +116,31 @@ class ObservationQueue:
     def freeze(self, node: object, replica: Replica) -> None:
         """Keep the draft of a clean node that is stopped as it is now: its reads saw what is shown now."""
         draft = self._drafts.get(node)
-        if draft is not None:
+        if draft is None:
+            return
+        # fault runs.frozen_over_a_gap: if False:
+        if not _is_here(draft):
+            del self._drafts[node]  # C3: a value that it read may be older than the present seq.
+        else:
             draft.seq = replica.confirmed.seq
             draft.under = [_under(replica, document, path) for document, path in draft.places]
 
     def noted(self, about: bytes, footprint: bytes, seq: int) -> None:
         """Record an observation without reads, as of `seq`."""
         if self.is_on:
-            self._noted.append(Observation(about, footprint, self._next_order(), 0, seq))
+            self._wait(Observation(about, footprint, self._next_order(), 0, seq))
 
     def gone(self, about: bytes, seq: int) -> None:
         """Record that a node does not exist any more as of `seq`; all nodes of a piece, if `about` names no member."""
         if self.is_on:
-            self._noted.append(Observation(about, b"", self._next_order(), 0, seq, gone=True))
+            self._wait(Observation(about, b"", self._next_order(), 0, seq, gone=True))
+
+    def _wait(self, observation: Observation) -> None:
+        # fault runs.waiting_not_bounded: if False:
+        if len(self._noted) >= self._limits.noted_waiting:
+            # Without a connection none are taken; the node of a dropped one is unknown to the engine.
+            del self._noted[: self._limits.noted_runs]
+        self._noted.append(observation)
 
     # ---- sending ---------------------------------------------------------------------------------
 
@@ -151,11 +163,13 @@ class ObservationQueue:
             layers = _layers(replica, draft)
             if layers is None:
                 continue
-            if any(span[1] >= before for spans in layers for span in spans):
+            # fault runs.observed_over_a_gap: is_early = False
+            is_early = draft.under is None and not _is_here(draft)  # C3
+            if is_early or any(span[1] >= before for spans in layers for span in spans):
                 self._drafts[node] = draft
             else:
                 seq = replica.confirmed.seq if draft.under is None else draft.seq
-                self._noted.append(draft.observation(self._next_order(), 0, seq, layers))
+                self._wait(draft.observation(self._next_order(), 0, seq, layers))
 
     def taken(self) -> tuple[Observation, ...]:
         """Take out the observations of runs without a commit. The caller sends them."""
@@ -182,6 +196,11 @@ class ObservationQueue:
 
 _UNSENT: Layers = ((MAX_INT, MAX_INT),)
 """Stands for the commit of a result that was not sent yet."""
+
+
+def _is_here(draft: RunDraft) -> bool:
+    """Return True if each document that a run read is here, so that its value is known as of the present seq."""
+    return all(document.confirmed is not NOT_HERE for document, _ in draft.places)
 
 
 def _under(replica: Replica, document: Document, path: Path) -> Layers | TierEntry:

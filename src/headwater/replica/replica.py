@@ -285,7 +285,7 @@ class Replica:
         self.documents = Documents(self)
         self.confirmed = Confirmed(self.documents)
         self.pending = Pending(self.documents, self.open_transactions.changing)
-        self.tier = Tier(self.confirmed, self.pending)
+        self.tier = Tier(self.confirmed, self.pending, self.open_transactions.changing)
         self.evicted = Evicted(self.documents, self.confirmed, self.open_transactions.changing)
         self.feed = Feed()
         # called with each new layer; a session sets it to `Session._queue_layer`
@@ -418,9 +418,8 @@ class Replica:
             stands_alone(layer)
         self.pending.push(layer)
         self.on_layer(layer)
-        for each in values:
-            if each.entry is not None:
-                self.tier.drop(each.entry)  # A write to the output of a node: the node runs again when it has ended.
+        # A write to the output of a node: the node runs again when it has ended.
+        dropped = [part for each in values if each.entry is not None for part in self.tier.drop(each.entry)]
         places: Places = {each: [touch.path for touch in layer.touched[each.key]] for each in values}
         made: dict[Document, MaybeValue] | None = values
         if stays and layer.fate is _LOCAL:
@@ -429,6 +428,7 @@ class Replica:
             if superseded:
                 made = None  # The values have the order of keys of the superseded layers, under which it was applied.
         self._show(Kind.COMMIT, places, made=made, source=layer.source, group=layer.group, local_seq=local_seq)
+        self._show_without([part for part in dropped if part.document not in values])
         self.report()
         return layer
 
@@ -482,8 +482,7 @@ class Replica:
         # fault replica.replaced_value_not_kept: if False:
         if self.open_transactions.count:
             self.open_transactions.changing(document)
-        if document.entry is not None:
-            self.tier.drop(document.entry)
+        dropped = () if document.entry is None else self.tier.drop(document.entry)
         self.pending.live_layers[local_seq] = layer
         document.layers.append(layer)
         self.uncommitted.append(layer)
@@ -491,6 +490,8 @@ class Replica:
         self.on_layer(layer)
         # fault replica.whole_write_not_told: pass
         self.feed.emit(Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, group, local_seq))
+        if len(dropped) > 1:
+            self._show_without([part for part in dropped if part.document is not document])
         if self.feed.errors:
             self.report()
         return layer
@@ -535,11 +536,12 @@ class Replica:
         if is_same and (beside is None or same(_here(beside[0]), beside[1])):
             if former is None:
                 return None
-            if former.state is not _SENT:
+            # fault tier.kept_reads_replaced: if former.state is not _SENT:
+            if former.state is not _SENT and not self.open_transactions.count:
                 # The same result by other reads: these count from now on.
                 former.spots, former.source, former.reads = spots, source, None
                 return None
-            value = before  # A result that is on the wire stays as it was sent.
+            value = before  # A result that is on the wire, or that an open transaction saw, stays as it is.
         elif type(value) is dict or type(value) is tuple:
             value = aligned(before, value)
         # I8: the causes of a result that was never sent are causes of the next one. `Tier.superseded` adds those of a
@@ -557,7 +559,11 @@ class Replica:
         told: Notification | None = None
         if beside is not None:
             entry.beside = part = TierEntry(beside[0], beside[1], (), source, node, None, hops, tier.version)
-            part.is_part = True
+            part.owner = entry
+        # fault tier.replaced_value_not_kept: if False:
+        if self.open_transactions.count:
+            for each in entry.parts():
+                self.open_transactions.changing(each.document)  # C8: with the result that was shown
         tier.put(entry, is_local=not self.may_write)
         if beside is not None and not same(_here(beside[0]), beside[1]):
             told = self._show_part(beside[0], _here(beside[0]), beside[1], source)
@@ -574,9 +580,6 @@ class Replica:
 
     def _show_part(self, document: Document, before: MaybeValue, value: MaybeValue, source: object) -> Notification:
         """Show one document of a result, and return the notification."""
-        # fault tier.replaced_value_not_kept: if False:
-        if self.open_transactions.count:
-            self.open_transactions.changing(document)  # C8
         document.value, self._shown = value, None
         seq, version = self.confirmed.seq, self.tier.version
         return Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, None, version)
@@ -586,10 +589,8 @@ class Replica:
         entry = document.entry
         if entry is None or entry.source is not source or entry.reads is not None:
             return
-        if is_current:
-            self.make_commits()
-            self.tier.freeze(entry, self.next_local_seq)
-        else:
+        self.make_commits()
+        if not (is_current and self.tier.freeze(entry, self.next_local_seq)):
             self.tier.drop(entry)
             self._show_without([entry])
             self.report()
@@ -609,6 +610,8 @@ class Replica:
             for each in entry.parts():
                 each.document.value = each.document.confirmed
         if made.fallen:
+            for entry in made.fallen:
+                self.tier.drop(entry)
             self._show_without(made.fallen)
             self.report()
         return made.commits
@@ -703,8 +706,8 @@ class Replica:
         unknown = dict.fromkeys(change.doc for change in sync.changes if change.doc not in self.confirmed)
         touched = self.confirmed.integrate(here, sync.seq, self._own_patches)
         same = unchanged(here, sync.seq, self.documents)
-        yielded = self._yielded(touched)
-        places = joined(touched, places_of(yielded, self.documents), self._covered())
+        yielded, left = self._yielded(touched)
+        places = joined(touched, left, places_of(yielded, self.documents), self._covered())
         for document in same:
             places.pop(document, None)  # Its layers became confirmed state unchanged: the shown value is the same.
         ways = longest_hops(here)
@@ -722,8 +725,8 @@ class Replica:
         self.confirmed.move_to(seq)
         arrived: Places = {self.confirmed.put(state.doc, state.get(), state.seq): None for state in documents}
         reread = any(document.stale is not NOT_HERE for document in arrived)
-        yielded = self._yielded([document for document in arrived if document.confirmed is not ABSENT])
-        places = joined(arrived, places_of(yielded, self.documents), self._covered())
+        yielded, left = self._yielded([document for document in arrived if document.confirmed is not ABSENT])
+        places = joined(arrived, left, places_of(yielded, self.documents), self._covered())
         self._show(Kind.RESET if reread else Kind.PULL, places)
         self._end(yielded)
         self._tell_overwritten(Kind.RESET if reread else Kind.PULL, arrived, None)
@@ -733,21 +736,22 @@ class Replica:
 
         A result on top hides it from the feed. If it equals that result, there is nothing to do.
         """
-        # fault tier.foreign_result_ignored: documents = ()
+        # fault+ tier.foreign_result_ignored: documents = ()
         for document in dict.fromkeys(documents):
             entry = document.entry
             if entry is not None and document.confirmed is not NOT_HERE and not same(document.confirmed, entry.value):
                 for listener in self._on_overwritten:
                     listener(document, kind, ways)
 
-    def _yielded(self, documents: Collection[Document]) -> list[Layer]:
+    def _yielded(self, documents: Collection[Document]) -> tuple[list[Layer], Places]:
         """Take out layers and results, derived without the right to write, of documents that other sessions wrote."""
-        # fault replica.local_layers_never_yield: return []
+        # fault+ replica.local_layers_never_yield: return [], {}
+        left: Places = {}
         for document in documents:
             entry = document.entry
-            if entry is not None and entry.state is EntryState.LOCAL:
-                self.tier.drop(entry)
-        return [layer for document in documents if document.layers for layer in self.pending.yielded(document)]
+            if entry is not None and (entry.owner or entry).state is EntryState.LOCAL:
+                left.update({each.document: None for each in self.tier.drop(entry)})
+        return [layer for document in documents if document.layers for layer in self.pending.yielded(document)], left
 
     def _end(self, yielded: list[Layer]) -> None:
         for layer in yielded:

@@ -57,11 +57,11 @@ class SentCommit:
 
 
 class Composed(NamedTuple):
-    """One composition: the commits of a wave, and entries that have left the tier."""
+    """One composition: the commits of a wave, and the entries that are not part of any."""
 
     commits: list[SentCommit]
-    equal: list[TierEntry]  # equal to confirmed state: only their observations are sent
-    fallen: list[TierEntry]  # of nodes that are invalid and not demanded: confirmed state is to be shown instead
+    equal: list[TierEntry]  # equal to confirmed state: they have left the tier, and only their observations are sent
+    fallen: list[TierEntry]  # of nodes that are invalid and not demanded: the caller drops them
 
 
 def _always(_: object) -> bool:
@@ -72,6 +72,7 @@ class Tier:
     """The results of one replica."""
 
     __slots__ = (
+        "_changing",
         "_confirmed",
         "_due",
         "_local",
@@ -84,9 +85,10 @@ class Tier:
         "version",
     )
 
-    def __init__(self, confirmed: Confirmed, pending: Pending) -> None:
+    def __init__(self, confirmed: Confirmed, pending: Pending, changing: Callable[[Document], object]) -> None:
         self._confirmed = confirmed
         self._pending = pending
+        self._changing = changing  # called before a document has another entry
         self._due: dict[Document, TierEntry] = {}  # in the order of their runs
         self._local: dict[Document, TierEntry] = {}
         self._wire: dict[int, SentCommit] = {}  # by local_seq, in order
@@ -120,15 +122,18 @@ class Tier:
         else:
             self._due[document] = entry
 
-    def drop(self, entry: TierEntry) -> None:
-        """Take an entry out. If it is on the wire, its verdict concerns no entry any more."""
-        document = entry.document
-        if document.entry is entry:
-            document.entry = None
-            self._due.pop(document, None)
-            self._local.pop(document, None)
-        if entry.beside is not None:
-            self.drop(entry.beside)
+    def drop(self, entry: TierEntry) -> tuple[TierEntry, ...]:
+        """Take out the entries of all documents of a result, and return them. Its verdict concerns none any more."""
+        parts = (entry.owner or entry).parts()
+        for each in parts:
+            document = each.document
+            if document.entry is each:
+                # fault tier.dropped_result_not_kept: pass
+                self._changing(document)  # C8: an open transaction keeps the result with its value.
+                document.entry = None
+                self._due.pop(document, None)
+                self._local.pop(document, None)
+        return parts
 
     def local(self) -> list[TierEntry]:
         return list(self._local.values())
@@ -147,39 +152,42 @@ class Tier:
             self._local[document] = entry
         self._due.clear()
 
-    def freeze(self, entry: TierEntry, number: int) -> None:
+    def freeze(self, entry: TierEntry, number: int) -> bool:
         """Keep the result of a node that is stopped as it is now: nothing tells any more that an input changes.
 
-        The engine finds the change, because the reads keep their present basis; then the entry leaves the tier.
+        The engine finds the change, because the reads keep their present basis; then the entry leaves the tier. Return
+        False if the result may not follow from its sources at that basis (C3).
         """
+        spots: dict[Spot, Document] = {}
+        reads: dict[Read, None] = {}
+        for each in self._results_under(entry):
+            # fault tier.frozen_over_invalid_input: if False:
+            if each is not entry and each.reads is None and not self.is_current(each.source):
+                return False
+            # fault tier.reads_of_stopped_inputs_lost: pass
+            reads.update(dict.fromkeys(each.reads or ()))
+            spots.update(_sources(each, entry))
         basis = self._confirmed.seq
-        entry.reads = tuple(
-            [
-                Read(seen.key, spot.path, spot.depth, basis, self._pending.under(seen, spot.path, number).spans)
-                for spot, seen in self.sources(entry)
-            ]
-        )
-        entry.spots = ()
+        for spot, seen in spots.items():
+            # fault tier.frozen_over_a_gap: if False:
+            if seen.confirmed is NOT_HERE:
+                return False
+            spans = self._pending.under(seen, spot.path, number).spans
+            reads[Read(seen.key, spot.path, spot.depth, basis, spans)] = None
+        entry.reads, entry.spots = tuple(reads), ()
+        return True
 
-    def sources(self, entry: TierEntry) -> list[tuple[Spot, Document]]:
-        """Return the reads of a result outside the tier: its own, and those of the results that it read."""
-        found: dict[Spot, Document] = {}
-        seen = {entry}
+    def _results_under(self, entry: TierEntry) -> list[TierEntry]:
+        """Return a result, the results that it read, and so on."""
+        found = {entry: None}
         waiting = [entry]
         while waiting:
             for spot in waiting.pop().spots:
-                if spot is None:
-                    continue
-                document = cast(Document, spot.document)
-                if document.home is not entry.document.home:
-                    continue  # The log of this space does not check reads of another one.
-                other = document.entry
-                if other is None or other is entry:
-                    found[spot] = document
-                elif other not in seen:
-                    seen.add(other)
+                other = None if spot is None else cast(Document, spot.document).entry
+                if other is not None and other not in found and other.document.home is entry.document.home:
+                    found[other] = None
                     waiting.append(other)
-        return list(found.items())
+        return list(found)
 
     # ---- the wire ----------------------------------------------------------------------------------
 
@@ -230,6 +238,7 @@ class Tier:
             del self._wire[sent.local_seq]
             for entry in sent.entries:
                 if entry.document.entry is entry:
+                    self._changing(entry.document)  # C8
                     entry.document.entry = None
                     left.append(entry)
         return left
@@ -238,8 +247,9 @@ class Tier:
         """Make every result confirmed state, at its seq. For a replica without an engine."""
         due, self._due = self._due, {}
         seq = self._confirmed.seq
-        for document, entry in due.items():
-            document.confirmed, document.written, document.entry = entry.value, seq, None
+        for each in [each for entry in due.values() for each in entry.parts()]:
+            document = each.document
+            document.confirmed, document.written, document.entry = each.value, seq, None
 
     def superseded(self, sent: SentCommit, newest: int) -> list[TierEntry]:
         """Have results sent again that other commits won against, once `newest` is confirmed.
@@ -251,7 +261,7 @@ class Tier:
         fallen: list[TierEntry] = []
         for entry in sent.entries:
             shown = entry.document.entry
-            if entry.is_part:
+            if entry.owner is not None:
                 continue
             if shown is not entry:
                 if shown is not None:
@@ -273,8 +283,8 @@ class Tier:
     def refused(self, sent: SentCommit) -> list[tuple[TierEntry, bool]]:
         """Take out results that will never be accepted. Return them, each with whether it was the newest one."""
         self._wire.pop(sent.local_seq, None)
-        found = [(entry, entry.document.entry is entry) for entry in sent.entries if not entry.is_part]
-        for entry in sent.entries:
+        found = [(entry, entry.document.entry is entry) for entry in sent.entries if entry.owner is None]
+        for entry, _ in found:
             self.drop(entry)
         return found
 
@@ -302,11 +312,16 @@ class Tier:
             beside = entry.beside
             if beside is not None and _is_closed(beside.document):
                 continue
+            # fault tier.sent_over_a_gap: if False:
+            if _misses_read(entry):
+                continue  # C3: the value that it read may be older than the present basis.
             if _is_confirmed(entry) and (beside is None or _is_confirmed(beside)):
                 made.equal.append(entry)
             else:
                 ready[entry] = None
-        for entry in (*made.equal, *made.fallen):
+        # Readers of a result that falls are held: what it hides may be another value than the one that they read.
+        # fault tier.readers_of_dropped_results_sent: for entry in (*made.equal, *made.fallen):
+        for entry in made.equal:
             self.drop(entry)
         if not ready or room <= 0:
             return made
@@ -393,6 +408,7 @@ class Tier:
                 reads[Read(seen.key, spot.path, spot.depth, basis, spans)] = None
             elif other.local_seq == number:
                 continue  # a result of the same commit
+            # fault wave.thins_too_much: elif other.frame:
             elif other.frame == frame:
                 after.add(other.local_seq)  # C4: no commit comes between two commits of one frame.
             else:
@@ -408,6 +424,23 @@ def _is_confirmed(entry: TierEntry) -> bool:
     """Return True if confirmed state has the value of an entry."""
     confirmed = entry.document.confirmed
     return confirmed is not NOT_HERE and same(confirmed, entry.value)
+
+
+def _sources(entry: TierEntry, frozen: TierEntry) -> dict[Spot, Document]:
+    """Return the reads of a result outside the tier. The log of this space does not check reads of another one."""
+    home = entry.document.home
+    spots = {spot: cast(Document, spot.document) for spot in entry.spots if spot is not None}
+    return {spot: seen for spot, seen in spots.items() if seen.home is home and seen.entry in (None, frozen)}
+
+
+def _misses_read(entry: TierEntry) -> bool:
+    """Return True if a document of this space that a result read is not here."""
+    home = entry.document.home
+    for spot in entry.spots:
+        document = None if spot is None else cast(Document, spot.document)
+        if document is not None and document.confirmed is NOT_HERE and document.home is home:
+            return True
+    return False
 
 
 def _reads_all(_: object) -> bool:

@@ -123,7 +123,7 @@ class Deep(History):
                 number = self.random.randrange(4)
                 whole: Value = {"x": number, "y": 0, "l": (number,), "m": {"k": 0}}
                 value = whole if self.random.random() < 0.8 else number
-                client.replica.write_whole(document, value, (), derived=self.random.random() < 0.5)
+                client.replica.write_whole(document, value, ())
         super().step()
 
 

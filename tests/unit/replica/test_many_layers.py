@@ -92,7 +92,7 @@ def set_and_derive(replica: Replica, number: int) -> None:
     """What a node does that reads a cell, while nobody answers."""
     document = replica.documents.of(D)
     replica.write_whole(document, number, ())
-    replica.write_whole(replica.documents.of(E), number, (Spot(document, (), Depth.DEEP),), derived=True)
+    replica.write_whole(replica.documents.of(E), number, (Spot(document, (), Depth.DEEP),))
     replica.make_commits()
 
 

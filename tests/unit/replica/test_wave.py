@@ -1,4 +1,4 @@
-"""Waves: computations of one pass travel as one frame, and leave out the reads that the frame answers."""
+"""Frames of derived commits: consecutive ones of one pass travel together. Results have no commits before a wave."""
 
 from __future__ import annotations
 
@@ -61,35 +61,8 @@ def test_a_wave_larger_than_a_frame_may_be_is_sent_as_several() -> None:
     assert all(told.landed for told in tolds)
 
 
-def test_a_read_inside_an_earlier_plain_write_of_the_frame_is_not_sent() -> None:
-    world = counting("a")
-    (a,) = world.clients
-    a.do(putting("d", replace(("x",), 5)), derived=True)
-    told = a.do(noting(), derived=True)
-    a.session.flush()
-    ((first, second),) = frames(a)
-    assert second.reads == ()
-    assert second.after == ((first.local_seq, first.local_seq),)
-    world.settle()
-    assert told.landed
-    assert world.value("e") == {"n": 0, "saw": 5}
-
-
-def test_a_read_that_the_frame_answers_only_in_part_is_sent() -> None:
-    world = counting("a")
-    (a,) = world.clients
-    a.do(putting("d", replace(("x",), 5)), derived=True)
-    a.do(lambda t: t.write(E, add(("saw",), t.read(D))), derived=True)
-    a.do(putting("d", increment(("n",))), derived=True)
-    a.do(lambda t: t.write(E, add(("n2",), t.read(D, ("n",)))), derived=True)
-    a.session.flush()
-    ((_, whole, _, intent),) = frames(a)
-    assert [read.path for read in whole.reads] == [()]
-    assert [read.path for read in intent.reads] == [("n",)]
-
-
-def test_a_read_made_before_the_write_of_the_frame_is_sent() -> None:
-    """The frame's write is not what it saw: a resource carries reads that are older than its commit."""
+def test_read_that_is_older_than_a_write_of_its_frame_is_judged_by_its_basis() -> None:
+    """A resource has reads that are older than its commit."""
     world = counting("a")
     (a,) = world.clients
     older = a.replica.begin(derived=True)
@@ -105,7 +78,7 @@ def test_a_read_made_before_the_write_of_the_frame_is_sent() -> None:
     assert world.value("e") == {"n": 0}
 
 
-def test_one_that_falls_takes_those_it_answered_with_it() -> None:
+def test_rejected_commit_takes_its_readers_of_the_same_frame_with_it() -> None:
     world = counting("a", "b")
     a, b = world.clients
     b.do(bump("d"))
@@ -120,8 +93,8 @@ def test_one_that_falls_takes_those_it_answered_with_it() -> None:
     assert len(a.replica.pending) == 0
 
 
-def test_both_ends_agree_on_who_falls_when_a_read_was_left_out() -> None:
-    """C6: what the frame left out must not let the two ends judge by different rules."""
+def test_engine_and_replica_agree_which_commits_of_a_frame_are_rejected() -> None:
+    """C6"""
     world = counting("a", "b")
     a, b = world.clients
     b.do(bump("d"))
@@ -139,8 +112,8 @@ def test_both_ends_agree_on_who_falls_when_a_read_was_left_out() -> None:
     assert a.shows("e") == world.value("e")
 
 
-def test_a_lost_wave_is_replayed_so_that_nothing_can_come_between_its_commits() -> None:
-    """C1: a read was left out because the write it saw is in the same frame. It must stay in it."""
+def test_lost_frame_is_replayed_as_one_frame() -> None:
+    """No commit comes between two commits of one frame."""
     world = counting("a", "b")
     a, b = world.clients
     a.do(putting("d", replace(("x",), 5)), derived=True)
