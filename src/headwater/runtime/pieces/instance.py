@@ -222,7 +222,11 @@ class PieceInstance:
 
     def check_generation(self) -> None:
         """Inside a derived run: refuse it if a newer version of the class runs the root of this piece."""
-        self.pieces.code_versions.check(self.root)
+        self.pieces.code_versions.check_of(self.root).check()
+
+    def generation_check(self) -> Callable[[], None]:
+        """Return `check_generation` as a function for the runs of one node."""
+        return self.pieces.code_versions.check_of(self.root).check
 
     def digest(self, member: Declaration, *, keys: bool = False) -> str:
         """Return the fingerprint of a member, or of its element keys."""
@@ -235,11 +239,17 @@ class PieceInstance:
         """
         if self.is_stopped:
             raise self.gone()
-        node = self.pieces.outside_run(lambda: self.pieces.core.register(spec, rooted=rooted))
+        pieces = self.pieces
+        core = pieces.core
+        current = core.current
+        run, current.run = current.run, None  # As `PieceRegistry.outside_run` does.
+        try:
+            node = core.register(spec, rooted=rooted)
+        finally:
+            current.run = run
         self.nodes.append(node)
-        self.pieces.idle.used(self)
-        self.pieces.node_source.add_node(self, node, spec, identity)
-        run = self.pieces.core.current.run
+        pieces.idle.used(self)
+        pieces.node_source.add_node(self, node, spec, identity)
         if run is not None and run.node is not None and run.log is None:
             # The new node may write a document that the reader's last run read when a removed node wrote it. From here
             # on the open run checks the freshness of each read instead of comparing with its last reads (I1).
@@ -274,7 +284,7 @@ class PieceInstance:
             self._keep(is_asleep=True)
             shown += [show(view, each) for each in self.schema.of(EffectMember) if is_always_shown(view, each)]
             return
-        if self.parent is None:
+        if self.parent is None and (user, session) not in self._held:
             self.request(user, session)
         if is_asleep and is_back:
             self.pieces.node_source.wake_piece(self.root)  # Cleanness is known for the first user and session only.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headwater.data.address import SPACE_SCOPE, Link, check_scope
+from headwater.data.address import SPACE_SCOPE, DocKey, Link, check_scope
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
     SCOPES,
@@ -69,10 +69,12 @@ class ScopedView:
         found = self.handles.get(member)
         if found is not None:
             return found
-        if self.instance.has_left and not isinstance(member, GivenMember):  # Inputs belong to the maker.
+        instance = self.instance
+        if isinstance(member, GivenMember):
+            if instance.inputs is None:
+                return self._given(member)
+        elif instance.is_stopped and instance.has_left:  # Inputs belong to the maker.
             return self._handle_of_replacement(member)
-        if isinstance(member, GivenMember) and self.instance.inputs is None:
-            return self._given(member)
         found = self._make(member)
         if found is not None:
             self.handles[member] = found
@@ -106,7 +108,8 @@ class ScopedView:
 
     def _make(self, member: Declaration) -> Any:
         instance = self.instance
-        self._check_owner(member)
+        if self.scope != "space":
+            self._check_owner(member)
         if member.scope == "session" == self.scope and not isinstance(member, _OWN):
             owner = instance.window(self.session) or self
             if self.user and self.user != owner.user:
@@ -186,7 +189,7 @@ class ScopedView:
 
     def _check_owner(self, member: Declaration) -> None:
         """Raise at once if a member belongs to a user or a session and the view has none."""
-        if isinstance(member, _OWN) or self.scope == "space" or member.scope == "space" or member.kind == "effect":
+        if isinstance(member, _OWN) or member.scope == "space" or member.kind == "effect":
             return
         if self.scope == "user" and member.scope == "session":
             return
@@ -219,7 +222,11 @@ class ScopedView:
 
     def document(self, stored: str) -> Document:
         """Return the document of a member of this scope."""
-        return self.instance.space.document(document_id(self.instance.id, stored), check_scope(self.owner))
+        instance = self.instance
+        id = f"{instance.id}:{stored}"  # As `document_id` makes it.
+        if self.scope == "space":
+            return instance.space.replica.documents.of(DocKey(SPACE_SCOPE, id))
+        return instance.space.document(id, check_scope(self.owner))
 
     def node_id(self, stored: str) -> str:
         """Return the id of the node of a member, as in messages and traces."""

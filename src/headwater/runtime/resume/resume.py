@@ -491,8 +491,9 @@ class Resume:
 
     def _implied(self, home: PieceInstance, identity: NodeIdentity, documents: list[Document]) -> str | None:
         """Return how the documents that a run of a node read are declared."""
-        name_of = self._pieces.core.name_of
-        reads = [(name_of(each.home) or "", each.key) for each in documents]
+        here, name_of = home.space, self._pieces.core.name_of
+        replica, name = here.replica, here.name
+        reads = [(name if each.home is replica else name_of(each.home) or "", each.key) for each in documents]
         return self._codes.defaults.of_reads_by(home, identity, reads)
 
     def implied(self, home: PieceInstance, identity: NodeIdentity, observed: Observed) -> str | None:

@@ -260,7 +260,7 @@ class ChildSet:
         return row
 
     def _call(self, row: ChildRow, view: ScopedView) -> Callable[[], object]:
-        fn, piece, check = self.member.fn, view.piece, self._instance.check_generation
+        fn, piece, check = self.member.fn, view.piece, self._instance.generation_check()
         elements = () if self._source is None else (self._source.element(row.key),)
 
         def call() -> object:
