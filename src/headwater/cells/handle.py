@@ -142,8 +142,11 @@ class Input(NotAValue, Generic[T_co]):
                     spot.stamp = run.number
                     run.place = place + 1
                 else:
-                    if self._maker is not None or self._document.writers:
-                        self._wake_writers()
+                    # As `_wake_writers` does, with one frame less of the Python stack: the writers may run inside.
+                    if self._maker is not None and not self._document.writers:
+                        self._maker()
+                    if self._document.writers:
+                        run.prepare(self._document)
                     self._spot = run.miss(spot)
             if run.overlay is None:
                 raw = self._document.value

@@ -116,7 +116,7 @@ class Freshness:
             return False
         failed, self.saw_failure, beside = self.saw_failure, False, self._marks.beside
         try:
-            has_run = self._pass.run_nested(run, wanted[-1], node.stops)
+            has_run = self._pass.run_nested(run, wanted[-1])
         finally:
             self.stopped, self.saw_failure = None, failed
         if node.causes is not None and not node.removed:
