@@ -33,11 +33,11 @@ _EVENT_ID: Final = re.compile(rf"[0-9a-v]{{{_TIME_DIGITS}}}-[0-9a-v]{{{ID_LENGTH
 
 def derive(kind: str, *parts: str | int | bytes) -> str:
     """The id of the thing of `kind` that `parts` cause: 32 characters of `0-9a-v`."""
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=_DOMAIN)
+    found: list[bytes] = []
     for part in (kind, *parts):
         tag, data = _part_bytes(part)
-        digest.update(b"%c%d:" % (tag, len(data)))
-        digest.update(data)
+        found.append(b"%c%d:%b" % (tag, len(data), data))
+    digest = hashlib.blake2b(b"".join(found), digest_size=_DIGEST_BYTES, person=_DOMAIN)
     return _base32(int.from_bytes(digest.digest(), "big"), ID_LENGTH)
 
 

@@ -141,7 +141,7 @@ def _call(view: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
 
 def _derive(view: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
     """Return a call of `fn` that is refused if a newer version of the class runs the piece. For nodes with outputs."""
-    piece, check = view.piece, view.instance.generation_check()
+    piece, check = view.piece, view.generation_check()
 
     def derive() -> object:
         check()

@@ -46,7 +46,7 @@ _COMPUTED = (ComputedMember, FoldMember, ResourceMember)
 class ScopedView:
     """The members of a piece for the runs of one scope, user and session."""
 
-    __slots__ = ("__weakref__", "_recorded", "handles", "instance", "piece", "scope", "session", "user")
+    __slots__ = ("__weakref__", "_check", "_recorded", "handles", "instance", "piece", "scope", "session", "user")
 
     def __init__(self, instance: PieceInstance, scope: Scope, user: str, session: str) -> None:
         self.instance = instance
@@ -54,6 +54,7 @@ class ScopedView:
         self.user = user
         self.session = session
         self.handles: dict[Declaration, Any] = {}
+        self._check: Callable[[], None] | None = None  # see `generation_check`, once it was asked for
         self._recorded: dict[Declaration, Any] = {}  # inputs from the record: access is checked at every use
         self.piece: Piece = object.__new__(instance.cls)
         object.__setattr__(self.piece, "__bound__", self)
@@ -136,6 +137,12 @@ class ScopedView:
 
         made.set_maker(lambda: self._handle_after(member))
         return made
+
+    def generation_check(self) -> Callable[[], None]:
+        """Return the function that each derived run of the piece begins with (`PieceInstance.generation_check`)."""
+        if self._check is None:
+            self._check = self.instance.generation_check()
+        return self._check
 
     def maker(self, member: Declaration) -> Callable[[], object]:
         """Return the function that a handle calls when its document has no writer."""

@@ -312,10 +312,15 @@ class Codes:
             found = self._wholes[cls] = made()
         return found
 
-    def look(self, cls: type[Piece]) -> None:
-        """Look at a class now, before any of its code has run: what that changes around it is not what it does."""
-        if cls not in self._known:
-            self._all(cls)
+    def look(self, cls: type[Piece], code: str) -> str:
+        """Look at a class now, before any of its code has run: what that changes around it is not what it does.
+
+        Return why the code of a member has no fingerprint. Empty: it has one.
+        """
+        known = self._known.get(cls)
+        if known is None:
+            known = self._all(cls)
+        return known.get(code, UNKNOWN).why if code else ""
 
     def said(
         self, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity

@@ -184,8 +184,7 @@ class Resume:
             phase = root.resume_state = self.begin(root, channel)
         if identity is not None:
             core = self._pieces.core
-            self._codes.look(home.cls)
-            node.opaque = self._codes.why(home.cls, identity.code)
+            node.opaque = self._codes.look(home.cls, identity.code)
 
             def described() -> About:
                 generation = root.generation or (0 if root.resume_state is None else root.resume_state.generation)
