@@ -58,6 +58,7 @@ class ClassSchema:
 
     __slots__ = (
         "_codecs",
+        "_computed",
         "_functions",
         "_is_known",
         "_kinds",
@@ -88,6 +89,7 @@ class ClassSchema:
         self.members: dict[str, Declaration] = {}
         self._kinds: dict[type[Declaration], list[Any]] = {}  # those of a kind, once they were asked for
         self._codecs: dict[Declaration, TypeCodec[Any]] = {}  # results of `codec`
+        self._computed: dict[Declaration, tuple[Declaration, ...]] = {}  # results of `computed_by_name`
         self._functions: list[Any] | None = None  # see `functions`, once they were asked for
         self._side_writers: list[Declaration] | None = None  # see `side_writers`, once they were asked for
         self._stored: dict[str, Declaration] | None = None  # by stored name, once one was asked for
@@ -152,6 +154,16 @@ class ClassSchema:
         found = self._named.get(member)
         if found is None:
             found = self._named[member] = tuple(self._find_named(member))
+        return found
+
+    def computed_by_name(self, member: FunctionMember) -> tuple[Declaration, ...]:
+        """The computed values and folds that the code of a member names itself."""
+        found = self._computed.get(member)
+        if found is None:
+            named = [self.members.get(name) for name in member.fn.__code__.co_names]
+            found = self._computed[member] = tuple(
+                [each for each in named if isinstance(each, (ComputedMember, FoldMember)) and each is not member]
+            )
         return found
 
     def writers_of(self, cell: Declaration) -> Sequence[Declaration]:

@@ -170,13 +170,8 @@ def _envelope(view: ScopedView, member: MaterializerMember) -> tuple[tuple[Docum
 
 def _named(view: ScopedView, member: ComputedMember | MaterializerMember) -> tuple[Document, ...]:
     """Return the outputs of computed members of the same scope that the code names: these are to run first."""
-    members = view.instance.schema.members
-    found = []
-    for name in member.fn.__code__.co_names:
-        named = members.get(name)
-        if isinstance(named, (ComputedMember, FoldMember)) and named is not member and named.scope == view.scope:
-            found.append(view.document(named.stored))
-    return tuple(found)
+    named = view.instance.schema.computed_by_name(member)
+    return tuple([view.document(each.stored) for each in named if each.scope == view.scope]) if named else ()
 
 
 def shown_as(view: ScopedView, member: EffectMember) -> str:

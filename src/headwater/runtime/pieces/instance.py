@@ -298,9 +298,11 @@ class PieceInstance:
 
         Return them. An attempt of a node would stop at each one that is not here.
         """
-        documents = documents_of(self.view("session", user, session))
+        found = self._held.get((user, session))
+        documents = documents_of(self.view("session", user, session)) if found is None else found
         # fault+ opening.documents_one_by_one: documents = cells_of(self.view("session", user, session))
-        self._hold(user, session, documents)
+        if found is None:
+            self._hold(user, session, documents)
         for each in documents:
             if each.value is NOT_HERE:
                 self.space.load(each)

@@ -50,12 +50,14 @@ READ: Final = (CellMember, *DERIVED)
 class Defaults:
     """How members of a program are declared. Each class is looked at once, until `forget` is called."""
 
-    __slots__ = ("_classes", "_limits", "_maker", "_members", "_own")
+    __slots__ = ("_classes", "_digests", "_limits", "_maker", "_members", "_own")
 
     def __init__(self, limits: ResumeLimits) -> None:
         self._limits = limits
         self._classes: dict[tuple[str, str], type[Piece]] = {}  # of pieces that are not here, by space and id
         self._members: dict[tuple[type[Piece], str, bool], str | None] = {}
+        # Results of `_types` by the identities of the types, which are kept alive.
+        self._digests: dict[tuple[int, ...], tuple[tuple[object, ...], str | None]] = {}
         # By the class of a piece without a parent, and whether a node is of a child: how documents of the node's own
         # piece are declared, by member, with the name that `_place` gives them.
         self._own: dict[tuple[type[Piece], bool], dict[str, str]] = {}
@@ -65,6 +67,7 @@ class Defaults:
         self._classes.clear()
         self._members.clear()
         self._own.clear()
+        self._digests.clear()
         self._maker = Fingerprinter()
 
     def of_reads(self, pieces: PieceRegistry, reads: Iterable[tuple[str, DocKey]]) -> str | None:
@@ -92,9 +95,11 @@ class Defaults:
         found: list[str] = []
         for space, doc in dict.fromkeys(reads):
             scope, id = doc
-            is_own = known is not None and space == here and scope == SPACE_SCOPE and id.startswith(prefix)
-            said = own.get(id[start:]) if is_own else None
-            if said is None:
+            # Without calls: this is done for each read of a first run.
+            is_own = known is not None and space == here and scope == SPACE_SCOPE and id[:start] == prefix
+            if is_own and id[start:] in own:
+                said = own[id[start:]]
+            else:
                 declared = self._of_document(pieces, pieces.core.space(space), doc)
                 if declared is None:
                     return None
@@ -136,13 +141,21 @@ class Defaults:
             return ""
         # By its fields: a type of the same name may have others, and would read the same bytes as something else.
         # fault fingerprint.type_fields_ignored: types = ""
-        types = self._maker.of(_read, types=member.read_as()).digest
+        types = self._types(member.read_as())
         if types is None:
             return None
         if not isinstance(member, CellMember):
             return f"{member.kind} {types}"
         codec: Any = schema.codec(member)
         return f"{member.kind} {types} {_default(codec.encode(member.default), codec.expected)}"
+
+    def _types(self, read_as: tuple[object, ...]) -> str | None:
+        """Return the fingerprint of some types. Most members of a program have one of a few types."""
+        at = tuple([id(each) for each in read_as])  # By identity: types that compare equal may differ.
+        found = self._digests.get(at)
+        if found is None:
+            found = self._digests[at] = (read_as, self._maker.of(_read, types=read_as).digest)
+        return found[1]
 
     def _class(self, pieces: PieceRegistry, space: LocalSpace, id: str) -> tuple[bool, type[Piece] | None]:
         """Whether it is known here of which class a piece is, and which that is. None: of none that is imported."""

@@ -285,6 +285,10 @@ class Resume:
         """Put a piece to sleep that is about to be opened and whose record was read, if it is known to be clean."""
         return self.sleeping.opening(instance, user, session)
 
+    def may_sleep(self, root: PieceInstance) -> bool:
+        """Return whether `prepare_open` may put a piece to sleep. False: it is known not to be clean."""
+        return self.sleeping.may_be_clean(root)
+
     def is_asleep(self, root: PieceInstance) -> bool:
         """Return whether a piece is open without nodes."""
         return self.sleeping.has(root)
