@@ -1,4 +1,4 @@
-"""The functions of an author are called once per node, on first use and after a change, whatever the shape of the graph.
+"""The functions of an author are called once per node, on first use and after a change, in graphs of several shapes.
 
 `test_calls_per_node` has the cases in which documents have to be fetched first.
 """
@@ -26,10 +26,9 @@ def no_calls() -> None:
 
 
 def counted(name: str, expression: str) -> Any:
-    """Make a computed of an expression over `self`. The compiled function names the members that the expression names.
-    """
+    """Make a computed of an expression over `self`. Its code names the members that the expression names."""
     names: dict[str, Any] = {"CALLS": CALLS}
-    exec(f"def {name}(self) -> int:\n    CALLS[{name!r}] += 1\n    return {expression}", names)  # noqa: S102
+    exec(f"def {name}(self) -> int:\n    CALLS[{name!r}] += 1\n    return {expression}", names)
     return computed(names[name])
 
 
@@ -48,8 +47,14 @@ def made(name: str, members: dict[str, Any]) -> type[Any]:
 
 
 def diamond() -> type[Any]:
-    members = {"left": "self.start.get() + 1", "right": "self.start.get() + 2", "last": "self.left.get() + self.right.get()"}
-    return made("Diamond", {name: counted(name, expression) for name, expression in members.items()})
+    return made(
+        "Diamond",
+        {
+            "left": counted("left", "self.start.get() + 1"),
+            "right": counted("right", "self.start.get() + 2"),
+            "last": counted("last", "self.left.get() + self.right.get()"),
+        },
+    )
 
 
 def total_of(width: int) -> type[Any]:

@@ -6,8 +6,8 @@ commit, as if it had run just before, and the attempt reads on.
 
 The reads that the waiting attempt has already made stay fresh: nodes that were invalid then are above none of them, and
 any other change during the nested run restarts the attempt. The depth is bounded, since nesting uses the Python stack,
-about eleven frames for each level, and so is the number of nested runs, since a slice has to end. `NestedRuns` chooses nothing: it runs the requested node.
-Upholds I1, I6.
+about eleven frames for each level, and so is the number of nested runs, since a slice has to end. `NestedRuns` chooses
+nothing: it runs the requested node. Upholds I1, I6.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class NestedRuns:
             return False
         if not self._depth and outer.number != self._number:
             self._number = outer.number
-            # More than is left of the slice: an attempt that is stopped repeats all of its reads, and calls the author's
-            # function again. The slice ends with the attempt instead.
+            # This may be more than is left of the slice. The slice ends with the attempt: to stop the attempt would
+            # repeat all of its reads, and call the author's function again.
             self._left = limits.slice_runs * limits.nested_slices
         if self._left <= 0:
             return False

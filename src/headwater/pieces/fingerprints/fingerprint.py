@@ -234,7 +234,8 @@ class _Walk:
             homes = [each for each in cls.__mro__ if self._forms.origins.stands_for(each) is None]
             names = {name for each in homes for name in vars(each)} - IGNORED
             # Python calls a special method without naming it.
-            special = {name for name in names if name.startswith("__") and any(_is_method(each, name) for each in homes)}
+            dunders = [name for name in names if name.startswith("__")]
+            special = {name for name in dunders if any(_is_method(each, name) for each in homes)}
             found = self._classes[cls] = (homes, names, special)
         return found
 

@@ -243,8 +243,7 @@ def _documents(view: ScopedView, members: Iterable[Declaration]) -> list[Documen
     found: list[Document] = []
     for each in members:
         if each.scope == "space":
-            for name in document_names(each):
-                found.append(of(DocKey(SPACE_SCOPE, f"{id}:{name}")))  # noqa: PERF401
+            found += [of(DocKey(SPACE_SCOPE, f"{id}:{name}")) for name in document_names(each)]
         elif view.has_owner(each.scope):
             owner = instance.view(each.scope, view.user, view.session)
             found += [owner.document(name) for name in document_names(each)]

@@ -324,7 +324,8 @@ class PieceInstance:
 
     def _keep(self, *, is_asleep: bool = False) -> None:
         """Register the nodes that keep its children, and those that write cells, which readers of these must find."""
-        for member in self.schema:
+        has_children = self.schema.of(EachMember) or self.schema.of(ChildMember)
+        for member in self.schema if has_children else ():
             # Programs take children from handles as soon as the piece is open. Values can wait until they are read.
             if isinstance(member, (EachMember, ChildMember)) and not (
                 is_asleep and self.schema.elements(member).value is not None

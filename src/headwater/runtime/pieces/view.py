@@ -63,7 +63,12 @@ class ScopedView:
     def handle(self, member: Declaration) -> Any:
         """Return the handle of a member, created at its first use."""
         found = self.handles.get(member)
-        return self.instance.pieces.core.on_own_thread(partial(self._made, member)) if found is None else found
+        if found is not None:
+            return found
+        core = self.instance.pieces.core
+        if core.is_own_thread():
+            return self._made(member)
+        return core.on_own_thread(partial(self._made, member))
 
     def _made(self, member: Declaration) -> Any:
         """Make the handle of a member, unless it was made while another thread waited for its turn."""

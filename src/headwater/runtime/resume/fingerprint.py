@@ -91,7 +91,7 @@ class Defaults:
         start = len(prefix)
         root, is_child, _ = home.id.partition(SEPARATOR)
         known = pieces.find(here, root)
-        own = {} if known is None else self._own.setdefault((known.cls, bool(is_child)), {})
+        own: dict[str, str] = {} if known is None else self._own.setdefault((known.cls, bool(is_child)), {})
         found: list[str] = []
         for space, doc in dict.fromkeys(reads):
             scope, id = doc
@@ -335,9 +335,7 @@ class Codes:
             known = self._all(cls)
         return known.get(code, UNKNOWN).why if code else ""
 
-    def said(
-        self, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity
-    ) -> tuple[str, str, str]:
+    def said(self, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity) -> tuple[str, str, str]:
         """Return the fingerprint of a node, empty if it cannot be known, its kind, and its delays."""
         given = given_to(home)
         outputs = node.outputs
