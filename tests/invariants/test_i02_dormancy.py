@@ -100,7 +100,7 @@ def test_a_dormant_node_stays_subscribed_and_is_marked_at_no_other_cost() -> Non
 
 def test_whoever_lost_its_demand_while_it_waited_for_others_does_not_run_and_nor_do_they() -> None:
     """Slices of one attempt: the effect goes while what it needs waits for what that needs."""
-    world = World(limits=SchedulerLimits(slice_runs=1))
+    world = World(limits=SchedulerLimits(slice_runs=1, nested_depth=0))
     source, is_on = world.cell(0), world.cell(False)
     low = world.computed(source.get, id="low")
     high = world.computed(lambda: low.get() if is_on.get() else 0, id="high")

@@ -195,7 +195,7 @@ def test_a_child_that_its_parent_removes_does_not_run_because_of_what_came_betwe
 
 def test_an_attempt_that_waited_looks_again_at_what_came_meanwhile() -> None:
     """Nobody demanded any of it, so that nothing is in line: what waits is to find out by itself."""
-    world = World(limits=SchedulerLimits(slice_runs=1))
+    world = World(limits=SchedulerLimits(slice_runs=1, nested_depth=0))
     left, right, own, is_on = world.cell(1), world.cell(1), world.cell(1), world.cell(True)
     low, other = world.computed(left.get, id="low"), world.computed(right.get, id="other")
     seen: list[tuple[int, int, int]] = []

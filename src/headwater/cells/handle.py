@@ -142,8 +142,11 @@ class Input(NotAValue, Generic[T_co]):
                     spot.stamp = run.number
                     run.place = place + 1
                 else:
-                    if self._maker is not None or self._document.writers:
-                        self._wake_writers()
+                    # As `_wake_writers` does, with one frame less of the Python stack: the writers may run inside.
+                    if self._maker is not None and not self._document.writers:
+                        self._maker()
+                    if self._document.writers:
+                        run.prepare(self._document)
                     self._spot = run.miss(spot)
             if run.overlay is None:
                 raw = self._document.value
@@ -156,6 +159,25 @@ class Input(NotAValue, Generic[T_co]):
         except HeadwaterError as error:
             cut_frames(error)
             raise
+
+    def read_unchanged(self, root: MaybeValue) -> bool:
+        """Inside a run: note a read of this place without its value if the document still has this root.
+
+        False: nothing was noted, and the caller has to `get` the value.
+        """
+        run = self._current.run
+        document = self._document
+        if run is None or run.overlay is not None or document.value is not root or document.writers:
+            return False
+        spot = self._spot
+        if spot.stamp != run.number:
+            place = run.place
+            if run.reads[place] is spot:
+                spot.stamp = run.number
+                run.place = place + 1
+            else:
+                self._spot = run.miss(spot)
+        return True
 
     def exists(self) -> bool:
         """Whether a value is there. Inside a run this subscribes to its presence, not to the value."""

@@ -33,11 +33,8 @@ _EVENT_ID: Final = re.compile(rf"[0-9a-v]{{{_TIME_DIGITS}}}-[0-9a-v]{{{ID_LENGTH
 
 def derive(kind: str, *parts: str | int | bytes) -> str:
     """The id of the thing of `kind` that `parts` cause: 32 characters of `0-9a-v`."""
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=_DOMAIN)
-    for part in (kind, *parts):
-        tag, data = _part_bytes(part)
-        digest.update(b"%c%d:" % (tag, len(data)))
-        digest.update(data)
+    joined = b"".join([_part_bytes(part) for part in (kind, *parts)])
+    digest = hashlib.blake2b(joined, digest_size=_DIGEST_BYTES, person=_DOMAIN)
     return _base32(int.from_bytes(digest.digest(), "big"), ID_LENGTH)
 
 
@@ -47,17 +44,20 @@ def derive_cached(kind: str, *parts: str) -> str:
     return derive(kind, *parts)
 
 
-def _part_bytes(part: str | int | bytes) -> tuple[bytes, bytes]:
+def _part_bytes(part: str | int | bytes) -> bytes:
+    """Return a part with its tag and its length in front."""
     if isinstance(part, str):
         try:
-            return b"s", part.encode()
+            data = part.encode()
+            return b"s%d:%b" % (len(data), data)
         except UnicodeEncodeError:
             message = f"id part {shown(part)} holds a lone surrogate: decode the text correctly"
             raise InvalidValueError(message) from None
     if isinstance(part, bytes):
-        return b"b", part
+        return b"b%d:%b" % (len(part), part)
     if isinstance(part, int) and not isinstance(part, bool):
-        return b"i", b"%d" % part
+        data = b"%d" % part
+        return b"i%d:%b" % (len(data), data)
     raise InvalidValueError(f"id part {shown(part)} is a {type(part).__name__}: use a str, an int or bytes")
 
 

@@ -29,6 +29,7 @@ from headwater.pieces.declarations import (
     EachMember,
     EffectMember,
     FoldMember,
+    FunctionMember,
     GivenMember,
     HandlerMember,
     MaterializerMember,
@@ -56,9 +57,13 @@ class ClassSchema:
     """The declarations of a class and of its base classes."""
 
     __slots__ = (
+        "_codecs",
+        "_computed",
+        "_functions",
         "_is_known",
         "_kinds",
         "_named",
+        "_side_writers",
         "_stored",
         "_writers",
         "cls",
@@ -83,6 +88,10 @@ class ClassSchema:
         self.digests: tuple[tuple[object, ...], dict[str, str], tuple[str, ...]] | None = None
         self.members: dict[str, Declaration] = {}
         self._kinds: dict[type[Declaration], list[Any]] = {}  # those of a kind, once they were asked for
+        self._codecs: dict[Declaration, TypeCodec[Any]] = {}  # results of `codec`
+        self._computed: dict[Declaration, tuple[Declaration, ...]] = {}  # results of `computed_by_name`
+        self._functions: list[Any] | None = None  # see `functions`, once they were asked for
+        self._side_writers: list[Declaration] | None = None  # see `side_writers`, once they were asked for
         self._stored: dict[str, Declaration] | None = None  # by stored name, once one was asked for
         self._named: dict[Declaration, tuple[Declaration, ...]] = {}  # results of `named_by`
         self._writers: dict[Declaration, list[Declaration]] | None = None  # see `writers_of`, once it was asked for
@@ -119,6 +128,18 @@ class ClassSchema:
             found = self._kinds[kind] = [each for each in self.members.values() if isinstance(each, kind)]
         return found
 
+    def functions(self) -> list[Any]:
+        """The functions whose `__code__` objects, by identity, show whether a member was patched."""
+        if self._functions is None:
+            found: list[Any] = []
+            for each in self.members.values():
+                if isinstance(each, FunctionMember):
+                    found.append(each.fn)
+                elif isinstance(each, FoldMember):
+                    found += [fn for fn in (each.add, each.remove, each.by) if hasattr(fn, "__code__")]
+            self._functions = found
+        return self._functions
+
     def get(self, stored: str) -> Declaration | None:
         """The member whose value is stored under a name."""
         if self._stored is None:
@@ -135,6 +156,16 @@ class ClassSchema:
             found = self._named[member] = tuple(self._find_named(member))
         return found
 
+    def computed_by_name(self, member: FunctionMember) -> tuple[Declaration, ...]:
+        """The computed values and folds that the code of a member names itself."""
+        found = self._computed.get(member)
+        if found is None:
+            named = [self.members.get(name) for name in member.fn.__code__.co_names]
+            found = self._computed[member] = tuple(
+                [each for each in named if isinstance(each, (ComputedMember, FoldMember)) and each is not member]
+            )
+        return found
+
     def writers_of(self, cell: Declaration) -> Sequence[Declaration]:
         """The members that declare that they write a cell: computeds with `writes=`, and materializers."""
         if self._writers is None:
@@ -146,7 +177,9 @@ class ClassSchema:
 
     def side_writers(self) -> list[Declaration]:
         """The members that write cells, in the order in which they were declared."""
-        return [each for each in self.members.values() if _written_by(each)]
+        if self._side_writers is None:
+            self._side_writers = [each for each in self.members.values() if _written_by(each)]
+        return self._side_writers
 
     def _find_named(self, member: Declaration) -> list[Declaration]:
         found: dict[Declaration, None] = {}
@@ -198,7 +231,10 @@ class ClassSchema:
 
     def codec(self, member: Declaration) -> TypeCodec[Any]:
         """How the value of a member is stored."""
-        return self._known(member, self.typing.codec)
+        found = self._codecs.get(member)
+        if found is None:
+            found = self._codecs[member] = self._known(member, self.typing.codec)
+        return found
 
     def given(self, member: GivenMember) -> Given:
         """Return the type of an input."""

@@ -48,7 +48,7 @@ class Declaration:
     """One member of a class, as it was declared. Knows its name once its class is made."""
 
     kind = "member"
-    __slots__ = ("home", "name", "options", "scope", "was")
+    __slots__ = ("home", "name", "options", "scope", "stored", "was")
 
     def __init__(self, *, scope: Scope = "space", was: str | None = None) -> None:
         if scope not in SCOPES:
@@ -58,16 +58,13 @@ class Declaration:
         self.scope = scope
         self.was = was
         self.name = ""  # as its class calls it
+        self.stored = was or ""  # as it is stored: the first name it had, so that renaming moves nothing
         self.home: type[Any] | None = None  # the class that declares it
-
-    @property
-    def stored(self) -> str:
-        """The name it is stored under: the first it had, so that renaming moves nothing."""
-        return self.was or self.name
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         if not self.name:  # Its first name. `class_schema` reports a second one: an error here is hidden.
             self.name = name
+            self.stored = self.was or name
             self.home = owner
 
     def __get__(self, piece: Piece | None, owner: type[Piece]) -> Any:

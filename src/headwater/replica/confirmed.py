@@ -65,10 +65,13 @@ class Documents:
 
     def of(self, key: DocKey) -> Document:
         """Return the object of a document, and make it if there is none. Loads nothing."""
-        document = self.get(key)
+        document = self._held.get(key)
         if document is None:
-            document = Referable(key, self._home)
-            self._let_loose(document)
+            reference = self._loose.get(key)
+            document = None if reference is None else reference()
+            if document is None:
+                document = Referable(key, self._home)
+                self._let_loose(document)
         return document
 
     def hold(self, key: DocKey) -> Document:

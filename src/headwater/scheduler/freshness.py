@@ -103,20 +103,25 @@ class Freshness:
         if self.stopped is None and run.transaction is None:
             for writer in cast("tuple[Node, ...]", document.writers):
                 if writer is not node:
-                    while self._has_run_first(run, node, writer):
-                        pass  # Each turn of the loop runs one node, and `NestedRuns` bounds how many may run.
+                    # Each turn of the loop runs one node, and `NestedRuns` bounds how many may run.
+                    while writer.status != CLEAN or writer.verified != self._marks.count:
+                        if not self._has_run_first(run, node, writer):
+                            break
 
     def _has_run_first(self, run: Run, node: Node, writer: Node) -> bool:
         """Run one node for the stale output of `writer`. True: a node ran, and `writer` is to be checked again."""
         if self._loads and self._loads.above(writer) is not None:
             return False
         targets = self._unfresh(writer)
-        wanted = [each for each in targets if self._pass.may_wait_for(node, each)] if targets else targets
+        if len(targets) == 1:  # As in most cases.
+            wanted = targets if self._pass.may_wait_for(node, targets[0]) else []
+        else:
+            wanted = [each for each in targets if self._pass.may_wait_for(node, each)]
         if not wanted:
             return False
         failed, self.saw_failure, beside = self.saw_failure, False, self._marks.beside
         try:
-            has_run = self._pass.run_nested(run, wanted[-1], node.stops)
+            has_run = self._pass.run_nested(run, wanted[-1])
         finally:
             self.stopped, self.saw_failure = None, failed
         if node.causes is not None and not node.removed:

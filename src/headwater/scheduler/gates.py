@@ -23,7 +23,6 @@ class Gates:
         "_acts",
         "_alarm_count",
         "_alarms",
-        "_clock",
         "_limits",
         "_on_open",
         "_random",
@@ -31,6 +30,7 @@ class Gates:
         "_stale",
         "_timer_at",
         "_waiting",
+        "now_us",
     )
 
     def __init__(
@@ -41,7 +41,7 @@ class Gates:
         on_open: Callable[[Node], object],
         set_timer: Callable[[int | None], object],
     ) -> None:
-        self._clock = clock
+        self.now_us: Callable[[], int] = clock.monotonic_us  # called for each run
         self._limits = limits
         self._random = clock.randomness("gates")
         self._on_open = on_open  # called with a node whose time has come
@@ -52,9 +52,6 @@ class Gates:
         self._alarm_count = 0
         self._stale = 0  # approximate number of heap entries of nodes that do not wait any more
         self._timer_at: int | None = None
-
-    def now_us(self) -> int:
-        return self._clock.monotonic_us()
 
     # ---- eligibility --------------------------------------------------------------------------------
 

@@ -17,8 +17,10 @@ class SchedulerLimits:
     node_hops: int = 10
     node_stops: int = 100_000  # stopped attempts of a node in a row; after that the node fails
     slice_runs: int = 500  # attempts before the event loop gets its turn
-    nested_depth: int = 16  # nesting depth of `NestedRuns`, which uses the Python stack
-    nested_slices: int = 4  # slices that a previously stopped attempt may fill: a restart repeats all of its reads
+    nested_depth: int = 64  # nesting depth of `NestedRuns`, which uses the Python stack
+    nested_unmeasured: int = 16  # nesting depth up to which the Python stack is not measured
+    nested_frames: int = 300  # frames below Python's recursion limit that deeper nesting leaves to author functions
+    nested_slices: int = 4  # slices that the nested runs of one attempt may fill: a restart repeats all of its reads
     input_us: int = 250_000  # time that a node with reads in other spaces gives the inputs of a peer's result to arrive
     exhausted: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=250, max_ms=2_000))
     idle_exhaustions: int = 3  # exhaustions of a node after which `idle` does not wait for the node any more

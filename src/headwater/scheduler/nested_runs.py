@@ -6,12 +6,13 @@ commit, as if it had run just before, and the attempt reads on.
 
 The reads that the waiting attempt has already made stay fresh: nodes that were invalid then are above none of them, and
 any other change during the nested run restarts the attempt. The depth is bounded, since nesting uses the Python stack,
-and so is the number of nested runs, since a slice has to end. `NestedRuns` chooses nothing: it runs the requested node.
-Upholds I1, I6.
+about eleven frames for each level, and so is the number of nested runs, since a slice has to end. `NestedRuns` chooses
+nothing: it runs the requested node. Upholds I1, I6.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Final, cast
 
 from headwater.cells.open_run import Current, Run
@@ -23,6 +24,15 @@ from headwater.scheduler.runner import Runner
 from headwater.scheduler.suspension import PassPort, StoppedAttempt, invalid_above, named_above
 
 _COMPUTATION: Final = NodeKind.COMPUTATION
+
+
+def is_stack_deep(room: int) -> bool:
+    """True if the Python stack has less than `room` frames left to the recursion limit of Python."""
+    try:
+        sys._getframe(max(sys.getrecursionlimit() - room, 0))
+    except ValueError:
+        return False
+    return True
 
 
 class NestedRuns:
@@ -83,17 +93,21 @@ class NestedRuns:
             found = [] if node.status == NEVER_RAN else invalid_above(node, self._marks.count, self._pass.lowest())
         return found
 
-    def run(self, outer: Run, target: Node, stops: int) -> bool:
+    def run(self, outer: Run, target: Node) -> bool:
         """Run a node that an attempt needs. False: the attempt is to be stopped, as it would be without nesting.
 
-        True: the attempt is to check the value again, whatever the outcome. `stops`: how often that attempt was stopped
-        before.
+        True: the attempt is to check the value again, whatever the outcome.
         """
-        if self._depth >= self._limits.nested_depth or not self._is_plain(target):
+        limits = self._limits
+        if self._depth >= limits.nested_depth or not self._is_plain(target):
+            return False
+        if self._depth >= limits.nested_unmeasured and is_stack_deep(limits.nested_frames):
             return False
         if not self._depth and outer.number != self._number:
             self._number = outer.number
-            self._left = self._limits.slice_runs * self._limits.nested_slices if stops else self.slice_left
+            # This may be more than is left of the slice. The slice ends with the attempt: to stop the attempt would
+            # repeat all of its reads, and call the author's function again.
+            self._left = limits.slice_runs * limits.nested_slices
         if self._left <= 0:
             return False
         self._left -= 1

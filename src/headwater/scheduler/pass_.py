@@ -285,8 +285,8 @@ class Pass:
             return False
         return target.status == NEVER_RAN or target.gate is None or self._gates.is_open(target)
 
-    def run_nested(self, run: Run, target: Node, stops: int) -> bool:
-        return self._nested.run(run, target, stops)
+    def run_nested(self, run: Run, target: Node) -> bool:
+        return self._nested.run(run, target)
 
     def count_nested_run(self, node: Node) -> None:
         """Count a nested run that completed while another attempt waited, like any other run."""

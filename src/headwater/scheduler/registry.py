@@ -63,7 +63,10 @@ class Registry:
         _check(spec)
         if spec.id in self._nodes:
             raise AuthoringError(f"there is a node {spec.id!r} already: remove it first, or choose another id")
-        for document in (*spec.outputs, *(inside for inside, _ in spec.envelope)):
+        for document in spec.outputs:
+            if document.writers:
+                _check_result(spec, document)
+        for document, _ in spec.envelope:
             if document.writers:
                 _check_result(spec, document)
         self._order += 1
@@ -121,9 +124,16 @@ def _check(spec: NodeSpec) -> None:
         raise AuthoringError(f"{spec.kind.value} {spec.id!r} has an envelope: make it a materializer")
     if spec.kind is NodeKind.MATERIALIZER and not spec.envelope:
         raise AuthoringError(f"materializer {spec.id!r} has no envelope: say inside which documents it writes")
-    for document in (*spec.outputs, *(inside for inside, _ in spec.envelope)):
+    for document in spec.outputs:
         if document.home is not spec.home:
-            raise AuthoringError(f"{spec.id!r} writes {document!r} of another space: a run writes its own space only")
+            raise _of_another_space(spec, document)
+    for document, _ in spec.envelope:
+        if document.home is not spec.home:
+            raise _of_another_space(spec, document)
+
+
+def _of_another_space(spec: NodeSpec, document: Document) -> AuthoringError:
+    return AuthoringError(f"{spec.id!r} writes {document!r} of another space: a run writes its own space only")
 
 
 def _check_result(spec: NodeSpec, document: Document) -> None:

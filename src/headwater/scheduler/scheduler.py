@@ -170,19 +170,24 @@ class Scheduler:
 
     def register(self, spec: NodeSpec, *, rooted: bool | None = None) -> Node:
         """Register a node. It runs when it is demanded."""
-        self._structural()
-        creator = self.current.run.node if self.current.run is not None else None
         # I2: index inserts and nothing else: no value is read, no document is fetched, and no node runs without demand.
-        taken = self._taken_on(spec)
-        if taken is not None:
-            return taken
+        run = self.current.run
+        if run is not None:
+            self._structural()
+            taken = self._taken_on(spec)
+            if taken is not None:
+                return taken
         node = self.registry.add(spec)
         self.marks.count += 1  # The new node may be above nodes that were verified to be fresh.
         node.due = self.marks.cause()
-        if any(reader is not self.marks.running for reader in self.graph.add(node)):
-            self.marks.beside += 1
-        if self.current.run is not None:
-            self.current.run.created = [*(self.current.run.created or ()), node]
+        for reader in self.graph.add(node):
+            if reader is not self.marks.running:
+                self.marks.beside += 1
+                break
+        creator: object | None = None
+        if run is not None:
+            creator = run.node
+            run.created = [*(run.created or ()), node]
         if spec.debounce_ms or spec.throttle_ms or spec.no_auto_debounce:
             self.gates.configure(
                 node,

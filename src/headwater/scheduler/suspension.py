@@ -86,7 +86,7 @@ class PassPort(Protocol):
     def may_wait_for(self, node: Node | None, target: Node) -> bool:
         """True if `node`, or a caller that is not a node (None), gains from waiting for `target` to run."""
 
-    def run_nested(self, run: Run, target: Node, stops: int) -> bool:
+    def run_nested(self, run: Run, target: Node) -> bool:
         """Run another node while an attempt waits on the Python stack. False: the attempt is to be stopped."""
 
     def count_nested_run(self, node: Node) -> None:

@@ -85,7 +85,7 @@ def test_what_an_interrupted_run_was_told_meanwhile_is_not_lost() -> None:
 
 
 def test_what_a_removed_effect_waited_for_does_not_run_any_more() -> None:
-    world = World(limits=SchedulerLimits(slice_runs=1))
+    world = World(limits=SchedulerLimits(slice_runs=1, nested_depth=0))
     source = world.cell(1)
     below = source
     for _ in range(4):

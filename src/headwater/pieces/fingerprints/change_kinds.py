@@ -7,9 +7,9 @@ the end.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import sys
+from functools import lru_cache
 from typing import Final
 
 from headwater.pieces.fingerprints.form import REFERENCE, Form
@@ -39,14 +39,20 @@ version all code is other code, and nothing else is worth telling.
 """
 
 WIDTH: Final = 3
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
 
 
 def short(*contents: bytes) -> str:
     """A few characters that stand for some contents, in whatever order."""
-    digest = hashlib.blake2b(digest_size=2)
-    for content in sorted(contents):
-        digest.update(b"%d:%b" % (len(content), content))
-    return base64.b32hexencode(digest.digest()).decode("ascii").lower()[:WIDTH]
+    data = b"".join([b"%d:%b" % (len(content), content) for content in sorted(contents)])
+    number = int.from_bytes(hashlib.blake2b(data, digest_size=2).digest(), "big")
+    # The first `WIDTH` digits of base 32.
+    return _DIGITS[number >> 11] + _DIGITS[number >> 6 & 31] + _DIGITS[number >> 1 & 31]
+
+
+@lru_cache(maxsize=16)
+def _short_of_version(said: str) -> str:
+    return short(said.encode())
 
 
 class Kinds:
@@ -69,8 +75,8 @@ class Kinds:
     def text(self, python: str) -> str:
         made = {kind: short(*contents) for kind, contents in self._found.items()}
         made |= {
-            "python": short(python.encode()),
-            "rules": short(b"%d" % RULES),
+            "python": _short_of_version(python),
+            "rules": _short_of_version(str(RULES)),
             PACKAGE: short(*[version.encode() for version in self._versions]),
         }
         return "".join([made.get(kind, "-" * WIDTH) for kind in SAID])

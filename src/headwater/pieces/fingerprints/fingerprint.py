@@ -44,6 +44,9 @@ from headwater.pieces.fingerprints.origin import RULES
 
 __all__ = ["Fingerprint", "Fingerprinter", "fingerprint_of"]
 
+ClassNames = tuple[list[type[Any]], set[str], set[str]]
+"""The classes that define the names of a class, its names, and the names of its special methods."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
@@ -61,10 +64,11 @@ class Fingerprint:
 class Fingerprinter:
     """Makes fingerprints, and remembers the forms of objects. One serves a whole program."""
 
-    __slots__ = ("_forms",)
+    __slots__ = ("_classes", "_forms")
 
     def __init__(self) -> None:
         self._forms = Forms()
+        self._classes: dict[type[Any], ClassNames] = {}
 
     @property
     def described(self) -> int:
@@ -86,7 +90,7 @@ class Fingerprinter:
         """
         name = str(getattr(fn, "__name__", None) or f"<{type(fn).__name__}>")
         title = f"{owner.__name__}.{name}" if owner is not None else name
-        walk = _Walk(self._forms, owner)
+        walk = _Walk(self._forms, self._classes, owner)
         walk.start(title, fn, (("", fn), (" -> types", tuple(types)), (" -> extra", tuple(extra))))
         return walk.finish()
 
@@ -103,6 +107,7 @@ class _Walk:
     the digest says which references lead to the same object, whatever their addresses are."""
 
     __slots__ = (
+        "_classes",
         "_digest",
         "_forms",
         "_is_dynamic",
@@ -116,8 +121,9 @@ class _Walk:
         "_roots",
     )
 
-    def __init__(self, forms: Forms, owner: type[Any] | None) -> None:
+    def __init__(self, forms: Forms, classes: dict[type[Any], ClassNames], owner: type[Any] | None) -> None:
         self._forms = forms
+        self._classes = classes  # results of `_members_of`
         self._owner = owner
         self._digest = hashlib.blake2b(f"headwater {RULES} {PYTHON};".encode(), digest_size=DIGEST_BYTES)
         self._numbers: dict[int, int] = {}
@@ -215,14 +221,23 @@ class _Walk:
             for name in sorted(self._among(set(vars(thing)) - taken)):
                 yield name, vars(thing)[name], f".{name}"
             return
-        homes = [cls for cls in thing.__mro__ if self._forms.origins.stands_for(cls) is None]
-        names = {name for cls in homes for name in vars(cls)} - taken - IGNORED
-        # Python calls a special method without naming it.
-        special = {name for name in names if name.startswith("__") and any(_is_method(cls, name) for cls in homes)}
-        for name in sorted(self._among(names) | special):
+        homes, names, special = self._members_of(thing)
+        for name in sorted((self._among(names) | special) - taken):
             for cls in homes:  # Also overridden ones: super() reaches them.
                 if name in vars(cls):
                     yield name, vars(cls)[name], f" -> {cls.__name__}.{name}"
+
+    def _members_of(self, cls: type[Any]) -> ClassNames:
+        """Return where the names of a class come from: looked up once, since each member of the class asks."""
+        found = self._classes.get(cls)
+        if found is None:
+            homes = [each for each in cls.__mro__ if self._forms.origins.stands_for(each) is None]
+            names = {name for each in homes for name in vars(each)} - IGNORED
+            # Python calls a special method without naming it.
+            dunders = [name for name in names if name.startswith("__")]
+            special = {name for name in dunders if any(_is_method(each, name) for each in homes)}
+            found = self._classes[cls] = (homes, names, special)
+        return found
 
     def _among(self, names: set[str]) -> set[str]:
         if self._is_dynamic:

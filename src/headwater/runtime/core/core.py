@@ -414,6 +414,10 @@ class Core:
 
     # ---- the runtime of handles --------------------------------------------------------------------
 
+    def is_own_thread(self) -> bool:
+        """Return whether the caller is on the thread of this core."""
+        return threading.get_ident() == self._thread
+
     def on_own_thread(self, make: Callable[[], T]) -> T:
         """Return the result of a function that has to be called on the thread of this core, on whichever thread."""
         if threading.get_ident() == self._thread or self.call_there is None:

@@ -71,6 +71,8 @@ class LocalSpace:
 
     def load(self, document: Document) -> None:
         """Watch a document that is about to be read or written, and fetch it if it is not here."""
+        if document in self._held and document.confirmed is not NOT_HERE:
+            return  # It is watched for as long as it is held.
         self._ahead.pop(document, None)
         self._unread.pop(document, None)
         self.failed_loads.pop(document, None)

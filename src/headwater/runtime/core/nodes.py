@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
+from headwater.cells.codec_base import Mismatch, TypeCodec
 from headwater.cells.handle import Input
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AuthoringError, InvalidValueError
@@ -163,16 +164,22 @@ def _home(core: Core, outputs: tuple[Input[Any], ...], envelope: tuple[tuple[Any
 
 def encoder(name: str, output: Input[Any]) -> Callable[[object, MaybeValue], MaybeValue]:
     """Return a function that checks a result by the type of the output and merges it with the stored value."""
-    memo = output.memo()
+    codec: TypeCodec[Any] = output._codec
+    exact, enter = codec.exact, codec.enter
 
     def encode(result: object, before: MaybeValue) -> MaybeValue:
+        if result.__class__ is exact:  # Its stored form has no parts that could be taken from the value before.
+            try:
+                return enter(result, 0)
+            except Mismatch:
+                pass  # `merge` says what is wrong with it.
         if result is ABSENT:
             return ABSENT
         if inspect.iscoroutine(result):
             result.close()
             raise AuthoringError(f"{name!r} returned a coroutine: a run never awaits. Make it a plain function.")
         try:
-            return memo.merge(before, result)
+            return output.memo().merge(before, result)
         except InvalidValueError as error:
             raise InvalidValueError(f"{name}, result: {error}", path=error.path) from None
 

@@ -187,7 +187,7 @@ class TransactionTracker:
         return self._run_nested(run, targets[-1]) and targets[-1].loading is None
 
     def _run_nested(self, run: Run, target: Node) -> bool:
-        return self._scheduler.pass_.run_nested(run, target, 1)
+        return self._scheduler.pass_.run_nested(run, target)
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         """Record a read in the transaction: of a computed, reads of the cells behind it, of other spaces as well.

@@ -59,7 +59,7 @@ class HandlerTracker(TransactionTracker):
         events = self._events
         current, events.current = events.current, None  # The nested run is not part of the handler.
         try:
-            return self._scheduler.pass_.run_nested(run, target, self._event.calls)
+            return self._scheduler.pass_.run_nested(run, target)
         finally:
             events.current = current
 

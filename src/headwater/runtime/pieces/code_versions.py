@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
     CellMember,
@@ -35,6 +36,7 @@ from headwater.pieces.declarations import (
 )
 from headwater.pieces.fingerprints.fingerprint import Fingerprint, Fingerprinter
 from headwater.pieces.piece import Piece
+from headwater.replica.document import NotLoaded
 from headwater.runtime.pieces.fold.fold import Folding
 from headwater.runtime.pieces.identity import KEYS
 from headwater.runtime.pieces.records import classes as imported_classes
@@ -50,20 +52,66 @@ if TYPE_CHECKING:
 __all__ = ["changed", "described", "fingerprints", "renew"]
 
 
+class GenerationCheck:
+    """Refuses derived runs of one piece and its children if a newer version of the class runs the piece."""
+
+    __slots__ = ("_checked", "_checked_for", "_core", "_instance", "_number", "_records")
+
+    def __init__(self, core: Core, records: Records, instance: PieceInstance) -> None:
+        self._core = core
+        self._records = records
+        self._instance = instance
+        self._number: Input[int] | None = None  # the handle of the stored generation, once the piece was opened
+        self._checked: MaybeValue = ABSENT  # the record whose generation was compared last,
+        self._checked_for = 0  # and the generation that it was compared with
+
+    def check(self) -> None:
+        """Inside a derived run: read the generation, and refuse the run if it is newer than the one that runs here."""
+        generation = self._instance.generation
+        if not generation:
+            return
+        number = self._number
+        if number is None:
+            number = self._number = self._records.generation(self._instance)
+        elif self._checked_for == generation and number.read_unchanged(self._checked):
+            return
+        now = number.get(0)
+        if now > generation:
+            raise self._outdated(now)
+        value = number.document.value
+        if not isinstance(value, NotLoaded):
+            self._checked, self._checked_for = value, generation
+
+    def _outdated(self, now: int) -> AuthoringError:
+        instance, core = self._instance, self._core
+        error = AuthoringError(
+            f"{instance!r} is run by a newer version of its class ({now}, this is {instance.generation}): "
+            "results of this program are refused. Start it again with the new code."
+        )
+
+        def stop() -> None:
+            if instance.is_open:
+                instance.stop()
+                core.report(f"{instance.space.name}/{instance.id}", error)
+
+        core.afterwards(stop)
+        return error
+
+
 class CodeVersions:
     """The version of its class (the generation) that runs each open piece of one runtime."""
 
-    __slots__ = ("_core", "_numbers", "_records")
+    __slots__ = ("_checks", "_core", "_records")
 
     def __init__(self, core: Core, records: Records) -> None:
         self._core = core
         self._records = records
-        self._numbers: dict[PieceInstance, Input[int]] = {}  # by open piece: the handle of its stored generation
+        self._checks: dict[PieceInstance, GenerationCheck] = {}  # by piece without a parent
 
     def members(self, cls: type[Piece]) -> Mapping[str, str]:
         """Return the fingerprints of the derived members of a class and of its possible children, by name."""
         classes = with_children(cls)
-        code = tuple(code for each in classes for member in each.__schema__ for code in _code(member))
+        code = tuple([fn.__code__ for each in classes for fn in each.__schema__.functions()])
         known = cls.__schema__.digests
         if known is None or known[0] != code:  # The code of a member may have been patched.
             found: dict[str, str] = {}
@@ -98,42 +146,15 @@ class CodeVersions:
         now = self.members(cls)
         return any(stored.get(name) != digest for name, digest in now.items())
 
-    def check(self, instance: PieceInstance) -> None:
-        """Inside a derived run of a piece: refuse the run if a newer version of the class runs the piece."""
-        if instance.generation:
-            number = self._numbers.get(instance)
-            if number is None:
-                number = self._numbers[instance] = self._records.generation(instance)
-            now = number.get(0)
-            if now > instance.generation:
-                raise self._outdated(instance, now)
+    def check_of(self, root: PieceInstance) -> GenerationCheck:
+        """Return the check that derived runs of a piece without a parent, and of its children, begin with."""
+        found = self._checks.get(root)
+        if found is None:
+            found = self._checks[root] = GenerationCheck(self._core, self._records, root)
+        return found
 
     def forget(self, instance: PieceInstance) -> None:
-        self._numbers.pop(instance, None)
-
-    def _outdated(self, instance: PieceInstance, now: int) -> AuthoringError:
-        error = AuthoringError(
-            f"{instance!r} is run by a newer version of its class ({now}, this is {instance.generation}): "
-            "results of this program are refused. Start it again with the new code."
-        )
-        core = self._core
-
-        def stop() -> None:
-            if instance.is_open:
-                instance.stop()
-                core.report(f"{instance.space.name}/{instance.id}", error)
-
-        core.afterwards(stop)
-        return error
-
-
-def _code(member: Declaration) -> Iterator[object]:
-    """Yield the code objects whose identity shows whether a member was patched."""
-    if isinstance(member, FunctionMember):
-        yield member.fn.__code__
-    elif isinstance(member, FoldMember):
-        for fn in (member.add, member.remove, member.by):
-            yield getattr(fn, "__code__", fn)
+        self._checks.pop(instance, None)
 
 
 def _derived(cls: type[Piece]) -> Iterator[str]:
@@ -155,7 +176,7 @@ def with_children(cls: type[Piece]) -> list[type[Piece]]:
     found = [cls]
     for each in found:
         schema = each.__schema__
-        for member in schema:
+        for member in schema if schema.of(EachMember) or schema.of(ChildMember) else ():
             if isinstance(member, (EachMember, ChildMember)):
                 found += [made for made in schema.elements(member).pieces if made not in found]
     return found
@@ -170,7 +191,7 @@ def described_members(cls: type[Piece]) -> Mapping[str, Fingerprint]:
 
     It is looked at again if the code of a member was replaced, and after `forget_fingerprints`.
     """
-    code = tuple([code for member in cls.__schema__ for code in _code(member)])
+    code = tuple([fn.__code__ for fn in cls.__schema__.functions()])
     known = _described.get(cls)
     if known is None or known[0] != code:
         known = _described[cls] = (code, {at[1]: found for at, found in described((cls,)).items()})

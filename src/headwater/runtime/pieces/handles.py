@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
 from headwater.cells.runtime_port import Topic
+from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.ids import derive
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
@@ -28,7 +29,6 @@ from headwater.pieces.declarations import (
     TopicMember,
 )
 from headwater.pieces.handles import Computed, Effect, Handler, Reaction
-from headwater.pieces.names import document_id
 from headwater.replica.document import Document
 from headwater.runtime.channel.sessions import stable_name
 from headwater.runtime.core.nodes import encoder
@@ -111,14 +111,14 @@ def _computed(view: ScopedView, member: ComputedMember | MaterializerMember) -> 
     handle: Computed[Any] = Computed(instance.pieces.core, document, instance.schema.codec(member))
     id = view.node_id(member.stored)
     is_materializer = isinstance(member, MaterializerMember)
-    writes = () if isinstance(member, MaterializerMember) else member.writes
+    writes = member.writes if isinstance(member, ComputedMember) else ()
     instance.register(
         NodeSpec(
             id=id,
             kind=NodeKind.MATERIALIZER if is_materializer else NodeKind.COMPUTATION,
             fn=_derive(view, member.fn),
             home=instance.space.replica,
-            outputs=(document, *(_written(view, member, each) for each in writes)),
+            outputs=(document, *[_written(view, member, each) for each in writes]) if writes else (document,),
             encode=encoder(id, handle),
             envelope=_envelope(view, member) if isinstance(member, MaterializerMember) else (),
             declared=_named(view, member),
@@ -141,7 +141,7 @@ def _call(view: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
 
 def _derive(view: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
     """Return a call of `fn` that is refused if a newer version of the class runs the piece. For nodes with outputs."""
-    piece, check = view.piece, view.instance.check_generation
+    piece, check = view.piece, view.generation_check()
 
     def derive() -> object:
         check()
@@ -170,13 +170,8 @@ def _envelope(view: ScopedView, member: MaterializerMember) -> tuple[tuple[Docum
 
 def _named(view: ScopedView, member: ComputedMember | MaterializerMember) -> tuple[Document, ...]:
     """Return the outputs of computed members of the same scope that the code names: these are to run first."""
-    members = view.instance.schema.members
-    found = []
-    for name in member.fn.__code__.co_names:
-        named = members.get(name)
-        if isinstance(named, (ComputedMember, FoldMember)) and named is not member and named.scope == view.scope:
-            found.append(view.document(named.stored))
-    return tuple(found)
+    named = view.instance.schema.computed_by_name(member)
+    return tuple([view.document(each.stored) for each in named if each.scope == view.scope]) if named else ()
 
 
 def shown_as(view: ScopedView, member: EffectMember) -> str:
@@ -244,10 +239,11 @@ def documents_of(view: ScopedView) -> list[Document]:
 
 def _documents(view: ScopedView, members: Iterable[Declaration]) -> list[Document]:
     instance = view.instance
-    found = []
+    of, id = instance.space.replica.documents.of, instance.id
+    found: list[Document] = []
     for each in members:
         if each.scope == "space":
-            found += [instance.space.document(document_id(instance.id, name)) for name in document_names(each)]
+            found += [of(DocKey(SPACE_SCOPE, f"{id}:{name}")) for name in document_names(each)]
         elif view.has_owner(each.scope):
             owner = instance.view(each.scope, view.user, view.session)
             found += [owner.document(name) for name in document_names(each)]

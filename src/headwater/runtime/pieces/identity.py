@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from headwater.pieces.declarations import Declaration
@@ -53,6 +54,7 @@ def changes(before: str, after: str) -> tuple[str, ...]:
     return tuple([SAID[kind] for kind in differing(then, now)]) or (SOMETHING,)
 
 
+SHARED: Final = 4_096  # names of members whose identities are kept in a process
 KEYS: Final = "keys of "
 """Prefix of the member whose fingerprint covers the code that finds the element keys of an `each`."""
 WITHIN: Final = "\x1e"
@@ -98,13 +100,15 @@ def part_of(view: ScopedView, member: Declaration) -> NodeIdentity | None:
     """Return the identity of a member's node of the scope space or user. None: it belongs to one session."""
     if view.scope == "session":
         return None
-    is_users = view.scope == "user"
-    return NodeIdentity(
-        member=member.stored,
-        code=member.stored,
-        scope="user" if is_users else "",
-        principal=view.user if is_users else "",
-    )
+    if view.scope == "user":
+        return NodeIdentity(member=member.stored, code=member.stored, scope="user", principal=view.user)
+    return _of_space(member.stored)
+
+
+@lru_cache(maxsize=SHARED)
+def _of_space(stored: str) -> NodeIdentity:
+    """Return the identity of a member's node of the scope space, which all pieces share."""
+    return NodeIdentity(member=stored, code=stored)
 
 
 def row_of(member: str) -> str:

@@ -222,7 +222,11 @@ class PieceInstance:
 
     def check_generation(self) -> None:
         """Inside a derived run: refuse it if a newer version of the class runs the root of this piece."""
-        self.pieces.code_versions.check(self.root)
+        self.pieces.code_versions.check_of(self.root).check()
+
+    def generation_check(self) -> Callable[[], None]:
+        """Return `check_generation` as a function for the runs of one node."""
+        return self.pieces.code_versions.check_of(self.root).check
 
     def digest(self, member: Declaration, *, keys: bool = False) -> str:
         """Return the fingerprint of a member, or of its element keys."""
@@ -235,11 +239,17 @@ class PieceInstance:
         """
         if self.is_stopped:
             raise self.gone()
-        node = self.pieces.outside_run(lambda: self.pieces.core.register(spec, rooted=rooted))
+        pieces = self.pieces
+        core = pieces.core
+        current = core.current
+        run, current.run = current.run, None  # As `PieceRegistry.outside_run` does.
+        try:
+            node = core.register(spec, rooted=rooted)
+        finally:
+            current.run = run
         self.nodes.append(node)
-        self.pieces.idle.used(self)
-        self.pieces.node_source.add_node(self, node, spec, identity)
-        run = self.pieces.core.current.run
+        pieces.idle.used(self)
+        pieces.node_source.add_node(self, node, spec, identity)
         if run is not None and run.node is not None and run.log is None:
             # The new node may write a document that the reader's last run read when a removed node wrote it. From here
             # on the open run checks the freshness of each read instead of comparing with its last reads (I1).
@@ -274,7 +284,7 @@ class PieceInstance:
             self._keep(is_asleep=True)
             shown += [show(view, each) for each in self.schema.of(EffectMember) if is_always_shown(view, each)]
             return
-        if self.parent is None:
+        if self.parent is None and (user, session) not in self._held:
             self.request(user, session)
         if is_asleep and is_back:
             self.pieces.node_source.wake_piece(self.root)  # Cleanness is known for the first user and session only.
@@ -288,9 +298,11 @@ class PieceInstance:
 
         Return them. An attempt of a node would stop at each one that is not here.
         """
-        documents = documents_of(self.view("session", user, session))
+        found = self._held.get((user, session))
+        documents = documents_of(self.view("session", user, session)) if found is None else found
         # fault+ opening.documents_one_by_one: documents = cells_of(self.view("session", user, session))
-        self._hold(user, session, documents)
+        if found is None:
+            self._hold(user, session, documents)
         for each in documents:
             if each.value is NOT_HERE:
                 self.space.load(each)
@@ -312,7 +324,8 @@ class PieceInstance:
 
     def _keep(self, *, is_asleep: bool = False) -> None:
         """Register the nodes that keep its children, and those that write cells, which readers of these must find."""
-        for member in self.schema:
+        has_children = self.schema.of(EachMember) or self.schema.of(ChildMember)
+        for member in self.schema if has_children else ():
             # Programs take children from handles as soon as the piece is open. Values can wait until they are read.
             if isinstance(member, (EachMember, ChildMember)) and not (
                 is_asleep and self.schema.elements(member).value is not None

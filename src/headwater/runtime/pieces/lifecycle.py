@@ -122,10 +122,18 @@ async def open_piece(
             await _arrived(space, instance.view("session", space.user, session))
         await _ready(instance)
         return made
-    if gone := await pieces.transactions.transact(space.local, make):
-        await _warn_of_unclaimed(space, instance, gone)
-    await _given(instance)
-    await pieces.node_source.prepare_open(instance, space.user, session)
+    is_requested = not instance.is_open and not pieces.node_source.may_sleep(instance)
+    if is_requested:
+        instance.request(space.user, session)  # In one message with the record, which the transaction requests.
+    try:
+        if gone := await pieces.transactions.transact(space.local, make):
+            await _warn_of_unclaimed(space, instance, gone)
+        await _given(instance)
+        await pieces.node_source.prepare_open(instance, space.user, session)
+    except BaseException:
+        if is_requested and not instance.is_open:
+            instance.release(space.user, session)
+        raise
     if not pieces.node_source.is_asleep(instance) and not instance.is_open:
         await _request(space, instance, session)
     pieces.keep(instance, space.user, session)

@@ -73,6 +73,9 @@ class NodeSource(Protocol):
     async def prepare_open(self, instance: PieceInstance, user: str, session: str) -> None:
         """Put a piece to sleep that is about to be opened and whose record was read, if it is known to be clean."""
 
+    def may_sleep(self, root: PieceInstance) -> bool:
+        """Return whether `prepare_open` may put a piece to sleep. False: it is known not to be clean."""
+
     def is_asleep(self, root: PieceInstance) -> bool:
         """Return whether a piece is open without nodes."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headwater.data.address import SPACE_SCOPE, Link, check_scope
+from headwater.data.address import SPACE_SCOPE, DocKey, Link, check_scope
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
     SCOPES,
@@ -46,7 +46,7 @@ _COMPUTED = (ComputedMember, FoldMember, ResourceMember)
 class ScopedView:
     """The members of a piece for the runs of one scope, user and session."""
 
-    __slots__ = ("__weakref__", "_recorded", "handles", "instance", "piece", "scope", "session", "user")
+    __slots__ = ("__weakref__", "_check", "_recorded", "handles", "instance", "piece", "scope", "session", "user")
 
     def __init__(self, instance: PieceInstance, scope: Scope, user: str, session: str) -> None:
         self.instance = instance
@@ -54,6 +54,7 @@ class ScopedView:
         self.user = user
         self.session = session
         self.handles: dict[Declaration, Any] = {}
+        self._check: Callable[[], None] | None = None  # see `generation_check`, once it was asked for
         self._recorded: dict[Declaration, Any] = {}  # inputs from the record: access is checked at every use
         self.piece: Piece = object.__new__(instance.cls)
         object.__setattr__(self.piece, "__bound__", self)
@@ -62,17 +63,24 @@ class ScopedView:
     def handle(self, member: Declaration) -> Any:
         """Return the handle of a member, created at its first use."""
         found = self.handles.get(member)
-        return self.instance.pieces.core.on_own_thread(partial(self._made, member)) if found is None else found
+        if found is not None:
+            return found
+        core = self.instance.pieces.core
+        if core.is_own_thread():
+            return self._made(member)
+        return core.on_own_thread(partial(self._made, member))
 
     def _made(self, member: Declaration) -> Any:
         """Make the handle of a member, unless it was made while another thread waited for its turn."""
         found = self.handles.get(member)
         if found is not None:
             return found
-        if self.instance.has_left and not isinstance(member, GivenMember):  # Inputs belong to the maker.
+        instance = self.instance
+        if isinstance(member, GivenMember):
+            if instance.inputs is None:
+                return self._given(member)
+        elif instance.is_stopped and instance.has_left:  # Inputs belong to the maker.
             return self._handle_of_replacement(member)
-        if isinstance(member, GivenMember) and self.instance.inputs is None:
-            return self._given(member)
         found = self._make(member)
         if found is not None:
             self.handles[member] = found
@@ -106,7 +114,8 @@ class ScopedView:
 
     def _make(self, member: Declaration) -> Any:
         instance = self.instance
-        self._check_owner(member)
+        if self.scope != "space":
+            self._check_owner(member)
         if member.scope == "session" == self.scope and not isinstance(member, _OWN):
             owner = instance.window(self.session) or self
             if self.user and self.user != owner.user:
@@ -133,6 +142,12 @@ class ScopedView:
 
         made.set_maker(lambda: self._handle_after(member))
         return made
+
+    def generation_check(self) -> Callable[[], None]:
+        """Return the function that each derived run of the piece begins with (`PieceInstance.generation_check`)."""
+        if self._check is None:
+            self._check = self.instance.generation_check()
+        return self._check
 
     def maker(self, member: Declaration) -> Callable[[], object]:
         """Return the function that a handle calls when its document has no writer."""
@@ -186,7 +201,7 @@ class ScopedView:
 
     def _check_owner(self, member: Declaration) -> None:
         """Raise at once if a member belongs to a user or a session and the view has none."""
-        if isinstance(member, _OWN) or self.scope == "space" or member.scope == "space" or member.kind == "effect":
+        if isinstance(member, _OWN) or member.scope == "space" or member.kind == "effect":
             return
         if self.scope == "user" and member.scope == "session":
             return
@@ -219,7 +234,11 @@ class ScopedView:
 
     def document(self, stored: str) -> Document:
         """Return the document of a member of this scope."""
-        return self.instance.space.document(document_id(self.instance.id, stored), check_scope(self.owner))
+        instance = self.instance
+        id = f"{instance.id}:{stored}"  # As `document_id` makes it.
+        if self.scope == "space":
+            return instance.space.replica.documents.of(DocKey(SPACE_SCOPE, id))
+        return instance.space.document(id, check_scope(self.owner))
 
     def node_id(self, stored: str) -> str:
         """Return the id of the node of a member, as in messages and traces."""

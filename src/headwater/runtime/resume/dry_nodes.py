@@ -146,7 +146,7 @@ class Standing(Resume):
         at = (space, root.id, key)
         if observed is None or at in self.stood:
             return
-        self.codes.look(home.cls)
+        self.codes.look(home.cls, identity.code)
         said = about(self.codes, home, node, spec, identity, observed.node.generation)
         self._have_records(space, observed)
         implied = self.implied(home, identity, observed)

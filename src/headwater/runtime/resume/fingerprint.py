@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.handle import Input
-from headwater.data.address import DocKey, doc_text, parse_address
+from headwater.data.address import SPACE_SCOPE, DocKey, address_text, doc_text, parse_address
 from headwater.data.ids import derive_cached
 from headwater.data.json_form import digest
 from headwater.data.path import Path
@@ -50,29 +50,28 @@ READ: Final = (CellMember, *DERIVED)
 class Defaults:
     """How members of a program are declared. Each class is looked at once, until `forget` is called."""
 
-    __slots__ = ("_classes", "_limits", "_maker", "_members")
+    __slots__ = ("_classes", "_digests", "_limits", "_maker", "_members", "_own")
 
     def __init__(self, limits: ResumeLimits) -> None:
         self._limits = limits
         self._classes: dict[tuple[str, str], type[Piece]] = {}  # of pieces that are not here, by space and id
         self._members: dict[tuple[type[Piece], str, bool], str | None] = {}
+        # Results of `_types` by the identities of the types, which are kept alive.
+        self._digests: dict[tuple[int, ...], tuple[tuple[object, ...], str | None]] = {}
+        # By the class of a piece without a parent, and whether a node is of a child: how documents of the node's own
+        # piece are declared, by member, with the name that `_place` gives them.
+        self._own: dict[tuple[type[Piece], bool], dict[str, str]] = {}
         self._maker = Fingerprinter()
 
     def forget(self) -> None:
         self._classes.clear()
         self._members.clear()
+        self._own.clear()
+        self._digests.clear()
         self._maker = Fingerprinter()
 
-    def of_reads(
-        self,
-        pieces: PieceRegistry,
-        reads: Iterable[tuple[str, DocKey]],
-        place: Callable[[str, DocKey], str] | None = None,
-    ) -> str | None:
-        """Return how some documents are declared, each given with its space. None: that is not known here.
-
-        `place` names a document, by default with its full address.
-        """
+    def of_reads(self, pieces: PieceRegistry, reads: Iterable[tuple[str, DocKey]]) -> str | None:
+        """Return how some documents are declared, each given with its space. None: that is not known here."""
         # fault+ fingerprint.declarations_ignored: return ""
         found: list[str] = []
         for space, doc in dict.fromkeys(reads):
@@ -80,18 +79,37 @@ class Defaults:
             if said is None:
                 return None
             if said:
-                found.append(f"{_address(space, doc) if place is None else place(space, doc)} {said}")
+                found.append(f"{_address(space, doc)} {said}")
         return derive_cached("defaults", *sorted(found)) if found else ""
 
     def of_reads_by(
         self, home: PieceInstance, identity: NodeIdentity, reads: Iterable[tuple[str, DocKey]]
     ) -> str | None:
         """Return how the documents that a node read are declared, the same for that node in all pieces of a class."""
-
-        def place(space: str, doc: DocKey) -> str:
-            return _place(home, identity, doc) if space == home.space.name else _address(space, doc)
-
-        return self.of_reads(home.pieces, reads, place)
+        # fault+ fingerprint.declarations_ignored: return ""
+        pieces, here, prefix = home.pieces, home.space.name, f"{home.id}:"
+        start = len(prefix)
+        root, is_child, _ = home.id.partition(SEPARATOR)
+        known = pieces.find(here, root)
+        own: dict[str, str] = {} if known is None else self._own.setdefault((known.cls, bool(is_child)), {})
+        found: list[str] = []
+        for space, doc in dict.fromkeys(reads):
+            scope, id = doc
+            # Without calls: this is done for each read of a first run.
+            is_own = known is not None and space == here and scope == SPACE_SCOPE and id[:start] == prefix
+            if is_own and id[start:] in own:
+                said = own[id[start:]]
+            else:
+                declared = self._of_document(pieces, pieces.core.space(space), doc)
+                if declared is None:
+                    return None
+                place = _place(home, identity, doc) if space == here else _address(space, doc)
+                said = f"{place} {declared}" if declared else ""
+                if is_own:
+                    own[id[start:]] = said
+            if said:
+                found.append(said)
+        return derive_cached("defaults", *sorted(found)) if found else ""
 
     def _of_document(self, pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> str | None:
         id, stored = owner_of(doc)
@@ -123,13 +141,21 @@ class Defaults:
             return ""
         # By its fields: a type of the same name may have others, and would read the same bytes as something else.
         # fault fingerprint.type_fields_ignored: types = ""
-        types = self._maker.of(_read, types=member.read_as()).digest
+        types = self._types(member.read_as())
         if types is None:
             return None
         if not isinstance(member, CellMember):
             return f"{member.kind} {types}"
         codec: Any = schema.codec(member)
         return f"{member.kind} {types} {_default(codec.encode(member.default), codec.expected)}"
+
+    def _types(self, read_as: tuple[object, ...]) -> str | None:
+        """Return the fingerprint of some types. Most members of a program have one of a few types."""
+        at = tuple([id(each) for each in read_as])  # By identity: types that compare equal may differ.
+        found = self._digests.get(at)
+        if found is None:
+            found = self._digests[at] = (read_as, self._maker.of(_read, types=read_as).digest)
+        return found[1]
 
     def _class(self, pieces: PieceRegistry, space: LocalSpace, id: str) -> tuple[bool, type[Piece] | None]:
         """Whether it is known here of which class a piece is, and which that is. None: of none that is imported."""
@@ -259,11 +285,14 @@ UNKNOWN: Final = Fingerprint(digest=None, why="its class has no such member")
 class Codes:
     """What the members of classes do, by fingerprint. Each class is looked at once, until `forget` is called."""
 
-    __slots__ = ("_known", "_wholes", "defaults")
+    __slots__ = ("_known", "_said", "_wholes", "defaults")
 
     def __init__(self, limits: ResumeLimits = DEFAULT_RESUME_LIMITS) -> None:
         self._known: dict[type[Piece], Mapping[str, Fingerprint]] = {}
         self._wholes: dict[type[Piece], str] = {}
+        # Results of `said` by member, for nodes whose only output is the document of their member, of classes without
+        # inputs: the same in all pieces of the class.
+        self._said: dict[tuple[type[Piece], str], tuple[str, str, str]] = {}
         self.defaults = Defaults(limits)
 
     def of(self, cls: type[Piece], code: str) -> str | None:
@@ -296,13 +325,54 @@ class Codes:
             found = self._wholes[cls] = made()
         return found
 
-    def look(self, cls: type[Piece]) -> None:
-        """Look at a class now, before any of its code has run: what that changes around it is not what it does."""
-        if cls not in self._known:
-            self._all(cls)
+    def look(self, cls: type[Piece], code: str) -> str:
+        """Look at a class now, before any of its code has run: what that changes around it is not what it does.
+
+        Return why the code of a member has no fingerprint. Empty: it has one.
+        """
+        known = self._known.get(cls)
+        if known is None:
+            known = self._all(cls)
+        return known.get(code, UNKNOWN).why if code else ""
+
+    def said(self, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity) -> tuple[str, str, str]:
+        """Return the fingerprint of a node, empty if it cannot be known, its kind, and its delays."""
+        given = given_to(home)
+        outputs = node.outputs
+        is_shared = (
+            given == ""
+            and len(outputs) == 1
+            and not node.envelope
+            and not identity.scope
+            and not identity.element
+            and identity.member == identity.code
+            and outputs[0].key == (SPACE_SCOPE, f"{home.id}:{identity.member}")
+        )
+        at = (home.cls, identity.member)
+        found = self._said.get(at) if is_shared else None
+        if found is None:
+            found = self._describe(home, node, spec, identity, given)
+            if is_shared:
+                self._said[at] = found
+        return found
+
+    def _describe(
+        self, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity, given: str | None
+    ) -> tuple[str, str, str]:
+        code = self.of(home.cls, identity.code)
+        fingerprint = ""
+        if code is not None and given is not None:
+            places = [_place(home, identity, each.key) for each in node.outputs]
+            places += [_place(home, identity, inside.key, path) for inside, path in node.envelope]
+            # fault fingerprint.always_the_same: fingerprint = "always the same"
+            fingerprint = derive_cached("node", code, given, *places)
+        # fault fingerprint.always_the_same: kind = spec.kind.value
+        kind = with_kinds(spec.kind.value, self.kinds(home.cls, identity.code))
+        return fingerprint, kind, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}"
 
     def forget(self) -> None:
         self._known.clear()
+        self._said.clear()
         self._wholes.clear()
         self.defaults.forget()
 
@@ -312,19 +382,8 @@ def about(
 ) -> About:
     """What is the same in every run of a node."""
     member, child, scope, principal = identity.key(home)
-    root = home.root
-    code = codes.of(home.cls, identity.code)
-    given = given_to(home)
-    fingerprint = ""
-    if code is not None and given is not None:
-        places = [_place(home, identity, each.key) for each in node.outputs]
-        places += [_place(home, identity, inside.key, path) for inside, path in node.envelope]
-        # fault fingerprint.always_the_same: fingerprint = "always the same"
-        fingerprint = derive_cached("node", code, given, *places)
-    key = NodeKey(root.id, generation, member, child, scope, principal)
-    # fault fingerprint.always_the_same: kind = spec.kind.value
-    kind = with_kinds(spec.kind.value, codes.kinds(home.cls, identity.code))
-    return About(key, kind, fingerprint, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}")
+    fingerprint, kind, delays = codes.said(home, node, spec, identity)
+    return About(NodeKey(home.root.id, generation, member, child, scope, principal), kind, fingerprint, delays)
 
 
 def _address(space: str, doc: DocKey) -> str:
@@ -347,4 +406,4 @@ def _place(home: PieceInstance, identity: NodeIdentity, key: DocKey, path: Path 
         id = f" {id}"
     if identity.principal and scope == f"user:{identity.principal}":
         scope = "user"
-    return doc_text(DocKey(scope, id), path)
+    return address_text(scope, id, path)

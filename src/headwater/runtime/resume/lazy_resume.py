@@ -475,6 +475,11 @@ class LazyResume:
         if resuming.pieces.records.cell(home.space, home.id).document.written <= known.as_of:
             self.falls_asleep(followed, home, known)
 
+    def may_be_clean(self, home: PieceInstance) -> bool:
+        """Return whether a piece is among those that were clean, or these are not known yet."""
+        followed = self._spaces.get(home.space.name)
+        return followed is None or followed.wholes is None or home.id in followed.wholes
+
     async def known(self, home: PieceInstance) -> Followed | None:
         """Have it known which pieces of its space were clean. None: that cannot be, or is nothing to this one."""
         resuming = self._resuming

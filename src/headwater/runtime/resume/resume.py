@@ -184,8 +184,7 @@ class Resume:
             phase = root.resume_state = self.begin(root, channel)
         if identity is not None:
             core = self._pieces.core
-            self._codes.look(home.cls)
-            node.opaque = self._codes.why(home.cls, identity.code)
+            node.opaque = self._codes.look(home.cls, identity.code)
 
             def described() -> About:
                 generation = root.generation or (0 if root.resume_state is None else root.resume_state.generation)
@@ -285,6 +284,10 @@ class Resume:
     def prepare_open(self, instance: PieceInstance, user: str, session: str) -> Coroutine[Any, Any, None]:
         """Put a piece to sleep that is about to be opened and whose record was read, if it is known to be clean."""
         return self.sleeping.opening(instance, user, session)
+
+    def may_sleep(self, root: PieceInstance) -> bool:
+        """Return whether `prepare_open` may put a piece to sleep. False: it is known not to be clean."""
+        return self.sleeping.may_be_clean(root)
 
     def is_asleep(self, root: PieceInstance) -> bool:
         """Return whether a piece is open without nodes."""
@@ -491,8 +494,9 @@ class Resume:
 
     def _implied(self, home: PieceInstance, identity: NodeIdentity, documents: list[Document]) -> str | None:
         """Return how the documents that a run of a node read are declared."""
-        name_of = self._pieces.core.name_of
-        reads = [(name_of(each.home) or "", each.key) for each in documents]
+        here, name_of = home.space, self._pieces.core.name_of
+        replica, name = here.replica, here.name
+        reads = [(name if each.home is replica else name_of(each.home) or "", each.key) for each in documents]
         return self._codes.defaults.of_reads_by(home, identity, reads)
 
     def implied(self, home: PieceInstance, identity: NodeIdentity, observed: Observed) -> str | None:

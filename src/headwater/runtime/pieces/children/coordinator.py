@@ -38,7 +38,7 @@ from headwater.runtime.pieces.children.handles import ONLY, ChildHandle, EachHan
 from headwater.runtime.pieces.children.prefetch import Listing
 from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of
 from headwater.runtime.pieces.inputs import OtherScopeHandle, described, same_inputs
-from headwater.scheduler.node import Node, NodeKind
+from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.runner import Runner
 
@@ -260,7 +260,7 @@ class ChildSet:
         return row
 
     def _call(self, row: ChildRow, view: ScopedView) -> Callable[[], object]:
-        fn, piece, check = self.member.fn, view.piece, self._instance.check_generation
+        fn, piece, check = self.member.fn, view.piece, self._instance.generation_check()
         elements = () if self._source is None else (self._source.element(row.key),)
 
         def call() -> object:
@@ -428,6 +428,9 @@ class ChildSet:
             self.listing.shown(run.node, texts)
             rows = [self.rows[text] for text in texts if text in self.rows]
             self._fetch(rows)
+            for row in rows:
+                if row.node is not None and row.node.status != CLEAN and row.result is not None:
+                    run.prepare(row.result.document)  # Without a second call of the function that reads the rows.
             run.tracker.need(run, [row.result.document for row in rows if row.result is not None])
 
     def _fetch(self, rows: list[ChildRow]) -> None:
