@@ -30,6 +30,7 @@ class RuntimeLimits:
     # acknowledgements that become one: half of the messages that an engine has in flight to one peer
     acks_together: int = 4
     ack_delay_s: float = 0.01  # for which an acknowledgement is held back
+    full_host_s: float = 0.005  # until messages are sent again to a host of this process that had no room for them
     reconnect: Backoff = field(  # delays between attempts to connect
         default_factory=lambda: Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
     )
