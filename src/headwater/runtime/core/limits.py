@@ -45,6 +45,7 @@ class RuntimeLimits:
     found_pieces: int = 1_000  # in one page of `find`
     input_records: int = 100  # read to resolve an input: each may refer to an input of another piece
     history_questions: int = 5  # for one past document, if the connection is lost before the answer
+    cycle_names: int = 16  # nodes that are named if a value depends on itself: half of them first, half of them last
     settle_slices: int = 1_000_000  # slices of one call of `settle`
     close_s: float = 10.0  # for which closing waits for work that is still to be done
     listed_targets: int = 1_000  # attempts or targets in one answer
