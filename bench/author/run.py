@@ -1,8 +1,9 @@
 """`./dev bench author`: every measurement in a process of its own, with a time limit, and one line per figure.
 
 Processor time is the measure: it is comparable on a machine that others use. Peers keep nothing, and their ratio says
-how many times our time theirs is. No goal is set here. A figure without a value has a reason: its process failed, or
-was stopped at the time limit.
+how many times our time theirs is. The goal of a shape of many pieces is its growth: with four times as many pieces it
+takes at most five times as long as the smaller one. Other figures have no goal. A figure without a value has a reason:
+its process failed, or was stopped at the time limit.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeAlias
@@ -31,6 +33,9 @@ LIMIT_S: Final = 60.0  # for one process, unless the sizes say otherwise
 PREFIX: Final = "author."
 BY_CLOCK: Final = ("latency", "p50", "p99", "rate", "wall")  # last parts of names; all other times are the processor's
 LOOKS: Final = ("nothing", "one_value", "everything")
+CHAIN: Final = ("discover", "open", "close", "close_each", "restart")
+GROWTH: Final = 1.25  # the most by which the time of a shape may grow more than its size
+LONG_MS: Final = 200.0  # a shorter time says little about growth
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ def tasks(sizes: Sizes) -> Iterator[Task]:
         yield Task("write_pieces", {"size": size}, {f"write.pieces.{size}.{OURS}": "ms"})
     for size in sizes.chain:
         for is_ring, shape in ((False, "line"), (True, "ring")):
-            ours = [f"chain.{shape}.{size}.{how}.{OURS}" for how in ("discover", "close")]
+            ours = [f"chain.{shape}.{size}.{how}.{OURS}" for how in CHAIN]
             yield Task("look_at_chain", {"size": size, "is_ring": is_ring}, dict.fromkeys(ours, "ms"))
     for size in sizes.sinks:
         yield Task("open_sinks", {"size": size}, {f"sinks.at_once.{size}.{OURS}": "ms"})
@@ -242,13 +247,29 @@ def ours_for(name: str) -> str:
     return f"{base}.{OURS}"
 
 
+def smaller_than(sizes: Sizes) -> dict[str, tuple[str, float]]:
+    """For each figure with a goal: the figure of the next smaller size, and how many times as long it may take."""
+    shapes_of = {"sinks.at_once.{}": sizes.sinks}
+    shapes_of |= {f"chain.{shape}.{{}}.{how}": sizes.chain for shape in ("line", "ring") for how in CHAIN}
+    return {
+        f"{name.format(large)}.{OURS}": (f"{name.format(small)}.{OURS}", GROWTH * large / small)
+        for name, found in shapes_of.items()
+        for small, large in pairwise(found)
+    }
+
+
 def run(figures: Figures, sizes: Sizes = FULL) -> None:
     known: dict[str, float] = {}
+    smaller = smaller_than(sizes)
     for name, value, unit, why in measured(sizes):
         if value is None:
             print_missing(PREFIX + name, unit, why)
             continue
         known[name] = value
+        base, growth = smaller.get(name, ("", 0.0))
+        if value >= LONG_MS and base in known:
+            figures.report(PREFIX + name, value, unit, against=base, ratio=value / known[base], at_most=growth)
+            continue
         is_peer = name.rpartition(".")[2] in peers.PEERS
         ours = known.get(ours_for(name)) if is_peer else None
         ratio = None if ours is None else value / ours

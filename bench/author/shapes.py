@@ -298,8 +298,21 @@ async def write_pieces(report: Report, folder: Path, size: int) -> None:
 
 
 async def look_at_chain(report: Report, folder: Path, size: int, is_ring: bool) -> None:
-    """A chain of pieces, each found by the run of the one before: discovered from one look; looks at all, closed."""
+    """A chain of pieces, each found by the run of the one before.
+
+    It is discovered from one look, and once more after a restart. All pieces are looked at; looks are closed together,
+    or each in a turn of the event loop.
+    """
     name = f"chain.{'ring' if is_ring else 'line'}.{size}"
+
+    async def discover(space: Space, how: str) -> None:
+        gc.collect()
+        began = time.process_time()
+        found = await space.piece(Link, "p0").total.pull()
+        await _quiet(rt)
+        report(f"{name}.{how}.{OURS}", (time.process_time() - began) * 1e3)
+        _expect(found, 1 if is_ring else size)
+
     async with headwater.open(folder) as rt:
         space = await _ready(rt)
 
@@ -312,19 +325,22 @@ async def look_at_chain(report: Report, folder: Path, size: int, is_ring: bool) 
 
         await space.transact(make)
         await _quiet(rt)
-        gc.collect()
-        began = time.process_time()
-        found = await space.piece(Link, "p0").total.pull()
-        await _quiet(rt)
-        report(f"{name}.discover.{OURS}", (time.process_time() - began) * 1e3)
-        _expect(found, 1 if is_ring else size)
-        looks = [space.piece(Link, f"p{number}").total.sink(lambda _: None) for number in range(size)]
-        await _quiet(rt)
-        began = time.process_time()
-        for look in looks:
-            look.close()
-        await _quiet(rt)
-        report(f"{name}.close.{OURS}", (time.process_time() - began) * 1e3)
+        await discover(space, "discover")
+        for how in ("close", "close_each"):
+            began = time.process_time()
+            looks = [space.piece(Link, f"p{number}").total.sink(lambda _: None) for number in range(size)]
+            await _quiet(rt)
+            if how == "close":
+                report(f"{name}.open.{OURS}", (time.process_time() - began) * 1e3)
+            began = time.process_time()
+            for look in looks:
+                look.close()
+                if how == "close_each":
+                    await asyncio.sleep(0)
+            await _quiet(rt)
+            report(f"{name}.{how}.{OURS}", (time.process_time() - began) * 1e3)
+    async with headwater.open(folder) as rt:
+        await discover(await _ready(rt), "restart")
 
 
 async def open_sinks(report: Report, folder: Path, size: int) -> None:

@@ -833,6 +833,12 @@ class TestObservations:
             found += page
         assert found == rows
         assert store.observations_after(NodeNumbers(2, 0, 0, 0, "", 0), 3) == [other]
+        for piece in (1, 2, 3):
+            before, found = store.visited.rows, [observation(piece, -1, generation=-1, child="")]
+            while page := store.observations_after(found[-1].key, 3, in_piece=True):
+                found += page
+            assert found[1:] == [row for row in rows if row.piece == piece]
+            assert store.visited.rows - before == len(found) - 1
         assert [store.newest_generation(1, piece) for piece in (1, 2, 3)] == [2, 2, None]
         assert (store.observed_pieces(1, 0, 5), store.observed_pieces(1, 1, 5)) == ([1, 2], [2])
         assert store.observed_pieces(1, 0, 1) == [1]

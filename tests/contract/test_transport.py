@@ -374,7 +374,7 @@ def test_a_failed_load_is_heard(over: With) -> None:
         assert ann.driver.unwatch(doc("a"))
         await ann.driver.loaded(doc("c"))
 
-    over(story, changed(DEFAULT_LIMITS, watches=2))
+    over(story, changed(DEFAULT_LIMITS, watches=2, own_watches=2))
 
 
 def test_a_closed_driver_ends_everybody_who_waits(over: With) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 import headwater
-from headwater import Cell, Computed, Piece, cell, computed, handler
+from headwater import Cell, Computed, Piece, Space, cell, computed, handler
 from headwater.protocol.messages import Watch
 from headwater.runtime import LocalDirectory, Runtime
 from tests.scenario.pieces_kit import alone, run
@@ -140,6 +141,19 @@ class Link(Piece):
         return self.points.get() + there.get()
 
 
+async def make_chain(space: Space, length: int, is_ring: bool) -> None:
+    """Store a chain of pieces from `p0` on, none of which is open."""
+
+    def make() -> None:
+        for number in range(length):
+            piece = space.piece(Link, f"p{number}")
+            last = "p0" if is_ring else ""
+            piece.behind.set(f"p{number + 1}" if number + 1 < length else last)
+            piece.is_ring.set(is_ring)
+
+    await space.transact(make)
+
+
 @pytest.mark.parametrize("is_ring", [False, True], ids=["line", "ring"])
 def test_calls_to_discover_a_chain_of_pieces_grow_with_its_length(tmp_path: Path, is_ring: bool) -> None:
     """Each piece is found by the run of the one before, and its documents have to be fetched."""
@@ -147,15 +161,7 @@ def test_calls_to_discover_a_chain_of_pieces_grow_with_its_length(tmp_path: Path
     async def discovered(length: int) -> int:
         async with headwater.open(tmp_path / str(length)) as rt:
             space = rt.space("s")
-
-            def make() -> None:
-                for number in range(length):
-                    piece = space.piece(Link, f"p{number}")
-                    last = "p0" if is_ring else ""
-                    piece.behind.set(f"p{number + 1}" if number + 1 < length else last)
-                    piece.is_ring.set(is_ring)
-
-            await space.transact(make)
+            await make_chain(space, length, is_ring)
             await rt.idle()
             CALLS.clear()
             steps = rt.scheduler.search_steps
@@ -166,6 +172,34 @@ def test_calls_to_discover_a_chain_of_pieces_grow_with_its_length(tmp_path: Path
     async def work() -> None:
         assert await discovered(20) <= 20 * 2
         assert await discovered(80) <= 80 * 2
+
+    run(work)
+
+
+@pytest.mark.parametrize("is_together", [False, True], ids=["one by one", "together"])
+@pytest.mark.parametrize("is_ring", [False, True], ids=["line", "ring"])
+def test_work_to_open_and_close_looks_at_a_chain_of_pieces_grows_with_its_length(
+    tmp_path: Path, is_ring: bool, is_together: bool
+) -> None:
+    async def looked_at(length: int) -> int:
+        async with headwater.open(tmp_path / str(length)) as rt:
+            space = rt.space("s")
+            await make_chain(space, length, is_ring)
+            await rt.idle()
+            before = rt.scheduler.graph_steps
+            first = space.piece(Link, "p0").total.sink(lambda _: None)
+            await rt.settled()
+            looks = [space.piece(Link, f"p{number}").total.sink(lambda _: None) for number in range(length)]
+            for look in [first, *looks]:
+                if not is_together:
+                    await asyncio.sleep(0)  # The demand that was withdrawn takes effect in a tick of its own.
+                look.close()
+            await rt.settled()
+            return rt.scheduler.graph_steps - before
+
+    async def work() -> None:
+        assert await looked_at(20) <= 20 * 8
+        assert await looked_at(160) <= 160 * 8
 
     run(work)
 

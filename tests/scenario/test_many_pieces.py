@@ -11,6 +11,7 @@ import pytest
 import headwater
 from headwater import Cell, Model, Piece, Refused, cell, computed, handler
 from headwater.data.address import Link
+from headwater.engine import Limits
 from headwater.protocol.messages import FromReplica, Problem, Watch
 from headwater.runtime import Heard, LocalDirectory, Runtime
 from tests.scenario.pieces_kit import run
@@ -54,6 +55,40 @@ class Planner(Piece):
         CALLS.append("refuse")
         self.ctx.space.piece(Task, "t0").owner.set("nobody")
         raise Refused("not now")
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [Limits(backlog_frames=4), Limits(watches=10, watch_selectors=64)],
+    ids=["few messages wait for a space", "a remote session watches few documents"],
+)
+def test_sinks_on_many_pieces_are_opened_at_once(tmp_path: Path, limits: Limits) -> None:
+    """A runtime waits until a space of its own process has room; bounds of remote sessions are not its own."""
+
+    async def work() -> None:
+        async with LocalDirectory(tmp_path, limits=limits, synchronous="OFF") as data, Runtime(data) as rt:
+            told: list[object] = []
+            rt.on_error(told.append)
+            space = rt.space("s")
+            seen: list[str] = []
+
+            def assign() -> None:
+                for number in range(COUNT):
+                    space.piece(Task, f"t{number}").owner.set("ann")
+
+            for owner in ("", "ann"):
+                looks = [space.piece(Task, f"t{number}").label.sink(seen.append) for number in range(COUNT)]
+                await rt.settled()
+                assert seen == [f"for {owner}"] * COUNT
+                await space.transact(assign)
+                for look in looks:
+                    look.close()
+                await rt.settled()
+                await rt.durable()
+                seen.clear()
+            assert told == []
+
+    run(work)
 
 
 def test_transaction_that_writes_many_pieces_is_called_twice(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from headwater import (
     AbsentError,
     Cell,
+    Computed,
     Input,
     Piece,
     Runtime,
@@ -102,6 +103,30 @@ def test_computeds_that_read_each_other_name_the_circle() -> None:
                 await ring.above.pull()
             with pytest.raises(UpstreamFailedError, match=r"itself: s/r:own reads s/r:own\. Let"):
                 await ring.own.pull()
+
+    run(work)
+
+
+class Link(Piece):
+    """One of a hundred pieces, each of which reads the next one, and the last one the first one."""
+
+    @computed
+    def value(self) -> int:
+        after: Computed[int] = self.ctx.space.piece(Link, f"p{(int(self.ctx.name[1:]) + 1) % 100}").value
+        return after.get() + 1
+
+
+def test_error_of_a_long_cycle_names_some_of_its_pieces() -> None:
+    """Each of its nodes has the error: with all names in it, a cycle would take memory by the square of its length."""
+
+    async def work() -> None:
+        async with alone() as (rt, _):
+            with pytest.raises(UpstreamFailedError) as failed:
+                await rt.space("s").piece(Link, "p0").value.pull()
+            way = str(failed.value).partition("depends on itself: ")[2].partition(". Let one of")[0].split(" reads ")
+            assert way[0] == way[-1]
+            assert way[8] == "85 more"
+            assert len(way) == 17
 
     run(work)
 

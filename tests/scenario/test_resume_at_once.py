@@ -285,7 +285,7 @@ class TestLimits:
     def test_where_not_all_can_be_watched_those_that_are_opened_are(self, tmp_path: Path) -> None:
         async def story() -> None:
             await _made(tmp_path)
-            async with _again(tmp_path, limits=Limits(watches=40)) as (again, _, _):
+            async with _again(tmp_path, limits=Limits(own_watches=40)) as (again, _, _):
                 notes = await _opened(again, together=False, count=12)
                 assert [note.text.get() for note in notes] == ["x" * number for number in range(12)]
                 assert not again.errors

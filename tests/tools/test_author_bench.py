@@ -133,5 +133,24 @@ def test_figures_are_printed_without_a_goal_and_missing_ones_with_a_reason(
     assert (missing["value"], missing["met"], missing["why"]) == (None, None, "did not finish in 60 s")
 
 
+def test_goal_of_many_pieces_is_their_growth(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = [
+        (f"chain.ring.{size}.{how}.{shapes.OURS}", value, "ms", "")
+        for how, values in (("discover", (1_000.0, 4_900.0)), ("close_each", (100.0, 900.0)), ("close", (1.0, 9.0)))
+        for size, value in zip((1_000, 4_000), values, strict=True)
+    ]
+    monkeypatch.setattr(run, "measured", lambda _sizes: iter(measured))
+    figures = Figures()
+    run.run(figures)
+    printed = {line["name"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert figures.missed == ["author.chain.ring.4000.close_each.headwater"]
+    found = printed["author.chain.ring.4000.discover.headwater"]
+    assert (found["goal"], found["met"], found["ratio"]) == ("<= 5", True, 4.9)
+    assert printed["author.chain.ring.1000.discover.headwater"]["goal"] is None
+    assert printed["author.chain.ring.4000.close.headwater"]["goal"] is None, "too short to be judged"
+
+
 def test_help_lists_every_bench() -> None:
     assert tuple(BENCHES) == dev.BENCHES

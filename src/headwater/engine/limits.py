@@ -28,6 +28,7 @@ class Limits:
 
     # connections
     watches: int = 100_000  # documents that one session may watch
+    own_watches: int = 10_000_000  # the same for a session of the process that owns the engine: the memory is its own
     watch_selectors: int = 1_000  # documents in one watch message
     follow_documents: int = 10_000  # documents that following links from one watch may bring in
     followed_links: int = 1_024  # links of one document that are remembered

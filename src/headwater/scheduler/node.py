@@ -153,6 +153,9 @@ class Node:
     # ---- demand ----
     live: bool = False  # `rooted`, provisional, or read by a live node: equals a full rebuild after every mutation
     live_refs: int = 0  # number of (other live node, spot in one of the outputs) pairs
+    # a live reader that demands it, and that it does not support itself; None: it is rooted, provisional, not live, in
+    # doubt, or the graph has no cycle
+    support: Node | None = None
     rooted: bool = False  # a demand source: effects, materializers, pulls
     provisional: bool = False  # created in a live run; ends at the later of its first run and the end of that pass
     # ---- order ----

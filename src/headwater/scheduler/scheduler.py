@@ -396,6 +396,11 @@ class Scheduler:
         """How many nodes were looked at so far to find the nodes that hold up others, for tests that count work."""
         return self.loads.steps
 
+    @property
+    def graph_steps(self) -> int:
+        """How many nodes were looked at so far to keep demand and heights true, for tests that count work."""
+        return self.graph.steps
+
     def held(self) -> dict[str, int]:
         """Count the entries that components keep for nodes. All are 0 once every node is removed and nothing runs."""
         return {

@@ -371,6 +371,6 @@ class WaitingNodes:
     def is_awaited(self, document: Document) -> bool:
         return document in self._waiting
 
-    def awaited(self) -> list[Document]:
-        """Return the documents that demanded nodes wait for."""
-        return [document for document, nodes in self._waiting.items() if any(node.live for node in nodes)]
+    def awaited(self) -> Iterator[Document]:
+        """Yield the documents that demanded nodes wait for. Most callers need the first one only."""
+        return (document for document, nodes in self._waiting.items() if any(node.live for node in nodes))

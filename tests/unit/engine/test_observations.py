@@ -326,6 +326,18 @@ class TestPieces:
             assert found["p"].causes == ((doc("b"), 3), (doc("a"), 2))
             assert found["r"].causes == ((doc("b"), 3),)
 
+    def test_a_question_about_one_piece_reads_no_rows_of_others(self) -> None:
+        """Opening many pieces one after the other would otherwise read all of them for each."""
+        store = open_store()
+        engine = open_engine(store)
+        runner = started(engine, a=1)
+        for number in range(100):
+            runner.observe(*[runner.run(f"p{number}.{member}", looked("a", seq=1)) for member in "mn"])
+        before = store.visited.rows
+        for number in range(100):
+            assert [each.node.member for each in observed(engine, f"p{number}")] == ["m", "n"]
+        assert store.visited.rows - before <= 100 * 10  # with names and the last writes to what was read
+
     def test_pages_go_on_where_the_last_one_ended(self, engine: Engine) -> None:
         runner = started(engine, a=1)
         names = [f"p{piece}.m{member}" for piece in range(4) for member in range(3)]

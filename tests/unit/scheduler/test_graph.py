@@ -7,6 +7,7 @@ included, and everything is derived anew after each step.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -99,15 +100,18 @@ class Mutations:
 
 def play(seed: int, *, roots: float, cycles: bool, steps: int = 40) -> bool:
     """Whether there was a cycle at some time."""
-    mutations = Mutations(seed, roots=roots, cycles=cycles)
+    mutations = Mutations(seed, roots=roots, cycles=cycles, size=(8, 8, 16)[seed % 3])
     was_cyclic, done = False, []
-    for _ in range(steps):
+    together = (1, 3, 8)[seed // 3 % 3]  # mutations between two checks, each of which settles demand
+    for turn in range(steps):
         done.append(mutations.step())
         if mutations.rng.random() < 0.3:
             mutations.world.scheduler.graph.tidy()
             done.append("tidy")
         is_cyclic = has_cycle(mutations.world.nodes())
         was_cyclic |= is_cyclic
+        if turn % together:
+            continue
         try:
             check_world(mutations.world, heights=not was_cyclic)
         except Exception as error:
@@ -186,7 +190,7 @@ def test_a_cycle_does_not_keep_itself_alive() -> None:
     graph.apply_read_delta(reader, [graph.canonical(Spot(documents["x"], (), Depth.DEEP)), None])
     assert all(node.live for node in world.nodes())
     world.scheduler.remove(reader)
-    world.settle()
+    world.scheduler.settle_demand()
     assert not any(node.live for node in world.nodes())
     check_world(world, heights=False)
 
@@ -215,8 +219,112 @@ def test_withdrawing_many_demands_on_a_cycle_costs_its_nodes_once() -> None:
         world.scheduler.remove(reader)
     world.settle()
     assert not any(node.live for node in world.nodes())
-    assert graph.liveness.steps - before <= 200
+    assert graph.liveness.steps - before <= 3 * 200
     check_world(world, heights=False)
+
+
+def in_order(places: range) -> list[int]:
+    return [*places]
+
+
+def backward(places: range) -> list[int]:
+    return [*reversed(places)]
+
+
+def from_both_ends(places: range) -> list[int]:
+    return [place for pair in zip(places, reversed(places), strict=True) for place in pair][: len(places)]
+
+
+def every_second_first(places: range) -> list[int]:
+    """Every second one, then every second one of the others, and so on: the longest ways between nodes with demand."""
+    left, order = [*places], list[int]()
+    while left:
+        order += left[::2]
+        left = left[1::2]
+    return order
+
+
+def in_random_order(places: range) -> list[int]:
+    return random.Random(1).sample(places, len(places))
+
+
+ORDERS = (in_order, backward, from_both_ends, every_second_first, in_random_order)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_withdrawing_demands_on_a_cycle_one_by_one_costs_in_proportion_to_them(
+    order: Callable[[range], list[int]],
+) -> None:
+    """Each demand takes effect before the next one is withdrawn."""
+
+    def steps(length: int) -> int:
+        world = World(traced=False)
+        graph = world.scheduler.graph
+        documents = ring(world, length)
+        readers = [world.effect(nothing) for _ in documents]
+        for reader, document in zip(readers, documents, strict=True):
+            graph.apply_read_delta(reader, [graph.canonical(Spot(document, (), Depth.DEEP)), None])
+        before = graph.liveness.steps + graph.heights.steps
+        for closed, place in enumerate(order(range(length))):
+            assert world.node("n0").live, f"{closed} demands are withdrawn"
+            world.scheduler.remove(readers[place])
+            graph.tidy()
+            world.scheduler.settle_demand()
+        assert not any(node.live for node in world.nodes())
+        assert graph.is_cyclic
+        return graph.liveness.steps + graph.heights.steps - before
+
+    assert steps(100) <= 100 * 12
+    assert steps(800) <= 800 * 15
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_withdrawing_the_readers_of_one_node_beside_a_cycle_costs_in_proportion_to_them(
+    order: Callable[[range], list[int]],
+) -> None:
+    world = World(traced=False)
+    graph = world.scheduler.graph
+    documents = ring(world, 3)
+    graph.apply_read_delta(world.effect(nothing), [graph.canonical(Spot(documents[0], (), Depth.DEEP)), None])
+    world.computed(nothing, id="hub", output=(hub := world.document("hub")))
+    rows = []
+    for index in range(300):
+        world.computed(nothing, id=f"row{index}", output=(row := world.document(f"row{index}")))
+        graph.apply_read_delta(world.node(f"row{index}"), [graph.canonical(Spot(hub, (), Depth.DEEP)), None])
+        rows.append(world.effect(nothing))
+        graph.apply_read_delta(rows[-1], [graph.canonical(Spot(row, (), Depth.DEEP)), None])
+    before = graph.liveness.steps
+    for place in order(range(300)):
+        assert world.node("hub").live
+        world.scheduler.remove(rows[place])
+        graph.tidy()
+        world.scheduler.settle_demand()
+    assert graph.is_cyclic
+    assert not world.node("hub").live
+    assert graph.liveness.steps - before <= 300 * 4
+    check_world(world, heights=False)
+
+
+def test_many_cycles_that_are_broken_one_by_one_cost_in_proportion_to_them() -> None:
+    def steps(count: int) -> int:
+        world = World(traced=False)
+        graph = world.scheduler.graph
+        for pair in range(count):
+            documents = [world.document(f"{pair}.{name}") for name in "xy"]
+            for name, document in zip("xy", documents, strict=True):
+                world.computed(nothing, id=f"{pair}.{name}", output=document)
+            for name, document in zip("yx", documents, strict=True):
+                graph.apply_read_delta(world.node(f"{pair}.{name}"), [Spot(document, (), Depth.DEEP), None])
+        before = graph.heights.steps
+        for pair in range(count):
+            graph.apply_read_delta(world.node(f"{pair}.x"), [None])
+            graph.tidy()
+        assert not graph.is_cyclic
+        check_world(world)
+        return graph.heights.steps - before
+
+    assert steps(50) <= 50 * 100
+    assert steps(200) <= 200 * 100
 
 
 def test_chain_that_is_discovered_from_its_end_is_not_raised_for_each_node() -> None:

@@ -184,7 +184,7 @@ def first_of(branch: int, piece: int) -> NodeNumbers:
 def pages_of(store: Store, branch: int, piece: int, size: int) -> Iterator[list[ObservationRow]]:
     """All rows of a piece, some at a time. Those of a page may be changed, or dropped, before the next one is read."""
     after = first_of(branch, piece)
-    while rows := [row for row in store.observations_after(after, size) if row.piece == piece]:
+    while rows := store.observations_after(after, size, in_piece=True):
         after = rows[-1].key
         yield rows
 

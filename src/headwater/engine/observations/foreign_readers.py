@@ -95,11 +95,9 @@ def readers_changed_since(
 def read_elsewhere(store: Store, after: NodeNumbers, size: int, most: int) -> tuple[tuple[Abroad, ...], NodeKey | None]:
     """Return the reads of some of a piece's nodes in other spaces, as of the earliest seq that one of them saw."""
     found: dict[tuple[str, str, DocKey], int] = {}
-    rows = store.observations_after(after, size)
+    rows = store.observations_after(after, size, in_piece=True)
     following: NodeKey | None = None
     for looked, row in enumerate(rows, 1):
-        if row.piece != after.piece:
-            break
         forms = forms_of(row)
         for read in forms[0].foreign if forms is not None else ():
             at = (read.space, read.branch, read.doc)

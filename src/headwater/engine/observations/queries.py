@@ -31,6 +31,7 @@ from headwater.engine.observations.codec import (
     first_of,
     forms_of,
     number_of_absent,
+    pages_of,
 )
 from headwater.engine.observations.foreign_readers import owner_text, read_elsewhere, readers_changed_since
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
@@ -166,7 +167,9 @@ class ObservationQueries:
         after = first if asked.after is None else max(first, self._cursor(branch, asked.after))
         # Where the chosen rows are adjacent, no more are read than are answered.
         size = self._limits.page if asked.reads is not None or choice.has_gaps else min(limit + 1, self._limits.page)
-        rows = self._store.observations_after(after, size)
+        # fault observations.rows_of_other_pieces_read: in_piece = False
+        in_piece = piece is not None and after.piece == piece
+        rows = self._store.observations_after(after, size, in_piece=in_piece)
         texts, chosen, whole = NameCache(self._store), list[ObservationRow](), self._store.number_of(WHOLE)
         for row in rows:
             if row[:length] != first[:length]:
@@ -316,10 +319,8 @@ class ObservationQueries:
             nodes = 0
             dirty: list[Observed] = []
             elsewhere: list[Observed] = []
-            place = first_of(branch.id, piece)
-            while rows := [r for r in self._store.observations_after(place, self._limits.page) if r.piece == piece]:
-                place = rows[-1].key
-                rows = [row for row in rows if row.member != whole]
+            for page in pages_of(self._store, branch.id, piece, self._limits.page):
+                rows = [row for row in page if row.member != whole]
                 nodes += len(rows)
                 shown = [(node, _is_clean(node)) for node in self._to_answers(branch, rows, texts)]
                 dirty += [node for node, is_clean in shown if not is_clean]

@@ -20,8 +20,10 @@ T = TypeVar("T", int, str)
 
 _PUT: Final = "INSERT OR REPLACE INTO observations VALUES (?,?,?,?,?,?,?,?,?)"  # costs half as much as an upsert
 _KEY: Final = "branch=? AND piece=? AND generation=? AND member=? AND child=? AND scope=?"
-_AFTER: Final = "WHERE (branch, piece, generation, member, child, scope)>(?,?,?,?,?,?)"
-_ORDER: Final = "ORDER BY branch, piece, generation, member, child, scope LIMIT ?"
+# Equal columns first, and then a range: so SQLite begins at the row itself, and not at the first one of the branch.
+_AFTER: Final = "WHERE branch=? AND (piece, generation, member, child, scope)>(?,?,?,?,?)"
+_AFTER_IN_PIECE: Final = "WHERE branch=? AND piece=? AND (generation, member, child, scope)>(?,?,?,?)"
+_ORDER: Final = " ORDER BY branch, piece, generation, member, child, scope LIMIT ?"
 _PIECES: Final = (  # From each to the next, without the rows between them.
     "SELECT piece FROM (WITH RECURSIVE found(piece) AS ("
     "SELECT min(piece) FROM observations WHERE branch=?1 AND piece>?2 UNION ALL"
@@ -87,12 +89,12 @@ class ObservationTables:
         rows = list(_whole(OBSERVATIONS, self._db.all(OBSERVATIONS.select + "WHERE " + _KEY, key)))
         return ObservationRow._make(rows[0]) if rows else None
 
-    def observations_after(self, after: NodeNumbers, limit: int) -> list[ObservationRow]:
-        """Rows of the branch that `after` names. Fewer than so many: there are no more."""
+    def observations_after(self, after: NodeNumbers, limit: int, *, in_piece: bool = False) -> list[ObservationRow]:
+        """Rows of the branch, or only of the piece, that `after` names. Fewer than so many: there are no more."""
         found: list[ObservationRow] = []
+        where = _AFTER_IN_PIECE if in_piece else _AFTER
         while True:
-            where = f"{_AFTER} AND branch=? {_ORDER}"
-            rows = self._db.all(OBSERVATIONS.select + where, (*after, after.branch, limit))
+            rows = self._db.all(OBSERVATIONS.select + where + _ORDER, (*after, limit))
             found += map(ObservationRow._make, _whole(OBSERVATIONS, rows))
             if len(rows) < limit or len(found) >= limit:
                 return found[:limit]

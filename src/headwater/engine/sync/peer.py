@@ -94,6 +94,7 @@ class Peer:
         "heard_seq",
         "leaves_nothing",
         "links",
+        "most_watches",
         "on_broken",
         "opens",
         "owes_seq",
@@ -109,7 +110,8 @@ class Peer:
         "ways",
     )
 
-    def __init__(self, send: Send, limits: Limits) -> None:
+    def __init__(self, send: Send, limits: Limits, *, is_own: bool = False) -> None:
+        """`is_own`: the session is in the same process as the engine."""
         self._way = send
         self.send: Send = self._sent
         self.on_broken: Callable[[Peer, Exception], object] | None = None  # called when `send` fails
@@ -124,6 +126,7 @@ class Peer:
         self.unacked = 0  # Sync frames not acknowledged yet
         self.owes_seq = False  # an own commit landed: the peer must hear of its seq even if nothing it watches changed
         self.unsure: set[DocKey] = set()  # followed documents that the peer may never have been sent
+        self.most_watches = limits.own_watches if is_own else limits.watches
         self.watches: dict[int, tuple[Selector, ...]] = {}
         self.following: dict[int, bool] = {}  # watches that links were followed for, and whether they still are
         self.watched: dict[DocKey, set[int]] = {}  # document -> the watches that want it

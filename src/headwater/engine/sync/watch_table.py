@@ -138,10 +138,11 @@ class WatchTable:
                 raise AccessError(f"{selector.doc.scope}:{selector.doc.id} is not for {peer.principal!r}")
         roots = [selector.doc for selector in message.selectors if selector.follow]
         docs.update(dict.fromkeys(self._followed(peer, roots, lambda doc: self._links(peer, doc))))
-        if len(peer.watched) + sum(1 for doc in docs if doc not in peer.watched) > limits.watches:
-            raise LimitError(f"a session watches at most {limits.watches} documents. Unwatch some first.")
-        if message.id not in peer.watches and len(peer.watches) >= limits.watches:
-            raise LimitError(f"a session has at most {limits.watches} watches. Unwatch some first.")
+        most = peer.most_watches
+        if len(peer.watched) + sum(1 for doc in docs if doc not in peer.watched) > most:
+            raise LimitError(f"a session watches at most {most} documents. Unwatch some first.")
+        if message.id not in peer.watches and len(peer.watches) >= most:
+            raise LimitError(f"a session has at most {most} watches. Unwatch some first.")
         return list(docs)
 
     def _followed(self, peer: Peer, roots: Iterable[DocKey], links_from: LinksFrom) -> list[DocKey]:
@@ -277,8 +278,8 @@ class WatchTable:
                 wanted.update(self._followed(peer, roots, lambda doc: self._remembered(peer, doc)))
                 for doc in [doc for doc, ids in peer.watched.items() if id in ids and doc not in wanted]:
                     left += self._drop_claim(peer, doc, id)
-                if len(peer.watched.keys() | wanted) > self._limits.watches:
-                    raise LimitError(f"a session watches at most {self._limits.watches} documents")
+                if len(peer.watched.keys() | wanted) > peer.most_watches:
+                    raise LimitError(f"a session watches at most {peer.most_watches} documents")
             except LimitError as error:
                 # It keeps its documents and is told once that no more will follow.
                 peer.watches[id] = tuple(Selector(other.doc) for other in selectors)

@@ -93,13 +93,13 @@ class LocalDirectory:
         "_clock",
         "_directory",
         "_hosts",
-        "_limits",
         "_lock",
         "_opening",
         "_synchronous",
         "closed",
         "is_only",
         "life",
+        "limits",
         "token",
     )
 
@@ -113,7 +113,7 @@ class LocalDirectory:
     ) -> None:
         self.token = ""
         self._clock = clock or RealClock()
-        self._limits = limits
+        self.limits = limits
         self._synchronous: Synchronous = synchronous
         self._directory = Directory(str(path), clock=self._clock, limits=limits)
         self.life = self._clock.new_token(8)  # of the owning process: work that an earlier process began is abandoned
@@ -165,11 +165,11 @@ class LocalDirectory:
     def _open(self, space: str) -> ThreadHost:
         store = self._directory.store_of(space, synchronous=self._synchronous)
         try:
-            engine = Engine(store, clock=self._clock, limits=self._limits)
+            engine = Engine(store, clock=self._clock, limits=self.limits)
         except BaseException:
             store.close()
             raise
-        return ThreadHost(engine, clock=self._clock, limits=self._limits, name=space)
+        return ThreadHost(engine, clock=self._clock, limits=self.limits, name=space)
 
     def newest(self, space: str) -> int | None:
         """Return the last seq of a space's log, if the space is open here.
@@ -210,4 +210,4 @@ class _HostTransport:
             # Reported by the driver, which tries again: a disk may be repaired while the program runs.
             raise ConnectionError(f"space {self._space!r} cannot be opened: {error}") from error
         host.lend_thread(asyncio.get_running_loop().call_soon)  # While the disk is quick, no thread has to be woken.
-        return await Loopback(lambda _: host).connect(heard, lost)
+        return await Loopback(lambda _: host, limits=self._directory.limits).connect(heard, lost)

@@ -60,9 +60,13 @@ class ConnectionEnd:
         limits: Limits,
         *,
         answer: Send | None = None,
+        is_own: bool = False,
     ) -> None:
-        """Send messages of the hub with `send` (its thread), its own with `answer` (in `receive`)."""
-        self.peer = Peer(self._told, limits)
+        """Send messages of the hub with `send` (its thread), its own with `answer` (in `receive`).
+
+        `is_own`: the session is in the same process as the engine.
+        """
+        self.peer = Peer(self._told, limits, is_own=is_own)
         self._send = send
         self._answer = answer or send
         self._authenticate = authenticate
@@ -92,6 +96,7 @@ class ConnectionEnd:
         return self.peer.state is PeerState.OPEN
 
     def receive(self, message: FromReplica) -> None:
+        """Take in a message. LimitError: too many messages wait for the space, and this one was not taken in."""
         match message:
             case Hello():
                 self._greet(message)
@@ -102,9 +107,9 @@ class ConnectionEnd:
             case _:
                 if self._host is None:
                     raise ProtocolError(f"{type(message).__name__} before a session is open. Send Hello, then Open.")
+                self._host.post(self.peer, message)
                 if isinstance(message, Transact):
                     self._posted += len(message.commits)
-                self._host.post(self.peer, message)
 
     def lost(self) -> None:
         """Tell the host that the connection is gone."""

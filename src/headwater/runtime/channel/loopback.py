@@ -1,7 +1,8 @@
 """The loopback transport: a session and its engine in one process, without encoding.
 
 Messages are immutable, so they are passed as they are. Messages may come from the host's thread or from this one; both
-go through one wake-up of the loop.
+go through one wake-up of the loop. A host refuses messages while too many wait for its space. A session of the same
+process is not refused: its messages wait here, in order, until the host has room.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from collections.abc import Callable, Iterable
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.sync.error_codes import problem_code
 from headwater.engine.sync.host import Host
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, LimitError
 from headwater.protocol.messages import FromEngine, FromReplica, Problem
 from headwater.runtime.channel.connection_end import Authenticate, ConnectionEnd
 from headwater.runtime.channel.transport import Heard, Lost
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 
 
 def trusted(_: str) -> str:
@@ -42,14 +44,16 @@ class Loopback:
 
     async def connect(self, heard: Heard, lost: Lost) -> LoopbackConnection:
         connection = LoopbackConnection(heard, lost, asyncio.get_running_loop())
-        connection.connection_end = ConnectionEnd(connection.deliver, self._authenticate, self._host_of, self._limits)
+        connection.connection_end = ConnectionEnd(
+            connection.deliver, self._authenticate, self._host_of, self._limits, is_own=True
+        )
         return connection
 
 
 class LoopbackConnection:
     """Both ends of a connection that cannot fail, only be closed."""
 
-    __slots__ = ("_closed", "_heard", "_inbox", "_loop", "_lost", "_scheduled", "connection_end")
+    __slots__ = ("_closed", "_heard", "_inbox", "_loop", "_lost", "_scheduled", "_unsent", "connection_end")
 
     connection_end: ConnectionEnd
 
@@ -58,17 +62,28 @@ class LoopbackConnection:
         self._lost = lost
         self._loop = loop
         self._inbox: deque[FromEngine] = deque()
+        self._unsent: deque[FromReplica] = deque()  # messages that the host has no room for yet
         self._scheduled = False
         self._closed = False
 
     def send(self, messages: Iterable[FromReplica]) -> None:
-        for message in messages:
-            if self._closed:
-                return
+        is_waiting = bool(self._unsent)
+        self._unsent.extend(messages)
+        if not is_waiting:
+            self._send_unsent()
+
+    def _send_unsent(self) -> None:
+        while self._unsent and not self._closed:
             try:
-                self.connection_end.receive(message)
+                self.connection_end.receive(self._unsent[0])
+            except LimitError:
+                # fault loopback.full_host_ends_connection: self._end("the host is full")
+                self._loop.call_later(RUNTIME_LIMITS.full_host_s, self._send_unsent)
+                return
             except HeadwaterError as error:
                 self.deliver(Problem(problem_code(error), str(error)))
+            if self._unsent:  # Empty if the connection was closed meanwhile.
+                self._unsent.popleft()
 
     def close(self) -> None:
         self._end("it was closed here")
@@ -102,5 +117,6 @@ class LoopbackConnection:
     def _end(self, reason: str) -> None:
         if not self._closed:
             self._closed = True
+            self._unsent.clear()
             self.connection_end.lost()
             self._loop.call_soon(self._lost, reason)

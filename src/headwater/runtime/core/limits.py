@@ -30,6 +30,7 @@ class RuntimeLimits:
     # acknowledgements that become one: half of the messages that an engine has in flight to one peer
     acks_together: int = 4
     ack_delay_s: float = 0.01  # for which an acknowledgement is held back
+    full_host_s: float = 0.005  # until messages are sent again to a host of this process that had no room for them
     reconnect: Backoff = field(  # delays between attempts to connect
         default_factory=lambda: Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
     )
@@ -44,6 +45,7 @@ class RuntimeLimits:
     found_pieces: int = 1_000  # in one page of `find`
     input_records: int = 100  # read to resolve an input: each may refer to an input of another piece
     history_questions: int = 5  # for one past document, if the connection is lost before the answer
+    cycle_names: int = 16  # nodes that are named if a value depends on itself: half of them first, half of them last
     settle_slices: int = 1_000_000  # slices of one call of `settle`
     close_s: float = 10.0  # for which closing waits for work that is still to be done
     listed_targets: int = 1_000  # attempts or targets in one answer

@@ -12,9 +12,10 @@ is. Heights order runs and never cause one.
 
 `Liveness` tracks demand. A node is live if it is a demand source, has provisional demand, or a live node reads one of
 its outputs. In a graph without cycles a count of live readers is exact. Once a cycle was seen, counts could keep the
-cycle alive by itself: the region above the nodes that lost demand is recomputed from the demand sources in it and the
-live readers outside of it. This is done once for all withdrawals before the next node gets its turn (`settle`); until
-then a node may be live without demand. Both methods equal a full rebuild after `settle`.
+cycle alive by itself. Each live node that is no demand source then has a support: one of its live readers, such that
+supports lead from node to node to a demand source. A node that lost its support is doubted until `settle` finds another
+reader, which the node does not support itself, before the next node gets its turn. Until then a node may be
+live without demand. Both methods equal a full rebuild after `settle`.
 """
 
 from __future__ import annotations
@@ -32,31 +33,49 @@ from headwater.scheduler.node import AFRESH, CLEAN, NEVER_RAN, Node
 ROOM: Final = 1 << 14
 """How far a node is placed above a node that it reads and that has not run yet."""
 
+TIDY_STEPS: Final = 16
+"""How many nodes `Graph.tidy` may look at for each edge that changed: then its cost is a share of theirs."""
+
 
 class Liveness:
-    """Keeps `live` and `live_refs` of every node true."""
+    """Keeps `live`, `live_refs` and `support` of every node true."""
 
-    __slots__ = ("_on_doubt", "_on_live", "cyclic", "doubted", "steps")
+    __slots__ = ("_nodes", "_on_doubt", "_on_live", "cyclic", "doubted", "steps")
 
-    def __init__(self, on_live: Callable[[Node], object], on_doubt: Callable[[], object]) -> None:
+    def __init__(
+        self, nodes: Iterable[Node], on_live: Callable[[Node], object], on_doubt: Callable[[], object]
+    ) -> None:
+        self._nodes = nodes  # all registered nodes
         self._on_live = on_live  # called with a node that became live
         self._on_doubt = on_doubt  # called when `settle` has something to do
         self.cyclic = False  # a cycle was seen: counts alone are not exact any more
-        self.doubted: dict[Node, None] = {}  # nodes of a cyclic graph that lost some demand since `settle`
-        self.steps = 0  # nodes whose liveness changed, for tests that count work
+        self.doubted: dict[Node, None] = {}  # nodes of a cyclic graph that lost their support since `settle`
+        self.steps = 0  # nodes that were looked at for a change of demand, for tests that count work
 
-    def gained(self, writer: Node) -> None:
+    def set_cyclic(self, is_cyclic: bool) -> None:
+        """Set whether the graph may have a cycle."""
+        if is_cyclic is self.cyclic:
+            return
+        self.cyclic = is_cyclic
+        self.doubted.clear()  # Without a cycle, counts are exact.
+        if is_cyclic:
+            for node in self._nodes:
+                if node.live and node.support is None and not (node.rooted or node.provisional):
+                    self._doubt(node)
+
+    def gained(self, writer: Node, reader: Node) -> None:
         """Count one more live reader of an output of `writer`."""
         writer.live_refs += 1
         if not writer.live:
+            writer.support = reader
             self._spread(writer)
 
-    def lost(self, writers: list[Node]) -> None:
+    def lost(self, writers: list[Node], reader: Node) -> None:
         """Count one live reader less for each of these writers."""
         for writer in writers:
             writer.live_refs -= 1
         for writer in dict.fromkeys(writers):
-            self._reconsider(writer)
+            self._reconsider(writer, reader)
 
     def set_root(self, node: Node, rooted: bool) -> None:
         """Set whether the node is a demand source of its own."""
@@ -79,7 +98,8 @@ class Liveness:
         if not node.live and (node.rooted or node.provisional):
             self._spread(node)
         elif node.live:
-            self._reconsider(node)
+            # While the node was a demand source, it may have become the support of its own support.
+            self._reconsider(node, node.support)
 
     def _spread(self, node: Node) -> None:
         """Make a node live, and every node above it."""
@@ -93,65 +113,113 @@ class Liveness:
                 writer.live_refs += 1
                 if not writer.live:
                     writer.live = True
+                    writer.support = granted
                     waiting.append(writer)
 
-    def _reconsider(self, node: Node) -> None:
-        """Withdraw liveness from a node that lost some demand, unless other demand remains."""
+    def _reconsider(self, node: Node, lost: Node | None) -> None:
+        """Withdraw liveness from a node that `lost` does not demand any more, unless other demand remains."""
         # fault liveness.demand_not_withdrawn: if True:
         if not node.live:
             return
-        if self.cyclic:
-            self.doubted[node] = None
-            self._on_doubt()
-            return
-        waiting = [node]
+        waiting = [(node, lost)]
         while waiting:
-            left = waiting.pop()
-            if left.rooted or left.provisional or left.live_refs > 0 or not left.live:
+            left, reader = waiting.pop()
+            if left.support is reader:
+                left.support = None
+            if left.rooted or left.provisional or not left.live:
+                continue
+            if left.live_refs > 0:
+                if self.cyclic and left.support is None:
+                    self._doubt(left)
                 continue
             left.live = False
             self.steps += 1
             for writer in writers_above(left):
                 writer.live_refs -= 1
-                waiting.append(writer)
+                waiting.append((writer, left))
+
+    def _doubt(self, node: Node) -> None:
+        self.doubted[node] = None
+        self._on_doubt()
 
     def settle(self) -> None:
-        """Recompute the liveness of all nodes above those that lost demand: a cycle would keep itself alive."""
+        """Find another support for each doubted node, or withdraw its liveness: a cycle would keep itself alive."""
         # fault+ liveness.doubts_dropped: self.doubted.clear()
-        region = dict.fromkeys(_live_above([node for node in self.doubted if node.live]))
-        self.doubted.clear()
+        while self.doubted:
+            node, _ = self.doubted.popitem()
+            if node.live and not (node.rooted or node.provisional):
+                supported = {node: None}
+                node.support = self._find_support(node, supported)
+                if node.support is None:
+                    self._withdraw(supported)
+
+    def _find_support(self, node: Node, supported: dict[Node, None]) -> Node | None:
+        """Return a live reader of a node that the node does not support itself, directly or through other nodes.
+
+        None: there is none, and `supported` has every node that the node supports. Supports are followed from a reader
+        to a demand source, or to another node that is doubted; at the same time the nodes that the node supports are
+        collected. The shorter of both ways decides.
+        """
+        readers = [reader for reader in readers_of(node) if reader.live]
+        if readers:
+            # Any reader, not the first: if readers are withdrawn one by one in order, few of them are the support.
+            first = self.steps * 7919 % len(readers)
+            readers = [*readers[first:], *readers[:first]]
+        waiting = [node]  # nodes of `supported` whose own supported nodes are not in it yet
+        for reader in readers:
+            way: list[Node] = []
+            at: Node | None = reader
+            while at is not None and at not in supported:
+                if not waiting or at.rooted or at.provisional:
+                    return reader
+                self.steps += 1
+                way.append(at)
+                at = at.support
+                _collect_supported(waiting, supported)
+                if reader in supported:
+                    break
+            else:
+                if at is None:
+                    return reader
+                more = [each for each in way if each not in supported]
+                supported.update(dict.fromkeys(more))
+                waiting += more
+        while waiting:
+            _collect_supported(waiting, supported)
+        return None
+
+    def _withdraw(self, region: dict[Node, None]) -> None:
+        """Withdraw liveness from nodes that support only each other, except for those that other live nodes read."""
         for node in region:
             node.live = False
-            node.live_refs = 0
             self.steps += 1
-        seeds = []
+        granted = []
         for node in region:
-            node.live_refs = sum(1 for reader in readers_of(node) if reader.live and reader not in region)
-            if node.rooted or node.provisional or node.live_refs:
-                seeds.append(node)
-        for seed in seeds:
-            seed.live = True
-        while seeds:
-            granted = seeds.pop()
-            for writer in writers_above(granted):
-                if writer in region:
-                    writer.live_refs += 1
-                    if not writer.live:
-                        writer.live = True
-                        seeds.append(writer)
+            node.support = next((reader for reader in readers_of(node) if reader.live), None)
+            if node.support is not None:
+                granted.append(node)
+        for node in granted:
+            node.live = True
+        while granted:
+            reader = granted.pop()
+            for writer in writers_above(reader):
+                if writer in region and not writer.live:
+                    writer.live = True
+                    writer.support = reader
+                    granted.append(writer)
+        for node in region:
+            if not node.live:
+                for writer in writers_above(node):
+                    writer.live_refs -= 1
 
 
-def _live_above(origins: Sequence[Node]) -> Iterator[Node]:
-    """Yield the nodes and every live node above them."""
-    seen = set(origins)
-    waiting = [*origins]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for writer in writers_above(node):
-            if writer.live and writer not in seen:
-                seen.add(writer)
-                waiting.append(writer)
+def _collect_supported(waiting: list[Node], supported: dict[Node, None]) -> None:
+    """Add the nodes to `supported` of which the last waiting node is the support."""
+    node = waiting.pop()
+    for writer in writers_above(node):
+        if writer.support is node and writer not in supported and not (writer.rooted or writer.provisional):
+            supported[writer] = None
+            waiting.append(writer)
 
 
 class Heights:
@@ -163,7 +231,7 @@ class Heights:
         self._on_raised = on_raised  # called with a node that waits for its turn and was raised
         self._on_cycle = on_cycle
         self.is_cyclic = False
-        self.steps = 0  # nodes that were raised, for tests that count work
+        self.steps = 0  # nodes that were raised, or looked at by `tidy`, for tests that count work
 
     def place(self, node: Node) -> None:
         """Put a node whose reads changed just above its highest writer, and raise its readers above it."""
@@ -221,7 +289,9 @@ class Heights:
 
     def tidy(self, nodes: Iterable[Node]) -> bool:
         """Recompute heights after edges of a cyclic graph were withdrawn. True: no cycle is left; all is in order."""
-        order = _in_order(nodes)
+        missing = {node: sum(1 for _ in writers_above(node)) for node in nodes}
+        self.steps += len(missing)
+        order = _in_order(missing)
         if order is None:
             return False
         for node in order:
@@ -239,9 +309,8 @@ class Heights:
         self._on_cycle()
 
 
-def _in_order(nodes: Iterable[Node]) -> list[Node] | None:
-    """Return the nodes, each after all of its writers. None: there is a cycle."""
-    missing = {node: sum(1 for _ in writers_above(node)) for node in nodes}
+def _in_order(missing: dict[Node, int]) -> list[Node] | None:
+    """Return nodes, each after all of its writers, by the number of writers of each. None: there is a cycle."""
     ready = [node for node, count in missing.items() if not count]
     for node in ready:  # The list grows while it is walked.
         for reader in readers_of(node):
@@ -258,9 +327,11 @@ class Graph:
         "_envelopes",
         "_heights",
         "_is_untidy",
+        "_node_count",
         "_nodes",
         "_on_read",
         "_on_unread",
+        "_tidy_steps",
         "deltas",
         "is_special",
         "liveness",
@@ -277,12 +348,14 @@ class Graph:
         on_unread: Callable[[Document], object],
     ) -> None:
         self._nodes = nodes  # all registered nodes
-        self.liveness = Liveness(on_live, on_doubt)
+        self.liveness = Liveness(nodes, on_live, on_doubt)
         self._heights = Heights(on_raised, self._cycle)
         self._on_read = on_read  # called when a document gets its first reader: the document must be watched
         self._on_unread = on_unread
         self._envelopes: dict[Document, dict[Node, None]] = {}
-        self._is_untidy = False
+        self._is_untidy = False  # an edge was withdrawn that may have been part of the last cycle
+        self._node_count = 0
+        self._tidy_steps = 0  # nodes that `tidy` may look at by now
         self.is_special = False  # there are envelopes or cycles, which heights alone do not order
         self.deltas = 0  # read sets that changed, for tests that count work
 
@@ -300,6 +373,11 @@ class Graph:
         """True if a cycle was seen and is not known to be gone."""
         return self.liveness.cyclic
 
+    @property
+    def steps(self) -> int:
+        """How many nodes were looked at so far to keep demand and heights true, for tests that count work."""
+        return self.liveness.steps + self._heights.steps
+
     def _look(self) -> None:
         self.is_special = bool(self._envelopes) or self.liveness.cyclic
 
@@ -308,7 +386,7 @@ class Graph:
         return self._heights
 
     def _cycle(self) -> None:
-        self.liveness.cyclic = True
+        self.liveness.set_cyclic(True)
         self._look()
 
     # ---- nodes -------------------------------------------------------------------------------------
@@ -318,6 +396,7 @@ class Graph:
 
         Return the nodes that read its outputs already: they are its readers now (L2).
         """
+        self._node_count += 1
         for document in node.outputs:
             document.writers = (*document.writers, node)
         for document, _ in node.envelope:
@@ -328,13 +407,14 @@ class Graph:
             self._heights.below(node)
             for reader in read_already:
                 if reader.live:
-                    self.liveness.gained(node)
+                    self.liveness.gained(node, reader)
             return read_already
         return ()
 
     def remove(self, node: Node) -> None:
         """Remove a node with all its edges, its outputs, its envelope and its demand."""
         self.apply_read_delta(node, (None,))
+        self._node_count -= 1
         for document in node.outputs:
             document.writers = tuple(writer for writer in document.writers if writer is not node)
         for document, _ in node.envelope:
@@ -346,13 +426,19 @@ class Graph:
                     self._look()
         node.live_refs = 0
         node.rooted = node.provisional = node.live = False
+        node.support = None
 
     def tidy(self) -> None:
-        """Restore order if edges were withdrawn from a cyclic graph: the cycle may be gone."""
-        if self._is_untidy:
+        """Restore order if edges were withdrawn from a cyclic graph: the cycle may be gone.
+
+        Looks at all nodes. If too few edges have changed since the last time, order is restored later.
+        """
+        # fault graph.tidied_each_time: if self._is_untidy:
+        if self._is_untidy and self._tidy_steps >= self._node_count:
             self._is_untidy = False
+            self._tidy_steps -= self._node_count
             if self._heights.tidy(self._nodes):
-                self.liveness.cyclic = False
+                self.liveness.set_cyclic(False)
                 self._look()
 
     # ---- reads -------------------------------------------------------------------------------------
@@ -383,17 +469,17 @@ class Graph:
                 self.apply_read_delta(node, [*self.united(reads), None])
                 return
         self.deltas += 1
-        if come or gone:
-            self._heights.place(node)
+        self._tidy_steps += TIDY_STEPS * (len(come) + len(gone))
+        self._heights.place(node)
         if node.live:
             for spot in come:
                 for writer in writers_of(cast(Document, spot.document)):
                     if writer is not node:
-                        self.liveness.gained(writer)
+                        self.liveness.gained(writer, node)
         if not gone:
             return
-        if gone and self._heights.is_cyclic:
-            self._is_untidy = True
+        if self._heights.is_cyclic and next(readers_of(node), None) is not None:
+            self._is_untidy = True  # A node without readers is on no cycle.
         left: list[Node] = []
         for gone_spot in gone:
             if gone_spot is not None:
@@ -402,7 +488,7 @@ class Graph:
                     for writer in writers_of(cast(Document, gone_spot.document)):
                         if writer is not node:
                             left.append(writer)
-        self.liveness.lost(left)
+        self.liveness.lost(left, node)
 
     def add_reads(self, node: Node, spots: Iterable[Spot]) -> None:
         """Subscribe a node to the reads of its stopped attempt, so that a change there wakes it."""
