@@ -16,6 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import urllib.error
 import urllib.request
 import venv
 from collections.abc import Iterator, Mapping
@@ -133,9 +134,13 @@ class Shell:
     def fetch(self, path: str, *, method: str = "GET") -> str:
         """Return the first part of an answer of the server that runs."""
         asked = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
-        with urllib.request.urlopen(asked, timeout=LIMIT_S) as answer:
-            text: str = answer.read1().decode()
-            return text
+        try:
+            with urllib.request.urlopen(asked, timeout=LIMIT_S) as answer:
+                text: str = answer.read1().decode()
+                return text
+        except urllib.error.HTTPError as error:
+            with error:
+                raise AssertionError(f"{method} {path}: {error}") from None
 
     def _start(self, command: str, ready: str) -> str:
         has_port = "--port" in command or not command.startswith(("headwater run", "headwater serve"))
