@@ -221,7 +221,7 @@ class NotASpaceError(StorageError):
 
 
 class DirectoryInUseError(HeadwaterError):
-    """Another process owns this data directory. Stop it, or send the command through it."""
+    """Another process owns this data directory. Stop it, or connect to it if it serves the directory."""
 
 
 class InvariantViolation(Exception):

@@ -48,6 +48,10 @@ class Pad(Piece, name="aid.Pad"):
     def longest(self, texts: tuple[str, ...]) -> int:
         return max(map(len, texts), default=0)
 
+    @handler
+    def count_notes(self, notes: Mapping[str, Note]) -> int:
+        return len(notes)
+
 
 @asynccontextmanager
 async def serving(

@@ -23,6 +23,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "missing_argument": ({"type": "send", "place": place("rename"), "args": {}}, "argument title is missing"),
     "unknown_argument": ({"type": "send", "place": place("rename"), "args": {"titel": "x"}}, "no argument 'titel'"),
     "argument_of_wrong_type": ({"type": "send", "place": place("rename"), "args": {"title": 2}}, "argument title"),
+    "entry_of_an_argument_of_wrong_type": (
+        {"type": "send", "place": place("count_notes"), "args": {"notes": {"a": {"text": 2}}}},
+        "Pad.count_notes, argument notes: at /a/text: expected str",
+    ),
     "unknown_handler": ({"type": "send", "place": place("renam"), "args": {}}, "It has: notes, title, count"),
     "send_to_a_cell": ({"type": "send", "place": place("title"), "args": {}}, "a handler: watch it, or write to it"),
     "send_to_a_computed": ({"type": "send", "place": place("loud"), "args": {}}, "not a handler: watch it"),
@@ -52,6 +56,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "value_of_wrong_type": (
         {"type": "write", "place": place("title"), "kind": "set", "value": 2},
         "does not take this",
+    ),
+    "entry_without_a_field": (
+        {"type": "write", "place": place("notes"), "kind": "set", "value": {"a": {}}},
+        "'notes' does not take this: at /a: the field 'text' of Note is missing",
     ),
     "no_value": ({"type": "write", "place": place("title"), "kind": "set"}, "does not take this"),
     "intent_of_another_type": ({"type": "write", "place": place("title"), "kind": "increment", "value": 1}, "title"),

@@ -15,7 +15,7 @@ APP = """
 from __future__ import annotations
 
 import headwater
-from headwater import Cell, Piece, cell, handler
+from headwater import Cell, Piece, Refused, cell, handler
 
 
 class Form(Piece):
@@ -28,6 +28,8 @@ class Form(Piece):
 
     @handler
     def fill(self, by: int) -> int:
+        if by < 0:
+            raise Refused("less than none")
         self.count.set(by)
         return by
 
@@ -99,6 +101,12 @@ def test_an_own_write_is_shown_once(chromium: Browser, form: Served) -> None:
     assert max(told(page, "counts.slice(0, -1)")) <= 10
     assert sorted(set(told(page, "counts"))) == told(page, "counts.filter((n, at) => counts.indexOf(n) === at)")
     assert max(len(each) for each in told(page, "tags")) == 3
+
+
+def test_errors_have_the_names_of_their_classes(chromium: Browser, form: Served) -> None:
+    page = opened(chromium, form)
+    assert told(page, "form.fill.send({ by: -1 }).catch(String)") == "Refused: less than none"
+    assert told(page, "form.fill.send(2).catch(error => error.name)") == "Failed"
 
 
 def test_one_wrong_call_fails_alone(chromium: Browser, form: Served) -> None:

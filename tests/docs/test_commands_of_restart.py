@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.installed import plain_lines
 from tests.docs.test_code_blocks import ROOT, Block, blocks
 
 PAGE = ROOT / "docs" / "guide" / "6-restart-and-renaming.md"
@@ -23,12 +24,6 @@ def _shown() -> tuple[str, list[Block]]:
     return found[at].code, [each for each in found[at:] if each.language == "console"]
 
 
-def _plain(text: str) -> list[str]:
-    """Lines without what differs from one machine to the next: durations, and the widths that follow from them."""
-    lines = [re.sub(r"\b[1-9][\d.]* (us|ms|s)\b", "TIME", line) for line in text.splitlines()]
-    return [" ".join(line.split()) for line in lines if line.strip()]
-
-
 def test_they_print_what_the_page_says(tmp_path: Path) -> None:
     program, commands = _shown()
     (tmp_path / FILE).write_text(program)
@@ -40,7 +35,7 @@ def test_they_print_what_the_page_says(tmp_path: Path) -> None:
             words = line.split()
             if words[0] == "headwater":
                 printed = _called([sys.executable, "-m", "headwater.cli", *words[1:]], tmp_path)
-                assert _plain(printed) == _plain(expected), line
+                assert plain_lines(printed) == plain_lines(expected), line
                 count += 1
             else:
                 _edited(line, tmp_path / FILE)

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 import headwater
-from headwater import AuthoringError
+from headwater import AuthoringError, Cell, DirectoryInUseError, Piece, cell, computed
+from tests.scenario.pieces_kit import serving
+
+
+class Shelf(Piece, name="promises.first_steps.Shelf"):
+    title: Cell[str] = cell(default="")
 
 
 def test_open_without_await_says_so(tmp_path: Path) -> None:
@@ -31,6 +36,32 @@ def test_connect_without_await_says_so() -> None:
     with pytest.raises(AuthoringError, match=r"async with headwater\.connect\(\.\.\.\) as rt"):
         opening.space("shop")
     assert not hasattr(opening, "nonsense")
+
+
+def test_connect_needs_no_token_of_an_open_server(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as address, headwater.connect(address) as rt:
+            await rt.space("shop", user="ann").open(Shelf, "main")
+
+    headwater.run(main)
+
+
+def test_second_program_on_a_directory_is_told_to_connect(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with headwater.open(tmp_path):
+            with pytest.raises(DirectoryInUseError, match=r"serves the directory, connect to it with headwater\."):
+                await headwater.open(tmp_path)
+
+    headwater.run(main)
+
+
+def test_type_of_a_computed_that_can_change_in_place_names_another() -> None:
+    with pytest.raises(AuthoringError, match=r"the type of a stored value: .* Write Mapping\[str, float\]"):
+
+        class Averages(Piece):
+            @computed
+            def averages(self) -> dict[str, float]:
+                return {}
 
 
 def test_star_import_does_not_replace_the_builtin_open() -> None:

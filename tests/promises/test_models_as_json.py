@@ -97,7 +97,8 @@ def test_json_that_does_not_fit_names_the_place() -> None:
         ({**good, "count": "two"}, "at /count: expected int"),
         ({**good, "count": -1}, "at /count"),
         ({**good, "size": {"width": "x"}}, "at /size/width: expected int"),
-        ({**good, "parts": {"lid": {"width": "x"}}}, "at /lid/width: expected int"),
+        ({**good, "parts": {"lid": {"width": "x"}}}, "^at /parts/lid/width: expected int"),
+        ({**good, "parts": {"lid": {}}}, "^at /parts/lid: the field 'width' of Size is missing: write a value"),
         ({"name": "tea"}, "is missing"),
     ]
     for data, said in wrong:

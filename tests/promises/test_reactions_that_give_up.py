@@ -119,6 +119,7 @@ def test_a_record_whose_handler_fails_as_well_is_left_to_an_operator_with_both_r
             async with asyncio.timeout(WITHIN_S):
                 error = await told.get()
             assert "is blocked" in str(error)
+            assert "`headwater reactions DIR SPACE failures promises.Orders.pay` lists its attempts" in str(error)
             assert "no bank (its otherwise handler: that one is not noted)" in str(error)
 
     run(work)

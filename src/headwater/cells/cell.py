@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar, overload
 
 from headwater.cells.codec_base import TypeCodec
-from headwater.cells.containers import FrozensetCodec, TupleCodec
+from headwater.cells.containers import FrozensetCodec, TupleCodec, decode_given
 from headwater.cells.handle import Input, Site
 from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
 from headwater.cells.typed_path import BrokenLinkError, Root, fill, is_required, known_places, own_default
@@ -198,7 +198,7 @@ class Cell(Input[T]):
     def decoded(self, kind: str, raw: Value, /) -> Any:
         """Decode the argument of `set` or of an intent from its stored form, for callers that have it as JSON."""
         codec = self._element(kind, TupleCodec, FrozensetCodec) if kind in ("push", "add", "discard") else self._codec
-        return codec.decode(raw, self._path)
+        return decode_given(codec, raw, self._path)
 
     # ---- inside a transaction -----------------------------------------------------------------------
 

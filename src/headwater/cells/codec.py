@@ -90,6 +90,7 @@ _UNPARAMETRIZED: Final = {
     frozenset: "frozenset[str]",
     collections.abc.Mapping: "Mapping[str, int]",
 }
+_BARE_ALIASES: Final = (typing.Tuple, typing.FrozenSet, typing.Mapping)  # noqa: UP006 (as authors may write them)
 
 
 def type_text(type_: Any) -> str:
@@ -111,7 +112,7 @@ def type_text(type_: Any) -> str:
 
 def refuse(type_: Any, why: str, instead: str) -> NoReturn:
     """Refuse a type."""
-    raise AuthoringError(f"{type_text(type_)} cannot be the type of a cell: {why}. Write {instead}")
+    raise AuthoringError(f"{type_text(type_)} cannot be the type of a stored value: {why}. Write {instead}")
 
 
 def refuse_mutable(type_: Any, instead: str) -> NoReturn:
@@ -231,6 +232,8 @@ class _Builder:
             return UnionCodec(tuple(dict.fromkeys(map(self.codec, arguments))))
         if origin is typing.Literal:
             return self._literal(type_, arguments)
+        if type_ in _BARE_ALIASES:
+            refuse_container(type_, origin)
         if origin is tuple:
             return self._tuple(type_, arguments)
         if origin in _MAPPINGS:

@@ -63,10 +63,11 @@ _MAX_ITEMS: Final = DEFAULT_VALUE_LIMITS.container_items
 class Mismatch(Exception):
     """A value that does not fit; each container adds its step on the way out. Never leaves this package."""
 
-    def __init__(self, problem: str, advice: str = "") -> None:
+    def __init__(self, problem: str, advice: str = "", *, stored_advice: str = "") -> None:
         super().__init__(problem)
         self.problem = problem
         self.advice = advice
+        self.stored_advice = stored_advice  # for a value that was read, where it differs
         self.steps: list[str | int] = []
 
     def given(self, at: Path) -> InvalidValueError:
@@ -78,7 +79,7 @@ class Mismatch(Exception):
     def stored(self, at: Path) -> InvalidValueError:
         """The error for something that was read and is not of the type it is read as."""
         path = at + tuple(reversed(self.steps))
-        advice = self.advice or "write it anew, or read it as headwater.Json"
+        advice = self.stored_advice or self.advice or "write it anew, or read it as headwater.Json"
         return InvalidValueError(f"stored at {path_text(path) or 'the root'}: {self.problem}: {advice}", path=path)
 
 

@@ -12,7 +12,8 @@ entries. The cache is trimmed when it outgrows the stored object. Fields are in 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from operator import is_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NewType, TypeAlias, TypeVar
@@ -22,6 +23,7 @@ import msgspec
 from headwater.cells.codec_base import CELL_LIMITS, Lazy, Mismatch, TypeCodec, is_known_to_msgspec
 from headwater.cells.scalars import StrCodec, check_key, frozen
 from headwater.data.json_form import canonical
+from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue, Value
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "MappingCodec",
     "TupleCodec",
     "align",
+    "decode_given",
     "decoded_entry",
     "trimmed",
 ]
@@ -93,6 +96,40 @@ def trimmed(cache: Cache, raw: dict[str, Value]) -> Cache:
     return {step: known for step, known in cache.items() if step in raw}
 
 
+def decode_given(codec: TypeCodec[Any], raw: Value, at: Path = ()) -> Any:
+    """Return the value of data that comes from outside, in its stored form. InvalidValueError: a part does not fit.
+
+    Unlike `codec.decode` it decodes the entries of Mappings, too: a wrong entry is an error of the sender, and not of
+    the code that reads the entry later.
+    """
+    try:
+        value = codec.leave(raw)
+        _decode_entries(value)
+    except Mismatch as mismatch:
+        raise mismatch.given(at) from None
+    return value
+
+
+def _decode_entries(value: object) -> None:
+    parts: Iterable[tuple[str | int, object]]
+    if isinstance(value, Entries):
+        parts = value.decode_all()
+    elif isinstance(value, msgspec.Struct):
+        parts = [(name, getattr(value, name)) for name in value.__struct_fields__]
+    elif is_dataclass(value):
+        parts = [(each.name, getattr(value, each.name)) for each in fields(value)]
+    elif isinstance(value, tuple | frozenset):
+        parts = enumerate(value)
+    else:
+        return
+    for step, part in parts:
+        try:
+            _decode_entries(part)
+        except Mismatch as mismatch:
+            mismatch.steps.append(step)
+            raise
+
+
 class Entries(Mapping[K, V]):
     """A Mapping that decodes its entries when they are looked at."""
 
@@ -133,6 +170,18 @@ class Entries(Mapping[K, V]):
             return self._keys.step(key)
         except Mismatch:
             return None
+
+    def decode_all(self) -> list[tuple[str, V]]:
+        """Return the entries with their stored keys. Mismatch: a key or a value does not fit."""
+        found: list[tuple[str, V]] = []
+        for step, raw in self.raw.items():
+            self._keys.key(step)
+            try:
+                found.append((step, decoded_entry(self._cache, step, raw, self._codec)))
+            except Mismatch as mismatch:
+                mismatch.steps.append(step)
+                raise
+        return found
 
     def __getitem__(self, key: K) -> V:
         step = self._step(key)

@@ -10,15 +10,12 @@ A renamed field keeps the name it is stored under: `title: str = field(was="name
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar, dataclass_transform, overload
 
 import msgspec
 
 from headwater.cells.codec import codec_for
-from headwater.cells.codec_base import Mismatch
-from headwater.cells.containers import Json
+from headwater.cells.containers import Json, decode_given
 from headwater.data.json_form import from_json_form, json_form
 from headwater.data.text import shown
 from headwater.errors import AuthoringError
@@ -94,12 +91,7 @@ class Model(msgspec.Struct, frozen=True, metaclass=_Checked):
         """Return the Model of data that a JSON parser returned. InvalidValueError names the first place that does not
         fit. Fields that the Model does not have are ignored.
         """
-        codec = codec_for(cls)
-        try:
-            made: Self = codec.leave(from_json_form(data))
-        except Mismatch as mismatch:
-            raise mismatch.given(()) from None
-        _look_at(made)
+        made: Self = decode_given(codec_for(cls), from_json_form(data))
         return made
 
     if not TYPE_CHECKING:  # Called by pydantic, which this package does not need.
@@ -118,17 +110,3 @@ class Model(msgspec.Struct, frozen=True, metaclass=_Checked):
         @classmethod
         def __get_pydantic_json_schema__(cls, schema: object, handler: object) -> dict[str, Any]:
             return codec_for(cls).schema()
-
-
-def _look_at(value: object) -> None:
-    """Decode every entry of the Mappings in a value, which are decoded when they are first looked at."""
-    if isinstance(value, Mapping):
-        parts: Iterable[object] = value.values()
-    elif isinstance(value, msgspec.Struct):
-        parts = [getattr(value, name) for name in value.__struct_fields__]
-    elif is_dataclass(value):
-        parts = [getattr(value, each.name) for each in fields(value)]
-    else:
-        parts = value if isinstance(value, tuple | frozenset) else ()
-    for part in parts:
-        _look_at(part)

@@ -163,7 +163,7 @@ class RecordCodec(TypeCodec[Any]):
             elif field.default is None:
                 raise Mismatch(
                     f"the field {field.stored!r} of {self.expected} is missing",
-                    f"give {self.expected}.{field.name} a default, or write the value anew",
+                    stored_advice=f"give {self.expected}.{field.name} a default, or write the value anew",
                 )
         if not changed:
             return known  # Only fields that this version does not know are different.

@@ -57,7 +57,8 @@ class Directory:
             owner = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._lock)
             raise DirectoryInUseError(
-                f"{self._path} is owned by process {owner}. Stop that process, or send the command through it."
+                f"{self._path} is owned by process {owner}. Stop that process, or, if it serves the directory, "
+                "connect to it with headwater.connect."
             ) from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)

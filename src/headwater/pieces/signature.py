@@ -11,18 +11,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from headwater.cells.codec_base import TypeCodec
+from headwater.cells.containers import decode_given
 from headwater.data.text import shown
 from headwater.data.value import Value, freeze
 from headwater.errors import AuthoringError, InvalidValueError
 
 __all__ = ["Signature", "given"]
 
-_OF_STORED: Final = ": write it anew, or read it as headwater.Json"
+_OF_A_ROOT: Final = "at the root: "
+_OF_A_WRITE: Final = ": write a value of the declared type"
 
 
 def given(error: InvalidValueError) -> str:
-    """Return the error text for an argument. The codec words it for a stored value, which an argument is not."""
-    return str(error).removeprefix("stored ").removesuffix(_OF_STORED)
+    """Return the error text for data of a sender, of which the message already names the argument or the place."""
+    return str(error).removeprefix(_OF_A_ROOT).removesuffix(_OF_A_WRITE)
 
 
 class Signature:
@@ -80,7 +82,7 @@ class Signature:
         for name, parameter in self._shape.parameters.items():
             if name in payload:
                 try:
-                    arguments[name] = self._codecs[name].decode(payload[name])
+                    arguments[name] = decode_given(self._codecs[name], payload[name])
                 except InvalidValueError as error:
                     raise InvalidValueError(f"{self._name}, argument {name}: {given(error)}", path=(name,)) from None
             elif parameter.default is parameter.empty:

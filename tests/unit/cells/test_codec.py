@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import typing
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -247,6 +248,8 @@ class Twin:
         (Pair, r"Write class Pair\(headwater.Model\)"),
         (tuple, r"does not say what it holds. Write tuple\[str, ...\]"),
         (Mapping, r"Write Mapping\[str, int\]"),
+        (typing.Mapping, r"Write Mapping\[str, int\]"),
+        (typing.Tuple, r"Write tuple\[str, ...\]"),  # noqa: UP006
         (frozenset, r"Write frozenset\[str\]"),
         (Any, r"Any cannot .* Write headwater.Json"),
         (object, r"Write headwater.Json"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import headwater
 from headwater.cli.app import run
 from headwater.cli.loading import load_application
 from headwater.errors import AbsentError, AuthoringError
@@ -44,6 +45,41 @@ def test_an_application_that_opens_nothing_is_told_so_and_runs(tmp_path: Path) -
         assert served.url().startswith("http://")
         assert "async def start(rt" in served.until(served.err, "nothing is open")
         assert served.stop()[0] == 0
+
+
+def test_application_that_may_not_write_a_space_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app, data = write_app(tmp_path), tmp_path / "data"
+    with running(tmp_path, "shop.py", "--json") as served:
+        served.url()
+        assert served.stop()[0] == 0
+    assert run(["keys", "new", str(data)]) == 0
+    with running(tmp_path, "shop.py", "--json", "--owner", "ann", secure=True) as served:
+        line = served.until(served.err, "may not write the space shop")
+        assert "headwater set data shop 'space:$access' '{\"owners\": [\"ann\"]}' --app FILE" in line
+        served.url()
+        assert served.stop()[0] == 0
+    access = '{"owners": ["ann"]}'
+    assert run(["set", str(data), "shop", "space:$access", access, "--app", str(app)]) == 0
+    with running(tmp_path, "shop.py", "--json", "--owner", "ann", secure=True) as served:
+        served.url()
+        assert served.stop()[0] == 0
+        assert "may not write" not in served.said
+
+
+def test_command_on_a_directory_that_is_not_served_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def main() -> None:
+        async with headwater.open(tmp_path):
+            assert run(["log", str(tmp_path), "shop"]) == 1
+
+    headwater.run(main)
+    assert "which does not serve it, so that no command can ask it. Stop that process first" in capsys.readouterr().err
+
+
+def test_text_without_quotes_is_shown_with_the_name_of_its_argument(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["send", str(tmp_path), "shop", "ann.add", "text=tea"]) == 1
+    assert "Put a text in quotes: 'text=\"tea\"'." in capsys.readouterr().err
 
 
 def test_a_class_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def delivered_twice(_: Path) -> str:
     return raised(lambda: world.engine.delivery.results.end_replay(target, (1, 0)))
 
 
-@case("skip one record of 'r': say the key of its target")
+@case("skip one record of 'r': say the key of its target (key=, --key)")
 def skip_of_everything(_: Path) -> str:
     world = with_order()
     return raised(lambda: world.operate("skip"))

@@ -163,7 +163,7 @@ def moved_file(folder: Path) -> str:
     return said
 
 
-@case("is owned by process", "Stop that process, or send the command through it.")
+@case("is owned by process", "Stop that process, or, if it serves the directory, connect to it")
 def owned_directory(folder: Path) -> str:
     with Directory(folder):
         return raised(lambda: Directory(folder))

@@ -42,7 +42,8 @@ class TestOwnership:
             with pytest.raises(DirectoryInUseError) as caught:
                 Directory(tmp_path)
             assert str(caught.value) == (
-                f"{tmp_path} is owned by process {process.pid}. Stop that process, or send the command through it."
+                f"{tmp_path} is owned by process {process.pid}. Stop that process, or, if it serves the "
+                "directory, connect to it with headwater.connect."
             )
         finally:
             assert ended(process) == 0

@@ -107,7 +107,7 @@ def set_value(
     value
         The value, as JSON. A text has quotes of its own.
     """
-    asked = CommandQuestion("set", space, place, value=_parse_json("VALUE", value), user=user)
+    asked = CommandQuestion("set", space, place, value=_parse_json("VALUE", value, "'\"tea\"'"), user=user)
     found = ask(where, asked, app=app, token=token)
     if json:
         print_json(found)
@@ -145,7 +145,7 @@ def send(
         name, equals, text = each.partition("=")
         if not equals or not name.isidentifier():
             raise AuthoringError(f"argument {each!r}: write NAME=VALUE, the value as JSON, like qty=2")
-        payload[name] = _parse_json(name, text)
+        payload[name] = _parse_json(name, text, f"'{name}=\"tea\"'")
     found = ask(where, CommandQuestion("send", space, place, value=payload, user=user), app=app, token=token)
     print_json(found if json else found["result"])
     return OK
@@ -330,14 +330,14 @@ def _describe_status(each: Any) -> list[str]:
     return [each["status"], *came, *([f"runs at every start: {each['opaque']}"] if each["opaque"] else [])]
 
 
-def _parse_json(what: str, text: str) -> Any:
+def _parse_json(what: str, text: str, example: str) -> Any:
     import msgspec  # noqa: PLC0415 (needed by commands that write)
 
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise AuthoringError(
-            f"{what} is {text!r}, which is not JSON ({error}). Put a text in quotes: '\"tea\"'."
+            f"{what} is {text!r}, which is not JSON ({error}). Put a text in quotes: {example}."
         ) from None
 
 

@@ -53,10 +53,14 @@ def ask(where: str, question: CommandQuestion, *, app: str = "", token: str = ""
         if app:
             return _ask_application(directory, question, app)
         return _ask_engine(directory, question)
-    except DirectoryInUseError:
+    except DirectoryInUseError as error:
         url = owner_address(directory)
         if url is None:
-            raise
+            said = str(error).partition(". ")[0]
+            raise DirectoryInUseError(
+                f"{said}, which does not serve it, so that no command can ask it. Stop that process first, or serve "
+                "the directory with headwater run."
+            ) from None
         return _post(url, question, token or _make_own_token(directory, question.user))
 
 

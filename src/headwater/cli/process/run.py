@@ -99,7 +99,7 @@ def run(
             pages=page_folder(file),
         )
         address.append(server.address[1])
-        return await _serve(server, module, data, json=json, reloading=reloading)
+        return await _serve(server, module, data, owner, json=json, reloading=reloading)
 
     sys.setswitchinterval(DEFAULT_COMMAND_LIMITS.switch_interval_s)
     code = uvloop.run(serving())
@@ -111,13 +111,24 @@ def run(
     return code
 
 
+def _describe_unwritable(space: str, owner: str, data: Path) -> str:
+    access = f'{{"owners": ["{owner}"]}}'
+    return (
+        f"{owner!r} may not write the space {space}: handlers of this application fail there, and no records are "
+        f"delivered. Its owners can change that. If it was made under --insecure-local, hand it over while no process "
+        f"serves it: headwater set {data} {space} 'space:$access' '{access}' --app FILE"
+    )
+
+
 def _reload(app: str, file: Path, module: ModuleType) -> Reload:
     from headwater.cli.process.reload import Reload  # noqa: PLC0415 (only where it was asked for)
 
     return Reload(app, file, module)
 
 
-async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, reloading: Reload | None) -> int:
+async def _serve(
+    server: Server, module: ModuleType, data: Path, owner: str, *, json: bool, reloading: Reload | None
+) -> int:
     """Serve until a signal, with the application's `start` and background task."""
     from headwater.cli.directory import announce_address, format_url  # noqa: PLC0415 (only where an application runs)
     from headwater.runtime.api import entry_points  # noqa: PLC0415
@@ -150,6 +161,9 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
                     if error is not None and (reloading is None or not isinstance(error, Exception)):
                         raise error
                     broken.extend(_report_until_change(error) if error is not None else ())
+            if not broken and (begun is None or begun.done()):
+                for space in await server.application().unwritable_spaces():
+                    print_note(_describe_unwritable(space, owner, data))
             if beside is not None and not broken and (begun is None or begun.done()):
                 begun = loop.create_task(beside())
                 begun.add_done_callback(ended)

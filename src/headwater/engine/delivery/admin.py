@@ -79,7 +79,7 @@ class DeliveryAdmin:
                 return self._each(wish, row)
             case "skip" | "reset":
                 if wish.does == "skip" and wish.key is None:
-                    raise ProtocolError(f"skip one record of {row.name!r}: say the key of its target")
+                    raise ProtocolError(f"skip one record of {row.name!r}: say the key of its target (key=, --key)")
                 return self._each(wish, row)
 
     def _listens(self, wish: Operate, row: SubscriptionRow) -> Operated:

@@ -129,12 +129,12 @@ def connect(
     url: str,
     /,
     *,
-    token: str,
+    token: str = "",
     policy: Policy | None = None,
     outbox: str | PathLike[str] | None = None,
     branches: Mapping[str, str] | None = None,
 ) -> Opening[Runtime]:
-    """Open a runtime over the spaces of a server.
+    """Open a runtime over the spaces of a server. A server that runs under `--insecure-local` needs no token.
 
     Events sent in it are kept in the file `outbox`, if one is named, until they have an outcome: a program that ends
     before sends them again the next time, and each event is handled once.

@@ -234,7 +234,7 @@ class ServedReactions:
         if isinstance(what, Attempt) and what.how == "failed" and (stopped := stops.get(what.then)):
             error = ReactionBlockedError(
                 f"{what.reaction} for {what.key!r} {stopped} after attempt {what.attempt}: {what.error}: "
-                f"{what.message}. `headwater reactions failures` says more."
+                f"{what.message}. `headwater reactions DIR SPACE failures {what.reaction}` lists its attempts."
             )
             self._core.report(what.reaction, error)
 

@@ -182,6 +182,12 @@ class Application:
             await self.runtime.core.loaded(self.access_cell(space).document)
         return self.right_if_loaded(space, user)
 
+    async def unwritable_spaces(self) -> list[str]:
+        """Return the open spaces that this application may not write, because the owner of the server may not."""
+        owner = self._service.owner
+        open_spaces = [each.name for each in self.runtime.core.spaces()]
+        return [name for name in open_spaces if await self.right_of(name, owner) < Right.WRITE]
+
     def right_if_loaded(self, space: str, user: str) -> Right:
         """Return the right of a user without waiting; Right.NONE while the access document is not loaded."""
         if self._service.insecure_local:

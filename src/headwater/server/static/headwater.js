@@ -19,8 +19,8 @@ const LAST_DELAY_MS = 10_000;
 const TYPING_MS = 150;
 const CLAIM_MS = 500;
 
-export class Refused extends Error {}
-export class Failed extends Error {}
+export class Refused extends Error { name = "Refused"; }
+export class Failed extends Error { name = "Failed"; }
 
 export function connect(options = {}) {
   return new App(options);
