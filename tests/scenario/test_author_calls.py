@@ -193,7 +193,7 @@ async def rows_story(rt: Runtime, most: int) -> None:
     # The documents of children have to be fetched: their readers may be called once more.
     again = {name: CALLS[name] for name in ("below", "alone")}
     assert max(again.values()) <= most
-    assert CALLS == {"row": 20, "leaf": 20, "only": 1, "score": 21, "last": 1} | again
+    assert {"row": 20, "leaf": 20, "only": 1, "score": 21, "last": 1} | again == CALLS
     for start in (2, 3):
         CALLS.clear()
         rows.start.set(start)
@@ -217,7 +217,7 @@ async def rows_story(rt: Runtime, most: int) -> None:
     # In a directory the row of the new child has to be fetched, and then the documents of the child.
     assert again["last"] <= most
     assert again["below"] <= 2 * most - 1
-    assert CALLS == {"row": 1, "leaf": 1, "score": 1} | again
+    assert {"row": 1, "leaf": 1, "score": 1} | again == CALLS
 
 
 def test_each_function_is_called_once_per_row_and_child_without_an_engine() -> None:
