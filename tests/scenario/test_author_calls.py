@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 import headwater
-from headwater import Cell, Input, Piece, Runtime, cell, child, computed, each, given, handler
+from headwater import Cell, Input, Piece, cell, child, computed, each, given, handler
+from headwater.protocol.messages import Watch
+from headwater.runtime import LocalDirectory, Runtime
 from tests.scenario.pieces_kit import alone, run
+from tests.scenario.wire_kit import Wire
 
 CALLS: Counter[str] = Counter()
 CARDS = {f"k{number}": number for number in range(20)}
@@ -246,5 +249,23 @@ def test_piece_that_is_only_named_calls_each_function_at_most_twice(tmp_path: Pa
             await rt.space("s").piece(cls, "p").last.pull()
             assert len(CALLS) == nodes
             assert max(CALLS.values()) <= 2
+
+    run(work)
+
+
+def test_second_piece_of_a_class_requests_all_of_its_documents_in_one_message(tmp_path: Path) -> None:
+    """With its record, when it is opened: no document is left to request when its values are read."""
+
+    async def work() -> None:
+        cls, nodes = SHAPES["diamond"]
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
+            wire = Wire(data)
+            async with Runtime(wire) as rt:
+                await rt.space("s").open(cls, "p")
+                wire.sent.clear()
+                piece = await rt.space("s").open(cls, "q")
+                await piece.last.pull()
+                watches = [message for _, message in wire.sent if isinstance(message, Watch)]
+                assert [len(each.selectors) for each in watches] == [nodes + 2]
 
     run(work)
