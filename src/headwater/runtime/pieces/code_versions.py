@@ -176,7 +176,7 @@ def with_children(cls: type[Piece]) -> list[type[Piece]]:
     found = [cls]
     for each in found:
         schema = each.__schema__
-        for member in schema if schema.of(EachMember) or schema.of(ChildMember) else ():
+        for member in schema if bool(schema.of(EachMember)) or bool(schema.of(ChildMember)) else ():
             if isinstance(member, (EachMember, ChildMember)):
                 found += [made for made in schema.elements(member).pieces if made not in found]
     return found

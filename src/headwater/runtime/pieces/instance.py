@@ -324,7 +324,7 @@ class PieceInstance:
 
     def _keep(self, *, is_asleep: bool = False) -> None:
         """Register the nodes that keep its children, and those that write cells, which readers of these must find."""
-        has_children = self.schema.of(EachMember) or self.schema.of(ChildMember)
+        has_children = bool(self.schema.of(EachMember)) or bool(self.schema.of(ChildMember))
         for member in self.schema if has_children else ():
             # Programs take children from handles as soon as the piece is open. Values can wait until they are read.
             if isinstance(member, (EachMember, ChildMember)) and not (
