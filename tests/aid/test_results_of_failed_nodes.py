@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from headwater import Cell, Piece, cell, computed, handler
+from headwater import Cell, Piece, Runtime, cell, computed, handler
 from headwater.errors import UpstreamFailedError
+from headwater.runtime import LocalDirectory
 from headwater.testing import Simulation, simulated
+from tests.scenario.pieces_kit import run
 
 
 class Tenfold(Piece, name="aid.Tenfold"):
@@ -50,3 +53,28 @@ async def test_result_of_an_earlier_run_is_not_sent_when_its_failed_node_is_stop
     for runtime in (ann, bob):
         assert await runtime.cell("s", "piece:n", int).pull() == 3
         assert await runtime.cell("s", "piece:tenfold", int).pull() == 10, "20 is no result of 3, and was never sent"
+
+
+class Copies(Piece, name="aid.Copies"):
+    n: Cell[int] = cell(default=1)
+
+    @computed
+    def texts(self) -> tuple[str, ...]:
+        return ("z" * 1_000_000,) * self.n.get()
+
+
+def test_node_whose_result_was_refused_is_not_clean_after_restart(tmp_path: Path) -> None:
+    async def work() -> None:
+        for expected in ("", "20 copies are too long for a commit", "and again"):
+            async with LocalDirectory(tmp_path, synchronous="OFF") as data, Runtime(data, identity="one") as rt:
+                rt.on_error(lambda _: None)
+                piece = await rt.space("s").open(Copies, "c")
+                await piece.texts.pull()
+                await rt.durable()
+                if expected:
+                    with pytest.raises(UpstreamFailedError, match="over the limit"):
+                        await piece.texts.pull()
+                piece.n.set(20)
+                await rt.durable()
+
+    run(work)

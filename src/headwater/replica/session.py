@@ -469,8 +469,8 @@ class Session:
         for verdict in verdicts:
             self._heard = max(self._heard, verdict.local_seq)
             result = self.replica.tier.get(verdict.local_seq)
-            if result is not None and isinstance(verdict, Rejected):
-                self.runs.restore(verdict.local_seq)
+            if result is not None and isinstance(verdict, Rejected) and isinstance(verdict.rejection, Conflict):
+                self.runs.restore(verdict.local_seq)  # I7: the run of a refused result is not observed.
             self.runs.ended(verdict.local_seq)
             if isinstance(verdict, Rejected) and result is None:
                 refused[verdict.local_seq] = self._rejection(verdict)
