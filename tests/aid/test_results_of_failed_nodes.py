@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater import Cell, Piece, Runtime, cell, computed, handler
+from headwater.engine import Limits
 from headwater.errors import UpstreamFailedError
 from headwater.runtime import LocalDirectory
 from headwater.testing import Simulation, simulated
@@ -60,13 +61,15 @@ class Copies(Piece, name="aid.Copies"):
 
     @computed
     def texts(self) -> tuple[str, ...]:
-        return ("z" * 1_000_000,) * self.n.get()
+        return ("z" * 1_000,) * self.n.get()
 
 
 def test_node_whose_result_was_refused_is_not_clean_after_restart(tmp_path: Path) -> None:
+    limits = Limits(commit_bytes=10_000)
+
     async def work() -> None:
         for expected in ("", "20 copies are too long for a commit", "and again"):
-            async with LocalDirectory(tmp_path, synchronous="OFF") as data, Runtime(data, identity="one") as rt:
+            async with LocalDirectory(tmp_path, limits=limits) as data, Runtime(data, identity="one") as rt:
                 rt.on_error(lambda _: None)
                 piece = await rt.space("s").open(Copies, "c")
                 await piece.texts.pull()
