@@ -322,7 +322,8 @@ class Tier:
         # Readers of a result that falls are held: what it hides may be another value than the one that they read.
         # fault tier.readers_of_dropped_results_sent: for entry in (*made.equal, *made.fallen):
         for entry in made.equal:
-            self.drop(entry)
+            for part in self.drop(entry):
+                part.state = EntryState.EQUAL
         if not ready or room <= 0:
             return made
         placed, is_cyclic = _ordered(ready)
