@@ -585,12 +585,16 @@ class Replica:
         return Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, None, version)
 
     def stop_result(self, document: Document, source: object, *, is_current: bool) -> None:
-        """Keep the result of a node that is stopped until it is in the log; if it is not current, take it back."""
+        """Keep the result of a node that is stopped until it is in the log.
+
+        Take it back if it is not current, or is never sent: nothing would tell any more that an input changes.
+        """
         entry = document.entry
         if entry is None or entry.source is not source or entry.reads is not None:
             return
         self.make_commits()
-        if not (is_current and self.tier.freeze(entry, self.next_local_seq)):
+        is_sent = entry.state is not EntryState.LOCAL
+        if not (is_sent and is_current and self.tier.freeze(entry, self.next_local_seq)):
             self.tier.drop(entry)
             self._show_without([entry])
             self.report()
@@ -629,10 +633,14 @@ class Replica:
 
     def keep_results_here(self, sent: SentCommit) -> None:
         """Keep results local from now on: the engine refused one because the session may not write."""
-        self.may_write = False
         fallen = self.tier.superseded(sent, 0)
-        self.tier.make_local()
         self._show_without(fallen)
+        self.keep_here()
+
+    def keep_here(self) -> None:
+        """Keep all results and derived layers local from now on: the session may not write."""
+        self.may_write = False
+        self._show_without(self.tier.make_local())
 
     def _own_patches(self, local_seq: int, doc: DocKey) -> tuple[Patch, ...] | None:
         layer = self.pending.get(local_seq)

@@ -517,7 +517,7 @@ class Session:
         if refused and self._keeps_derived and layer is not None and layer.is_derived():
             # Without the right to write, derived layers are local: the node runs again, and its commit is not sent.
             # fault session.refusal_not_learned: pass
-            self.replica.may_write = False
+            self.replica.keep_here()
             return Conflict(dead_layers=(verdict.local_seq,))
         return rejection
 

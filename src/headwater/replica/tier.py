@@ -145,12 +145,21 @@ class Tier:
             self._due[document] = entry
         self._local.clear()
 
-    def make_local(self) -> None:
-        """Keep all results local: the right to write is missing."""
-        for document, entry in self._due.items():
-            entry.state = _LOCAL
-            self._local[document] = entry
-        self._due.clear()
+    def make_local(self) -> list[TierEntry]:
+        """Keep all results local: the right to write is missing. Return the frozen ones, which leave the tier.
+
+        They are not sent, so that the engine does not find a change of their inputs.
+        """
+        due, self._due = self._due, {}
+        frozen: list[TierEntry] = []
+        for document, entry in due.items():
+            if entry.reads is not None:
+                frozen.append(entry)
+                self.drop(entry)
+            else:
+                entry.state = _LOCAL
+                self._local[document] = entry
+        return frozen
 
     def freeze(self, entry: TierEntry, number: int) -> bool:
         """Keep the result of a node that is stopped as it is now: nothing tells any more that an input changes.
