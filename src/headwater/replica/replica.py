@@ -268,6 +268,7 @@ class Replica:
         "may_write",
         "next_local_seq",
         "on_error",
+        "on_fallen",
         "on_layer",
         "on_refused",
         "open_transactions",
@@ -293,6 +294,8 @@ class Replica:
         self.on_error: Callable[[Exception], object] = _raised
         # called with a result that the engine refused for good, and whether it was the newest of its node
         self.on_refused: Callable[[TierEntry, int, Rejection, bool], object] = ignore
+        # called with a result that leaves the tier unsent, because its node is invalid and not demanded, or has failed
+        self.on_fallen: Callable[[TierEntry], object] = ignore
         self.may_write = True  # False: results and layers that are derived here are local
         self.next_local_seq = next_local_seq
         self.uncommitted: list[Layer] = []  # layers of `write_whole` without a commit
@@ -616,6 +619,7 @@ class Replica:
         if made.fallen:
             for entry in made.fallen:
                 self.tier.drop(entry)
+                self.on_fallen(entry)
             self._show_without(made.fallen)
             self.report()
         return made.commits

@@ -146,6 +146,7 @@ class Scheduler:
             self.commit_verdicts.own.add(replica)
         replica.on_rejected(self.commit_verdicts.on_settled)
         replica.on_refused = self.commit_verdicts.on_refused
+        replica.on_fallen = self.commit_verdicts.on_fallen
         replica.on_overwritten(self.commit_verdicts.on_overwritten)
         replica.tier.is_clean = self._is_clean
         replica.tier.is_current = self._is_current
