@@ -101,6 +101,11 @@ class ObservationQueue:
         """Forget the draft of a node."""
         self._drafts.pop(node, None)
 
+    def is_frozen(self, node: object) -> bool:
+        """Return True if the draft of a node is kept as it was at an earlier time."""
+        draft = self._drafts.get(node)
+        return draft is not None and draft.under is not None
+
     def made(self, local_seq: int, node: object) -> None:
         """Have the newest run of a node observed with the commit that carries its result."""
         draft = self._drafts.pop(node, None)
@@ -116,7 +121,7 @@ class ObservationQueue:
     def freeze(self, node: object, replica: Replica) -> None:
         """Keep the draft of a clean node that is stopped as it is now: its reads saw what is shown now."""
         draft = self._drafts.get(node)
-        if draft is None:
+        if draft is None or draft.under is not None:
             return
         # fault runs.frozen_over_a_gap: if False:
         if not _is_here(draft):

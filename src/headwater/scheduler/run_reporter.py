@@ -126,7 +126,7 @@ class RunReporter:
         """Report the last run of a node that is stopped as of now, if the node is clean."""
         if is_clean:
             self.runs.freeze(node, node.home)
-        else:
+        elif not self.runs.is_frozen(node):  # It was reported when `Scheduler.outdate` made it invalid.
             self.runs.drop(node)
 
     def report_removal(self, node: Node) -> None:

@@ -239,14 +239,20 @@ class Scheduler:
         if self.loads.is_untidy():
             self._port.request_tick()  # A node may have waited behind a removed one.
 
-    def outdate(self, node: Node) -> None:
+    def outdate(self, node: Node, *, keeps_result: bool = False) -> None:
         """Make a node invalid whose code changed since its last run: it runs again as soon as it is demanded.
 
-        Unlike an invalidation by a notification: no data changed, so that no other node is told.
+        Unlike an invalidation by a notification: no data changed, so that no other node is told. `keeps_result`: its
+        code is the same, so that its result and its last run are right as of now, and are sent.
         """
         self._structural()
         if node.removed or node.status == NEVER_RAN:
             return
+        if keeps_result and not node.live and self._is_current(node):
+            if node.reporter is not None:
+                node.reporter.report_stop(node, is_clean=True)
+            if node.returns:
+                node.home.stop_result(node.outputs[0], node, is_current=True)
         node.status = INVALID
         node.expect = AFRESH
         if node.reporter is not None:
