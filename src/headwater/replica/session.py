@@ -349,7 +349,7 @@ class Session:
     # ---- writing -----------------------------------------------------------------------------------
 
     def _queue_layer(self, layer: Layer) -> None:
-        """Take in a new layer. Computations of one pass are sent together; any other commit is sent at once."""
+        """Take in a new layer. Derived commits of one pass are sent together; any other commit is sent at once."""
         derived = layer.is_derived()
         if derived and not self.replica.may_write:
             self.replica.pending.keep_here(layer)

@@ -135,9 +135,6 @@ class Tier:
                 self._local.pop(document, None)
         return parts
 
-    def local(self) -> list[TierEntry]:
-        return list(self._local.values())
-
     def make_due(self) -> None:
         """Send the results that stayed local from now on: the right to write was granted."""
         for document, entry in self._local.items():

@@ -220,7 +220,7 @@ class Scheduler:
             self.gates.forget(gone)
             self.commit_verdicts.forget(gone)
             self.loads.forget(gone)
-            # A running node is not clean, although its status says so. The result of a failed node is of an earlier run.
+            # A running node is not clean, although its status says so. A failed node has the result of an earlier run.
             is_clean, is_current = self._is_clean(gone), self._is_current(gone)
             if gone.error is not None:
                 gone.error = None

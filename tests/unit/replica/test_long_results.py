@@ -46,5 +46,3 @@ def test_reader_of_a_result_that_is_too_long_is_sent_when_it_has_run_again() -> 
 
 def _values(*values: object) -> tuple[object, ...]:
     return values
-
-
