@@ -38,7 +38,7 @@ from headwater.errors import AuthoringError, InvariantViolation, LimitError
 from headwater.protocol.commit import MAIN, Commit, Operation, Provenance, Read
 from headwater.protocol.hop_counts import longest_hops
 from headwater.protocol.messages import DocChange, Own, State, Sync
-from headwater.protocol.verdict import Collision, Conflict, Rejection
+from headwater.protocol.verdict import Collision, Conflict, Rejection, RuleRefused
 from headwater.replica.confirmed import Confirmed, Documents, NotHere
 from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
 from headwater.replica.feed import Changed, Feed, Kind, Notification, ignore, notification
@@ -609,10 +609,13 @@ class Replica:
         for entry in made.equal:
             for each in entry.parts():
                 each.document.value = each.document.confirmed
-        if made.fallen:
-            for entry in made.fallen:
+        if made.fallen or made.too_large:
+            for entry in (*made.fallen, *made.too_large):
                 self.tier.drop(entry)
-            self._show_without(made.fallen)
+            self._show_without((*made.fallen, *made.too_large))
+            for entry in made.too_large:
+                detail = f"it is longer than {self.limits.commit_bytes} bytes, which is the limit. Make it smaller."
+                self.on_refused(entry, 0, RuleRefused("commit_bytes", detail), True)
             self.report()
         return made.commits
 

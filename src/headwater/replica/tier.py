@@ -32,6 +32,7 @@ from headwater.replica.confirmed import Confirmed
 from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
 from headwater.replica.limits import ReplicaLimits
 from headwater.replica.minimal_patches import SAYS_ALL
+from headwater.replica.number_ranges import ranges
 from headwater.replica.pending import Pending
 
 _DUE: Final = EntryState.DUE
@@ -62,6 +63,7 @@ class Composed(NamedTuple):
     commits: list[SentCommit]
     equal: list[TierEntry]  # equal to confirmed state: they have left the tier, and only their observations are sent
     fallen: list[TierEntry]  # of nodes that are invalid and not demanded: the caller drops them
+    too_large: list[TierEntry]  # for one commit: the caller drops them, and their nodes fail
 
 
 def _always(_: object) -> bool:
@@ -77,6 +79,7 @@ class Tier:
         "_due",
         "_local",
         "_pending",
+        "_shared",
         "_wire",
         "is_clean",
         "is_current",
@@ -91,6 +94,7 @@ class Tier:
         self._changing = changing  # called before a document has another entry
         self._due: dict[Document, TierEntry] = {}  # in the order of their runs
         self._local: dict[Document, TierEntry] = {}
+        self._shared: dict[Spot, Read] = {}  # the reads of the wave that is being composed, by their spots
         self._wire: dict[int, SentCommit] = {}  # by local_seq, in order
         # Set by the scheduler: whether no input of a node has changed since its last run, whether its result is the
         # outcome of that run, which may have failed instead, and whether its value is demanded.
@@ -292,7 +296,7 @@ class Tier:
 
     def compose(self, number: int, branch: str, limits: ReplicaLimits, room: int) -> Composed:
         """Compose a wave of at most `room` commits, numbered from `number`."""
-        made = Composed([], [], [])
+        made = Composed([], [], [], [])
         # fault tier.sent_while_under_way: if not self._due:
         if self._wire or not self._due:
             return made
@@ -317,6 +321,8 @@ class Tier:
                 continue  # C3: the value that it read may be older than the present basis.
             if _is_confirmed(entry) and (beside is None or _is_confirmed(beside)):
                 made.equal.append(entry)
+            elif _size(entry) > limits.commit_bytes:
+                made.too_large.append(entry)
             else:
                 ready[entry] = None
         # Readers of a result that falls are held: what it hides may be another value than the one that they read.
@@ -328,9 +334,11 @@ class Tier:
         placed, is_cyclic = _ordered(ready)
         if is_cyclic and placed:
             # Results that read each other are right together or not at all: they are one commit.
+            self._shared.clear()
             self._add(made.commits, [each for entry in placed for each in entry.parts()], number, number, branch)
             return made
         frame, size, count = number, 0, 0
+        self._shared.clear()
         for entry in placed[:room]:
             entry_size = _size(entry)
             size, count = size + entry_size, count + 1
@@ -373,7 +381,7 @@ class Tier:
             (),
             Provenance(first.node, fingerprint, tuple(causes), True, hops),  # I8
             # fault wave.leans_on_nothing: (),
-            tuple([(each, each) for each in sorted(after)]) if after else (),
+            ranges(sorted(after)) if after else (),
         )
         self._wire[number] = sent = SentCommit(commit, entries, frame)
         commits.append(sent)
@@ -403,9 +411,12 @@ class Tier:
                 continue  # The log of this space does not check reads of another one.
             other = seen.entry
             if other is None:
-                # C3: the one seq of all documents here, and every layer that may have contributed.
-                spans = self._pending.under(seen, spot.path, number).spans if seen.layers else ()
-                reads[Read(seen.key, spot.path, spot.depth, basis, spans)] = None
+                read = self._shared.get(spot)
+                if read is None:
+                    # C3: the one seq of all documents here, and every layer that may have contributed.
+                    spans = self._pending.under(seen, spot.path, number).spans if seen.layers else ()
+                    read = self._shared[spot] = Read(seen.key, spot.path, spot.depth, basis, spans)
+                reads[read] = None
             elif other.local_seq == number:
                 continue  # a result of the same commit
             # fault wave.thins_too_much: elif other.frame:
