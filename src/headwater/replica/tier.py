@@ -62,7 +62,7 @@ class Composed(NamedTuple):
 
     commits: list[SentCommit]
     equal: list[TierEntry]  # equal to confirmed state: they have left the tier, and only their observations are sent
-    fallen: list[TierEntry]  # of nodes that are invalid and not demanded: the caller drops them
+    fallen: list[TierEntry]  # of nodes that are invalid and not demanded, after a revert: the caller drops them
     too_large: list[TierEntry]  # for one commit: the caller drops them, and their nodes fail
 
 
@@ -84,6 +84,7 @@ class Tier:
         "is_clean",
         "is_current",
         "is_demanded",
+        "is_reverted",
         "superseded_count",
         "version",
     )
@@ -101,6 +102,7 @@ class Tier:
         self.is_clean: Callable[[object], bool] = _always
         self.is_current: Callable[[object], bool] = _always
         self.is_demanded: Callable[[object], bool] = _always
+        self.is_reverted = False  # a commit of an author was taken back since the last composition
         self.version = 0  # of the newest result
         self.superseded_count = 0  # commits of results that others won against, for diagnosis
 
@@ -307,7 +309,8 @@ class Tier:
             # fault tier.invalid_result_sent: if False:
             if entry.reads is None and not is_current(entry.source):
                 # fault tier.dormant_result_stays: if False:
-                if not self.is_demanded(entry.source):
+                if self.is_reverted and not self.is_demanded(entry.source):
+                    # I1: it may show a write that never was, and no run will replace it.
                     made.fallen.append(entry)
                 continue
             # fault tier.superseded_sent_at_once: if _is_closed(entry.document):
@@ -325,6 +328,7 @@ class Tier:
                 made.too_large.append(entry)
             else:
                 ready[entry] = None
+        self.is_reverted = False
         # Readers of a result that falls are held: what it hides may be another value than the one that they read.
         # fault tier.readers_of_dropped_results_sent: for entry in (*made.equal, *made.fallen):
         for entry in made.equal:
