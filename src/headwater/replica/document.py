@@ -92,6 +92,7 @@ class EntryState(enum.Enum):
     DUE = "due"  # to be sent in a wave
     SENT = "sent"  # on the wire, or accepted at a seq that confirmed state does not cover yet
     LOCAL = "local"  # derived without the right to write: never sent, and yields to any confirmed value
+    EQUAL = "equal"  # it has left the tier, because confirmed state has its value
 
 
 class TierEntry:

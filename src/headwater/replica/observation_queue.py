@@ -221,6 +221,8 @@ def _layers(replica: Replica, draft: RunDraft) -> tuple[Layers, ...] | None:
     for each in under:
         if not isinstance(each, TierEntry):
             found.append(each)
+        elif each.state is EntryState.EQUAL:
+            found.append(())  # The engine compares the seq of the observation with the last write of the document.
         elif each.local_seq:
             found.append(((each.local_seq, each.local_seq),))
         elif each.state is EntryState.LOCAL or each.document.entry is not each:

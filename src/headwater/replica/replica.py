@@ -38,7 +38,7 @@ from headwater.errors import AuthoringError, InvariantViolation, LimitError
 from headwater.protocol.commit import MAIN, Commit, Operation, Provenance, Read
 from headwater.protocol.hop_counts import longest_hops
 from headwater.protocol.messages import DocChange, Own, State, Sync
-from headwater.protocol.verdict import Collision, Conflict, Rejection, RuleRefused
+from headwater.protocol.verdict import Collision, Conflict, Rejection
 from headwater.replica.confirmed import Confirmed, Documents, NotHere
 from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
 from headwater.replica.feed import Changed, Feed, Kind, Notification, ignore, notification
@@ -268,6 +268,7 @@ class Replica:
         "may_write",
         "next_local_seq",
         "on_error",
+        "on_fallen",
         "on_layer",
         "on_refused",
         "open_transactions",
@@ -293,6 +294,8 @@ class Replica:
         self.on_error: Callable[[Exception], object] = _raised
         # called with a result that the engine refused for good, and whether it was the newest of its node
         self.on_refused: Callable[[TierEntry, int, Rejection, bool], object] = ignore
+        # called with a result that leaves the tier unsent, because its node is invalid and not demanded, or has failed
+        self.on_fallen: Callable[[TierEntry], object] = ignore
         self.may_write = True  # False: results and layers that are derived here are local
         self.next_local_seq = next_local_seq
         self.uncommitted: list[Layer] = []  # layers of `write_whole` without a commit
@@ -585,12 +588,16 @@ class Replica:
         return Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, None, version)
 
     def stop_result(self, document: Document, source: object, *, is_current: bool) -> None:
-        """Keep the result of a node that is stopped until it is in the log; if it is not current, take it back."""
+        """Keep the result of a node that is stopped until it is in the log.
+
+        Take it back if it is not current, or is never sent: nothing would tell any more that an input changes.
+        """
         entry = document.entry
         if entry is None or entry.source is not source or entry.reads is not None:
             return
         self.make_commits()
-        if not (is_current and self.tier.freeze(entry, self.next_local_seq)):
+        is_sent = entry.state is not EntryState.LOCAL
+        if not (is_sent and is_current and self.tier.freeze(entry, self.next_local_seq)):
             self.tier.drop(entry)
             self._show_without([entry])
             self.report()
@@ -609,13 +616,11 @@ class Replica:
         for entry in made.equal:
             for each in entry.parts():
                 each.document.value = each.document.confirmed
-        if made.fallen or made.too_large:
-            for entry in (*made.fallen, *made.too_large):
+        if made.fallen:
+            for entry in made.fallen:
                 self.tier.drop(entry)
-            self._show_without((*made.fallen, *made.too_large))
-            for entry in made.too_large:
-                detail = f"it is longer than {self.limits.commit_bytes} bytes, which is the limit. Make it smaller."
-                self.on_refused(entry, 0, RuleRefused("commit_bytes", detail), True)
+                self.on_fallen(entry)
+            self._show_without(made.fallen)
             self.report()
         return made.commits
 
@@ -632,10 +637,14 @@ class Replica:
 
     def keep_results_here(self, sent: SentCommit) -> None:
         """Keep results local from now on: the engine refused one because the session may not write."""
-        self.may_write = False
         fallen = self.tier.superseded(sent, 0)
-        self.tier.make_local()
         self._show_without(fallen)
+        self.keep_here()
+
+    def keep_here(self) -> None:
+        """Keep all results and derived layers local from now on: the session may not write."""
+        self.may_write = False
+        self._show_without(self.tier.make_local())
 
     def _own_patches(self, local_seq: int, doc: DocKey) -> tuple[Patch, ...] | None:
         layer = self.pending.get(local_seq)

@@ -399,15 +399,26 @@ class Session:
                 self.tell_runs()
 
     def _send_results(self) -> None:
-        """Send a wave. Its observations travel with it."""
-        room = self.replica.limits.in_flight - self.replica.pending.in_flight()
-        frames: dict[int, list[Commit]] = {}
+        """Send a wave. Its observations travel with it. A result that is too long is refused here.
+
+        The results that read it name its number, which the engine never gets, and are rejected there.
+        """
+        limits = self.replica.limits
+        room = limits.in_flight - self.replica.pending.in_flight()
+        frames: dict[int, list[SentCommit]] = {}
         for sent in self.replica.compose_wave(room):
-            frames.setdefault(sent.frame, []).append(sent.commit)
+            frames.setdefault(sent.frame, []).append(sent)
             for entry in sent.entries:
                 self.runs.made(sent.local_seq, entry.source)
-        for commits in frames.values():
-            self.outgoing.append(self.runs.with_frame(Transact(WellFormed(commits))))
+        for frame in frames.values():
+            # A commit that is longer than a frame may be is alone in its frame.
+            size = size_of_commit(frame[0].commit) if len(frame) == 1 else 0
+            if size > limits.commit_bytes:
+                self.runs.ended(frame[0].local_seq)
+                self.replica.result_rejected(frame[0], _too_long(size, limits.commit_bytes))
+                self.replica.report()
+                continue
+            self.outgoing.append(self.runs.with_frame(Transact(WellFormed([sent.commit for sent in frame]))))
 
     def _send_layers(self) -> None:
         """Send the waiting layers: consecutive derived commits as one frame, a handler's commit alone.
@@ -432,8 +443,7 @@ class Session:
                 continue  # C4: refused before it is sent
             size = size_of_commit(layer.commit)
             if size > limits.commit_bytes:
-                detail = f"it is about {size} bytes long; {limits.commit_bytes} can be sent. Write less at once."
-                self.replica.rejected(layer.local_seq, RuleRefused("commit_bytes", detail))
+                self.replica.rejected(layer.local_seq, _too_long(size, limits.commit_bytes))
                 continue
             derived = layer.commit.provenance.derived
             length += size
@@ -469,8 +479,8 @@ class Session:
         for verdict in verdicts:
             self._heard = max(self._heard, verdict.local_seq)
             result = self.replica.tier.get(verdict.local_seq)
-            if result is not None and isinstance(verdict, Rejected):
-                self.runs.restore(verdict.local_seq)
+            if result is not None and isinstance(verdict, Rejected) and isinstance(verdict.rejection, Conflict):
+                self.runs.restore(verdict.local_seq)  # I7: the run of a refused result is not observed.
             self.runs.ended(verdict.local_seq)
             if isinstance(verdict, Rejected) and result is None:
                 refused[verdict.local_seq] = self._rejection(verdict)
@@ -507,7 +517,7 @@ class Session:
         if refused and self._keeps_derived and layer is not None and layer.is_derived():
             # Without the right to write, derived layers are local: the node runs again, and its commit is not sent.
             # fault session.refusal_not_learned: pass
-            self.replica.may_write = False
+            self.replica.keep_here()
             return Conflict(dead_layers=(verdict.local_seq,))
         return rejection
 
@@ -599,6 +609,10 @@ class Session:
             self.replica.result_rejected(result, Conflict())
         self.replica.revert_unsent()
         self.on_error(expired)
+
+
+def _too_long(size: int, limit: int) -> RuleRefused:
+    return RuleRefused("commit_bytes", f"it is about {size} bytes long; {limit} can be sent. Write less at once.")
 
 
 def _unheard(error: HeadwaterError) -> None:

@@ -63,7 +63,6 @@ class Composed(NamedTuple):
     commits: list[SentCommit]
     equal: list[TierEntry]  # equal to confirmed state: they have left the tier, and only their observations are sent
     fallen: list[TierEntry]  # of nodes that are invalid and not demanded, after a revert: the caller drops them
-    too_large: list[TierEntry]  # for one commit: the caller drops them, and their nodes fail
 
 
 def _always(_: object) -> bool:
@@ -151,12 +150,21 @@ class Tier:
             self._due[document] = entry
         self._local.clear()
 
-    def make_local(self) -> None:
-        """Keep all results local: the right to write is missing."""
-        for document, entry in self._due.items():
-            entry.state = _LOCAL
-            self._local[document] = entry
-        self._due.clear()
+    def make_local(self) -> list[TierEntry]:
+        """Keep all results local: the right to write is missing. Return the frozen ones, which leave the tier.
+
+        They are not sent, so that the engine does not find a change of their inputs.
+        """
+        due, self._due = self._due, {}
+        frozen: list[TierEntry] = []
+        for document, entry in due.items():
+            if entry.reads is not None:
+                frozen.append(entry)
+                self.drop(entry)
+            else:
+                entry.state = _LOCAL
+                self._local[document] = entry
+        return frozen
 
     def freeze(self, entry: TierEntry, number: int) -> bool:
         """Keep the result of a node that is stopped as it is now: nothing tells any more that an input changes.
@@ -298,7 +306,7 @@ class Tier:
 
     def compose(self, number: int, branch: str, limits: ReplicaLimits, room: int) -> Composed:
         """Compose a wave of at most `room` commits, numbered from `number`."""
-        made = Composed([], [], [], [])
+        made = Composed([], [], [])
         # fault tier.sent_while_under_way: if not self._due:
         if self._wire or not self._due:
             return made
@@ -324,15 +332,14 @@ class Tier:
                 continue  # C3: the value that it read may be older than the present basis.
             if _is_confirmed(entry) and (beside is None or _is_confirmed(beside)):
                 made.equal.append(entry)
-            elif _size(entry) > limits.commit_bytes:
-                made.too_large.append(entry)
             else:
                 ready[entry] = None
         self.is_reverted = False
         # Readers of a result that falls are held: what it hides may be another value than the one that they read.
         # fault tier.readers_of_dropped_results_sent: for entry in (*made.equal, *made.fallen):
         for entry in made.equal:
-            self.drop(entry)
+            for part in self.drop(entry):
+                part.state = EntryState.EQUAL
         if not ready or room <= 0:
             return made
         placed, is_cyclic = _ordered(ready)

@@ -103,6 +103,13 @@ class CommitVerdicts:
             told = error if isinstance(error, CommitRejected) else CommitRejected(str(error))
             self._on_refused(node, told, is_newest)
 
+    def on_fallen(self, entry: TierEntry) -> None:
+        """Have the causes of a result that was never sent count for the next run of its invalid node (I8)."""
+        node = entry.source
+        if isinstance(node, Node) and node.status == INVALID:
+            node.causes = {**cast("Mapping[Spot, Notification]", entry.causes or {}), **(node.causes or {})} or None
+            node.hops = max(node.hops, entry.hops)
+
     def on_overwritten(self, document: Document, kind: Kind, ways: object) -> None:
         """Make the node invalid whose result hides a different value, which another session wrote to its output."""
         value = document.value

@@ -146,6 +146,7 @@ class Scheduler:
             self.commit_verdicts.own.add(replica)
         replica.on_rejected(self.commit_verdicts.on_settled)
         replica.on_refused = self.commit_verdicts.on_refused
+        replica.on_fallen = self.commit_verdicts.on_fallen
         replica.on_overwritten(self.commit_verdicts.on_overwritten)
         replica.tier.is_clean = self._is_clean
         replica.tier.is_current = self._is_current
@@ -219,15 +220,15 @@ class Scheduler:
             self.gates.forget(gone)
             self.commit_verdicts.forget(gone)
             self.loads.forget(gone)
+            # A running node is not clean, although its status says so. A failed node has the result of an earlier run.
+            is_clean, is_current = self._is_clean(gone), self._is_current(gone)
             if gone.error is not None:
                 gone.error = None
                 self._failed(gone, None, False)  # Its failure ends with the node.
-            # A running node is not clean, although its status says so.
-            is_clean = self._is_clean(gone)
             if gone.reporter is not None:
                 gone.reporter.report_stop(gone, is_clean=is_clean)
             if gone.returns:
-                gone.home.stop_result(gone.outputs[0], gone, is_current=is_clean and gone.error is None)
+                gone.home.stop_result(gone.outputs[0], gone, is_current=is_current)
             self.registry.drop(gone)
             self.graph.remove(gone)
             for document in (*gone.outputs, *(inside for inside, _ in gone.envelope)):

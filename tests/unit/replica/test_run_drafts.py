@@ -272,6 +272,26 @@ def test_observation_over_a_result_that_left_the_tier_is_dropped() -> None:
     assert "p.over" not in clean(world.engine)
 
 
+def test_observation_of_a_stopped_node_is_sent_if_its_result_is_confirmed_already() -> None:
+    """I7: the result has left the tier unsent, because confirmed state has its value. The node is clean all the same."""
+    world, (ann,) = started("ann")
+    node = ran(ann, "a", "x", value=7)
+    settled(world)
+    ran(ann, "b", "y", value=3)
+    ann.session.flush()  # Its wave is under way.
+    put(ann, "x", 5)
+    run_again(node, 8)
+    put(ann, "x", 1)
+    run_again(node, 7)
+    ann.session.runs.freeze(node, ann.replica)
+    node.stop()
+    node.is_current = False
+    settled(world)
+    ann.session.tell_runs()
+    world.settle()
+    assert clean(world.engine)["p.a"] is True
+
+
 def test_observation_of_a_stopped_node_is_sent_as_of_its_stop() -> None:
     world, (ann, bob) = started("ann", "bob")
     node = ran_without_result(ann, "p.same", "x")

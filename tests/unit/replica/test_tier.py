@@ -796,6 +796,39 @@ class TestRights:
         assert [(id, newest) for id, _, _, newest in calls.refused] == [("a", True)]
         assert reader.shows("a") == ABSENT
 
+    def test_result_that_is_due_when_a_derived_commit_is_refused_stays_local(self) -> None:
+        world, reader, _ = reader_and_owner()
+        transaction = reader.replica.begin(derived=True, node="materializer")
+        transaction.write(doc("c"), replace((), 5))
+        assert isinstance(reader.replica.commit(transaction), Layer)
+        reader.session.flush()
+        node = Node(reader, "a", "x")
+        node.show(2)
+        world.settle()
+        settled(world)
+        assert reader.shows("a") == 2
+        assert reader.replica.is_durable()
+        assert not reader.replica.documents.of(doc("a")).is_unconfirmed()
+
+    @pytest.mark.parametrize("is_refused_first", [True, False])
+    def test_local_result_of_a_stopped_node_leaves_the_tier(self, is_refused_first: bool) -> None:
+        """Nothing tells that its input changes: it is not sent, and its node is gone."""
+        world, reader, owner = reader_and_owner()
+        node, other = Node(reader, "a", "x"), Node(reader, "b", "x")
+        other.show(3)
+        reader.session.flush()
+        if is_refused_first:
+            settled(world)
+        node.show(2)
+        node.stop()
+        node.is_current = False
+        settled(world)
+        assert reader.shows("a") == ABSENT
+        put(owner, "x", 7)
+        settled(world)
+        assert reader.shows("a") == ABSENT
+        assert reader.shows("b") == 3, "its node is not stopped"
+
 
 def reader_and_owner(*, keeps_derived: bool = True) -> tuple[World, Client, Client]:
     """A reader, who may not write, and the owner of the documents."""
