@@ -273,7 +273,7 @@ def test_observation_over_a_result_that_left_the_tier_is_dropped() -> None:
 
 
 def test_observation_of_a_stopped_node_is_sent_if_its_result_is_confirmed_already() -> None:
-    """I7: the result has left the tier unsent, because confirmed state has its value. The node is clean all the same."""
+    """I7: the result has left the tier unsent, because confirmed state has its value. The node is clean."""
     world, (ann,) = started("ann")
     node = ran(ann, "a", "x", value=7)
     settled(world)
