@@ -417,7 +417,7 @@ class Tier:
         for spot in entry.spots:
             if spot is None:
                 continue
-            seen = cast(Document, spot.document)
+            seen: Document = spot.document  # type: ignore[assignment]  # as every spot of a node
             if seen.home is not home:
                 continue  # The log of this space does not check reads of another one.
             other = seen.entry
@@ -459,9 +459,10 @@ def _misses_read(entry: TierEntry) -> bool:
     """Return True if a document of this space that a result read is not here."""
     home = entry.document.home
     for spot in entry.spots:
-        document = None if spot is None else cast(Document, spot.document)
-        if document is not None and document.confirmed is NOT_HERE and document.home is home:
-            return True
+        if spot is not None:
+            document: Document = spot.document  # type: ignore[assignment]
+            if document.confirmed is NOT_HERE and document.home is home:
+                return True
     return False
 
 
@@ -493,7 +494,10 @@ def _ordered(ready: dict[TierEntry, None]) -> tuple[list[TierEntry], bool]:
             is_sent = True
             deeper: TierEntry | None = None
             for spot in spots:
-                other = None if spot is None else cast(Document, spot.document).entry
+                if spot is None:
+                    continue
+                seen: Document = spot.document  # type: ignore[assignment]
+                other = seen.entry
                 if other is None or other is entry or other.document.home is not entry.document.home:
                     continue
                 if other in opened and other not in known:
