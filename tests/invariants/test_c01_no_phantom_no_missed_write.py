@@ -41,6 +41,23 @@ def test_a_write_that_was_missed_is_named_with_its_winner() -> None:
     assert value_of(engine, "cart") == {"qty": 2}
 
 
+def test_read_that_held_for_a_commit_of_a_frame_is_compared_again_after_a_write() -> None:
+    engine = open_engine()
+    ann = Writer(engine, "ann")
+    basis = ann.lands(write("d", replace((), {"x": 1, "y": 1})))
+    ann.lands(write("d", replace(("y",), 2)))
+    seen = read("d", ("x",), seq=basis)
+    commits = [
+        ann.commit(write("e", replace((), 1)), reads=[seen]),
+        ann.commit(write("f", replace((), 1)), reads=[seen]),
+        ann.commit(write("d", replace(("x",), 2))),
+        ann.commit(write("g", replace((), 1)), reads=[seen]),
+    ]
+    first, second, third, last = engine.submit(ann.key, *commits)
+    assert [isinstance(each, Accepted) for each in (first, second, third)] == [True] * 3
+    assert conflict_of(last).collisions[0].doc == doc("d")
+
+
 def test_something_that_appeared_where_nothing_was_read_is_a_missed_write() -> None:
     engine = open_engine()
     ann, bob = Writer(engine, "ann"), Writer(engine, "bob")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headwater
-from headwater import Cell, GoneError, Piece, Refused, Runtime, cell, computed, each, given, handler
+from headwater import Cell, GoneError, Input, Piece, Refused, Runtime, cell, computed, each, effect, given, handler
 from headwater.testing import Simulation, simulated
 from tests.aid.serving import SPACE, Pad, page, place, serving
 
@@ -195,3 +195,39 @@ def test_page_is_told_that_the_piece_of_a_watched_member_was_deleted(tmp_path: P
             assert "was deleted" in (await ann.hear(id=100, type="failed"))["error"]
 
     headwater.run(work)
+
+
+class Counter(Piece, name="gone.Counter"):
+    n: Cell[int] = cell(default=0)
+
+    @computed
+    def double(self) -> int:
+        return self.n.get() * 2
+
+
+class Reader(Piece, name="gone.Reader"):
+    double: Input[int] = given()
+
+    @effect
+    def show(self) -> None:
+        self.double.get()
+
+
+def test_sink_on_an_input_of_a_deleted_piece_is_not_told_the_same_value_again() -> None:
+    async def story() -> None:
+        async with Runtime() as rt:
+            space = rt.space("s")
+            counter = await space.open(Counter, "c")
+            reader = await space.open(Reader(double=counter.double), "r")
+            await rt.settled()
+            seen: list[int] = []
+            counter.double.sink(seen.append)
+            await rt.settled()
+            await space.delete(reader)
+            await rt.settled()
+            assert seen == [0]
+            counter.n.set(1)
+            await rt.settled()
+            assert seen == [0, 2]
+
+    asyncio.run(story())

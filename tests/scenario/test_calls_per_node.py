@@ -198,8 +198,8 @@ def test_work_to_open_and_close_looks_at_a_chain_of_pieces_grows_with_its_length
             return rt.scheduler.graph_steps - before
 
     async def work() -> None:
-        assert await looked_at(20) <= 20 * 8
-        assert await looked_at(160) <= 160 * 8
+        assert await looked_at(20) <= 20 * 8 + 40
+        assert await looked_at(160) <= 160 * 8 + 40
 
     run(work)
 

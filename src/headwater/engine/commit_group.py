@@ -341,6 +341,7 @@ class CommitGroup:
             return [self._refused(session, commit, _branch_missing(commit.branch)) for commit in frame]
         runs = self.observe(session, branch, observed) if observed else {}
         self._log.open_frame(session.id, branch.id, self._at_us)
+        self._admission.begin_frame()
         verdicts: list[Verdict] = []
         # fault group.wave_judged_backwards: for commit, encoded in zip(frame[::-1], encodings[::-1], strict=True):
         for commit, encoded in zip(frame, encodings, strict=True):

@@ -163,8 +163,12 @@ class ObservationQueue:
         drafts, self._drafts = self._drafts, {}
         replica.make_commits()
         for node, draft in drafts.items():
-            if draft.under is None and not replica.tier.is_clean(node):
-                continue
+            if draft.under is None:
+                if _waits_with_result(node, draft):
+                    self._drafts[node] = draft
+                    continue
+                if not replica.tier.is_clean(node):
+                    continue
             layers = _layers(replica, draft)
             if layers is None:
                 continue
@@ -203,9 +207,18 @@ _UNSENT: Layers = ((MAX_INT, MAX_INT),)
 """Stands for the commit of a result that was not sent yet."""
 
 
+def _waits_with_result(node: object, draft: RunDraft) -> bool:
+    """Return True if the result of a run is still to be sent: the observation travels with it."""
+    entry = draft.places[-1][0].entry if draft.places else None
+    return entry is not None and entry.source is node and entry.state is EntryState.DUE
+
+
 def _is_here(draft: RunDraft) -> bool:
     """Return True if each document that a run read is here, so that its value is known as of the present seq."""
-    return all(document.confirmed is not NOT_HERE for document, _ in draft.places)
+    for document, _ in draft.places:  # noqa: SIM110  # A loop, because a generator doubles the cost.
+        if document.confirmed is NOT_HERE:
+            return False
+    return True
 
 
 def _under(replica: Replica, document: Document, path: Path) -> Layers | TierEntry:

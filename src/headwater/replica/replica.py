@@ -704,6 +704,7 @@ class Replica:
         self._fall(fallen)
 
     def _fall(self, fallen: list[Layer]) -> None:
+        self.tier.is_reverted = self.tier.is_reverted or bool(fallen)
         self._show(Kind.REVERT, places_of(fallen, self.documents))
         for layer in fallen:
             self.settle(layer, layer.settled, layer.rejection)

@@ -32,6 +32,7 @@ from headwater.replica.confirmed import Confirmed
 from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
 from headwater.replica.limits import ReplicaLimits
 from headwater.replica.minimal_patches import SAYS_ALL
+from headwater.replica.number_ranges import ranges
 from headwater.replica.pending import Pending
 
 _DUE: Final = EntryState.DUE
@@ -61,7 +62,7 @@ class Composed(NamedTuple):
 
     commits: list[SentCommit]
     equal: list[TierEntry]  # equal to confirmed state: they have left the tier, and only their observations are sent
-    fallen: list[TierEntry]  # of nodes that are invalid and not demanded: the caller drops them
+    fallen: list[TierEntry]  # of nodes that are invalid and not demanded, after a revert: the caller drops them
 
 
 def _always(_: object) -> bool:
@@ -77,10 +78,12 @@ class Tier:
         "_due",
         "_local",
         "_pending",
+        "_shared",
         "_wire",
         "is_clean",
         "is_current",
         "is_demanded",
+        "is_reverted",
         "superseded_count",
         "version",
     )
@@ -91,12 +94,14 @@ class Tier:
         self._changing = changing  # called before a document has another entry
         self._due: dict[Document, TierEntry] = {}  # in the order of their runs
         self._local: dict[Document, TierEntry] = {}
+        self._shared: dict[Spot, Read] = {}  # the reads of the wave that is being composed, by their spots
         self._wire: dict[int, SentCommit] = {}  # by local_seq, in order
         # Set by the scheduler: whether no input of a node has changed since its last run, whether its result is the
         # outcome of that run, which may have failed instead, and whether its value is demanded.
         self.is_clean: Callable[[object], bool] = _always
         self.is_current: Callable[[object], bool] = _always
         self.is_demanded: Callable[[object], bool] = _always
+        self.is_reverted = False  # a commit of an author was taken back since the last composition
         self.version = 0  # of the newest result
         self.superseded_count = 0  # commits of results that others won against, for diagnosis
 
@@ -309,7 +314,8 @@ class Tier:
             # fault tier.invalid_result_sent: if False:
             if entry.reads is None and not is_current(entry.source):
                 # fault tier.dormant_result_stays: if False:
-                if not self.is_demanded(entry.source):
+                if self.is_reverted and not self.is_demanded(entry.source):
+                    # I1: it may show a write that never was, and no run will replace it.
                     made.fallen.append(entry)
                 continue
             # fault tier.superseded_sent_at_once: if _is_closed(entry.document):
@@ -325,6 +331,7 @@ class Tier:
                 made.equal.append(entry)
             else:
                 ready[entry] = None
+        self.is_reverted = False
         # Readers of a result that falls are held: what it hides may be another value than the one that they read.
         # fault tier.readers_of_dropped_results_sent: for entry in (*made.equal, *made.fallen):
         for entry in made.equal:
@@ -335,9 +342,11 @@ class Tier:
         placed, is_cyclic = _ordered(ready)
         if is_cyclic and placed:
             # Results that read each other are right together or not at all: they are one commit.
+            self._shared.clear()
             self._add(made.commits, [each for entry in placed for each in entry.parts()], number, number, branch)
             return made
         frame, size, count = number, 0, 0
+        self._shared.clear()
         for entry in placed[:room]:
             entry_size = _size(entry)
             size, count = size + entry_size, count + 1
@@ -380,7 +389,7 @@ class Tier:
             (),
             Provenance(first.node, fingerprint, tuple(causes), True, hops),  # I8
             # fault wave.leans_on_nothing: (),
-            tuple([(each, each) for each in sorted(after)]) if after else (),
+            ranges(sorted(after)) if after else (),
         )
         self._wire[number] = sent = SentCommit(commit, entries, frame)
         commits.append(sent)
@@ -405,14 +414,17 @@ class Tier:
         for spot in entry.spots:
             if spot is None:
                 continue
-            seen = cast(Document, spot.document)
+            seen: Document = spot.document  # type: ignore[assignment]  # as every spot of a node
             if seen.home is not home:
                 continue  # The log of this space does not check reads of another one.
             other = seen.entry
             if other is None:
-                # C3: the one seq of all documents here, and every layer that may have contributed.
-                spans = self._pending.under(seen, spot.path, number).spans if seen.layers else ()
-                reads[Read(seen.key, spot.path, spot.depth, basis, spans)] = None
+                read = self._shared.get(spot)
+                if read is None:
+                    # C3: the one seq of all documents here, and every layer that may have contributed.
+                    spans = self._pending.under(seen, spot.path, number).spans if seen.layers else ()
+                    read = self._shared[spot] = Read(seen.key, spot.path, spot.depth, basis, spans)
+                reads[read] = None
             elif other.local_seq == number:
                 continue  # a result of the same commit
             # fault wave.thins_too_much: elif other.frame:
@@ -444,9 +456,10 @@ def _misses_read(entry: TierEntry) -> bool:
     """Return True if a document of this space that a result read is not here."""
     home = entry.document.home
     for spot in entry.spots:
-        document = None if spot is None else cast(Document, spot.document)
-        if document is not None and document.confirmed is NOT_HERE and document.home is home:
-            return True
+        if spot is not None:
+            document: Document = spot.document  # type: ignore[assignment]
+            if document.confirmed is NOT_HERE and document.home is home:
+                return True
     return False
 
 
@@ -478,7 +491,10 @@ def _ordered(ready: dict[TierEntry, None]) -> tuple[list[TierEntry], bool]:
             is_sent = True
             deeper: TierEntry | None = None
             for spot in spots:
-                other = None if spot is None else cast(Document, spot.document).entry
+                if spot is None:
+                    continue
+                seen: Document = spot.document  # type: ignore[assignment]
+                other = seen.entry
                 if other is None or other is entry or other.document.home is not entry.document.home:
                     continue
                 if other in opened and other not in known:

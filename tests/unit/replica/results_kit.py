@@ -12,7 +12,7 @@ from headwater.data.value import MaybeValue
 from headwater.engine import DEFAULT_LIMITS, Limits
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import Transact
-from headwater.protocol.verdict import Rejection
+from headwater.protocol.verdict import Conflict, Rejection
 from headwater.replica.document import Document, TierEntry
 from headwater.replica.feed import Kind
 from tests.unit.replica.kit import Client, World, doc
@@ -138,3 +138,11 @@ def settled(world: World) -> None:
         if before == [len(client.sent) for client in world.clients]:
             return
     raise AssertionError("results are sent without end")
+
+
+def take_back_a_write(client: Client) -> None:
+    """Make a commit that is rejected before it is sent."""
+    layer = client.replica.write_whole(client.replica.documents.of(doc("y")), 99, ())
+    assert layer is not None
+    client.session.outgoing.clear()
+    client.replica.rejected(layer.local_seq, Conflict(dead_layers=(layer.local_seq,)))

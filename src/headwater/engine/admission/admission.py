@@ -34,7 +34,7 @@ Planned: TypeAlias = tuple[Head, MaybeValue, tuple[Touch, ...]]
 class Admission:
     """Decides about commits. Upholds C1, C2, C3 and C4."""
 
-    __slots__ = ("_heads", "_limits", "_log", "_preconditions", "_sessions")
+    __slots__ = ("_heads", "_holding", "_limits", "_log", "_preconditions", "_sessions")
 
     def __init__(
         self, log: Log, heads: Heads, sessions: Sessions, preconditions: Preconditions, limits: Limits
@@ -44,6 +44,11 @@ class Admission:
         self._sessions = sessions
         self._preconditions = preconditions
         self._limits = limits
+        self._holding: dict[Read, int] = {}  # reads of the open frame that hold: the seq of each document then
+
+    def begin_frame(self) -> None:
+        """Forget the reads of the frame before, which may be of another session or branch."""
+        self._holding.clear()
 
     def judge(
         self, session: StoredSession, branch: Branch, commit: Commit, sizes: list[int]
@@ -54,7 +59,7 @@ class Admission:
             failed = self._preconditions.failure(commit.preconditions, session, branch)
             if failed is not None:
                 return failed
-        conflict = self.conflict(session, branch, commit.reads) if commit.reads else None
+        conflict = self.conflict(session, branch, commit.reads, self._holding) if commit.reads else None
         # fault admission.leaning_ignored: if False:
         if commit.after:
             dead = [n for first, last in commit.after for n in range(first, last + 1) if not self._log.is_in_frame(n)]
@@ -67,8 +72,13 @@ class Admission:
 
     # ---- reads -----------------------------------------------------------------------------------
 
-    def conflict(self, session: StoredSession, branch: Branch, reads: tuple[Read, ...]) -> Conflict | None:
-        """C1: every read saw exactly the accepted overlapping writes before this commit. All that did not."""
+    def conflict(
+        self, session: StoredSession, branch: Branch, reads: tuple[Read, ...], holding: dict[Read, int] | None = None
+    ) -> Conflict | None:
+        """C1: every read saw exactly the accepted overlapping writes before this commit. All that did not.
+
+        `holding`: reads of the same session and branch that are known to hold, each with the seq of its document then.
+        """
         # C1: every read saw exactly the accepted overlapping writes before this commit, or it is named here.
         # fault+ admission.reads_not_compared: return None
         collisions: list[Collision] = []
@@ -79,6 +89,10 @@ class Admission:
         inherits_from = branch.fork_seq
         for read in reads:
             head = self._heads.get(branch, read.doc)
+            # Results of one wave mostly read the same places: a read that held holds until its document is written.
+            # fault admission.held_reads_held_for_good: if holding is not None and read in holding:
+            if holding is not None and holding.get(read) == head.seq:
+                continue
             if read.layers:
                 if read.layers not in fates:
                     # fault admission.dead_layers_admitted: fates[read.layers] = []
@@ -95,6 +109,8 @@ class Admission:
                 if seq not in writers:
                     writers[seq] = self._writer(seq)
                 collisions.append(Collision(read.doc, read.path, read.depth, read.seq, seq, *writers[seq]))
+            elif holding is not None and not (dead or expired):
+                holding[read] = head.seq
         if collisions or dead or expired:
             return Conflict(tuple(collisions), tuple(sorted(dead)), expired)
         return None
