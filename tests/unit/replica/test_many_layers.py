@@ -92,7 +92,7 @@ def set_and_derive(replica: Replica, number: int) -> None:
     """What a node does that reads a cell, while nobody answers."""
     document = replica.documents.of(D)
     replica.write_whole(document, number, ())
-    replica.write_whole(replica.documents.of(E), number, (Spot(document, (), Depth.DEEP),), derived=True)
+    replica.show_result(replica.documents.of(E), number, (Spot(document, (), Depth.DEEP),), None, "node")
     replica.make_commits()
 
 
@@ -224,20 +224,6 @@ def test_a_writer_who_never_waits_is_told_to() -> None:
     replica.limits = ReplicaLimits(pending=3)
     with pytest.raises(LimitError, match=r"3 commits .*durable\(\)"):
         replica.check_room()
-
-
-def test_what_stays_here_gives_way_to_what_is_derived_after_it() -> None:
-    """Without the right to write nothing is ever confirmed: what is not shown any more must not pile up."""
-    replica = holding(d=0)
-    replica.may_write = False
-    replica.on_layer = replica.pending.keep_here
-    tolds = [Told() for _ in range(5)]
-    for number, told in enumerate(tolds, 1):
-        replica.write_whole(replica.documents.of(D), number, (), derived=True, settled=told)
-    replica.make_commits()
-    assert [len(told.calls) for told in tolds] == [1, 1, 1, 1, 0]
-    assert len(replica.documents.of(D).layers) == 1
-    assert replica.visible(D) == 5
 
 
 def test_a_transaction_goes_on_with_the_layers_it_saw_when_they_are_confirmed() -> None:
