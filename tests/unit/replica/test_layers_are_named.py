@@ -9,9 +9,13 @@ from unittest.mock import patch
 
 import pytest
 
+from headwater.data.address import Depth
 from headwater.data.patch import PatchError, add, append, apply, increment, remove, replace
 from headwater.data.path import Path, starts_with
+from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue, Value, equal
+from headwater.protocol.commit import Read
+from headwater.protocol.messages import Own, Sync
 from headwater.protocol.verdict import RuleRefused
 from headwater.replica import number_ranges as spans_module
 from headwater.replica.document import NOT_HERE, Document
@@ -21,7 +25,7 @@ from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
 from tests.counts import scaled, seldom
 from tests.unit.replica.histories import DOCS, PLACES, History
-from tests.unit.replica.kit import doc
+from tests.unit.replica.kit import doc, holding
 
 NO = RuleRefused("rule", "no")
 LOOKED_AT: tuple[Path, ...] = (*PLACES, ("m",), ("m", "j"), ("l", 1), ("nothing", "there"))
@@ -229,3 +233,22 @@ def test_ranges_hold_what_was_put_into_them() -> None:
         assert [number in named for number in range(61)] == [number in {*given, *other} for number in range(61)]
         assert named.first == min(*given, *other)
         assert named.one_of(holes) == next((number for number in holes if number in named), None)
+
+
+# ---- commits that are made later than their layers ---------------------------------------------------
+
+
+def test_whole_write_names_the_layers_of_its_time_after_they_are_confirmed() -> None:
+    """C3: its basis is the seq of its time, at which a layer that has become confirmed state is not in the log."""
+    replica = holding(1, x=0, d=0)
+    transaction = replica.begin()
+    transaction.write(doc("x"), replace((), 1))
+    under = replica.commit(transaction)
+    assert isinstance(under, Layer)
+    spot = Spot(replica.documents.of(doc("x")), (), Depth.DEEP)
+    layer = replica.write_whole(replica.documents.of(doc("d")), 5, [spot])
+    assert layer is not None
+    replica.pending.accepted(under, 2)
+    replica.integrate(Sync(2, (Own(doc("x"), 2, under.local_seq),)))
+    replica.make_commits()
+    assert layer.commit.reads == (Read(doc("x"), (), Depth.DEEP, 1, ((under.local_seq, under.local_seq),)),)

@@ -779,6 +779,16 @@ class TestRights:
         settled(world)
         assert (world.value("a"), world.value("b"), bool(reader.replica.tier)) == (2, 3, False)
 
+    def test_newer_local_result_replaces_the_older_one(self) -> None:
+        """Without the right to write no result is confirmed: results that are not shown any more do not pile up."""
+        world, reader, _ = reader_and_owner()
+        node = Node(reader, "a", "x")
+        for value in range(2, 9):
+            node.show(value)
+            settled(world)
+        assert reader.shows("a") == 8
+        assert [entry.value for entry in reader.replica.tier.local()] == [8]
+
     def test_both_documents_of_a_local_result_yield(self) -> None:
         world, reader, owner = reader_and_owner()
         Node(reader, "a", "x", second="b").show(2, note=1)
