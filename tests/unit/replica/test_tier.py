@@ -787,7 +787,10 @@ class TestRights:
             node.show(value)
             settled(world)
         assert reader.shows("a") == 8
-        assert [entry.value for entry in reader.replica.tier.local()] == [8]
+        entry = reader.replica.documents.of(doc("a")).entry
+        assert entry is not None
+        assert (entry.value, entry.state) == (8, EntryState.LOCAL)
+        assert not reader.replica.tier.is_waiting()
 
     def test_both_documents_of_a_local_result_yield(self) -> None:
         world, reader, owner = reader_and_owner()
