@@ -136,7 +136,6 @@ async def main(sheet: Sheet, row: Row) -> None:
         await rt.space("a").open(View, "a")  # both
         await rt.space("a").open(Sheet)  # both
         rt.space(3)  # both
-    headwater.connect("ws://a")  # both
     print(floats)
 
 
