@@ -83,7 +83,6 @@ class Writer:
         "_catch_up",
         "_clock",
         "_driver",
-        "_goes_alone",
         "_hold",
         "_in_a_row",
         "_in_flight_limit",
@@ -111,7 +110,6 @@ class Writer:
         self._random = self._clock.randomness(f"retries of {driver.session.key}")
         self._hold: list[asyncio.Future[bool]] | None = None  # writes that wait behind the first rejected one
         self._against: list[Conflict] = []  # their conflicts
-        self._goes_alone = True  # no other write was held back with the one that goes on now
         self._in_a_row = 0  # holds since the last commit that landed
         self._in_flight_limit = InFlightLimit(self._policy.pending)
         self._round_trip_us = 0.0  # of a commit and its verdict, smoothed
@@ -248,7 +246,6 @@ class Writer:
             first: asyncio.Future[bool] = loop.create_future()
             # All of them resume in one turn of the loop, so that their commits are sent in one message.
             loop.call_soon(_let_go, [first, *hold])
-        self._goes_alone = not hold
         if hold:
             await first
         return is_useful
