@@ -53,7 +53,7 @@ RESTART: Final = (
     *_in("runtime/pieces/fold", "checkpoint history"),
     "engine/observations",
     "engine/store/observation_sql.py",
-    *_in("protocol", "mirrors observations"),
+    *_in("protocol", "observations"),
     "replica/observation_queue.py",
     *_in("scheduler", "persistence run_reporter"),
     "pieces/fingerprints",

@@ -19,7 +19,6 @@ from headwater.engine.store.port import (
     HeadRow,
     LogRow,
     MarksRow,
-    MirrorRow,
     NodeNumbers,
     ObservationRow,
     Part,
@@ -848,14 +847,12 @@ class TestObservations:
         rows = [observation(1, member, branch=branch) for branch in (1, 2) for member in (1, 2)]
         store.put_observations(rows, 4)
         store.put_readers([ReaderRow(5, branch, 1, 2) for branch in (1, 2)], 2)
-        store.put_mirror(MirrorRow(2, 1, 1, b"m"))
         store.drop_observations([rows[0].key, rows[0].key._replace(member=9)])
         assert store.observations_after(NodeNumbers(1, 0, 0, 0, "", 0), 9) == [rows[1]]
         store.drop_observed_branch(2)
         assert store.observations_after(NodeNumbers(2, 0, 0, 0, "", 0), 9) == []
         assert (store.reader(5, 1, 1), store.reader(5, 2, 1)) == (2, 0)
-        assert store.mirrors_after(2, 1, 0, 9) == []
-        for part in (Part.OBSERVATIONS, Part.READERS, Part.MIRRORS):
+        for part in (Part.OBSERVATIONS, Part.READERS):
             store.check(part)
 
     def test_readers_are_counted_by_piece_and_found_by_document(self, open_store: Store) -> None:
@@ -873,17 +870,6 @@ class TestObservations:
         store.rename_readers(-4, 8)
         assert (store.readers_of(8, 1, 0, 9), store.has_absent_readers()) == ([1], False)
         store.check(Part.READERS)
-
-    def test_a_mirror_is_replaced_and_goes_without_a_body(self, open_store: Store) -> None:
-        store = open_store
-        for piece in (1, 2):
-            store.put_mirror(MirrorRow(1, 9, piece, b"first"))
-        store.put_mirror(MirrorRow(1, 9, 1, b"second"))
-        assert [row.body for row in store.mirrors_after(1, 9, 0, 9)] == [b"second", b"first"]
-        assert (store.mirror_owners(1), store.mirror_owners(2)) == ([9], [])
-        store.put_mirror(MirrorRow(1, 9, 1, b""))
-        assert [row.piece for row in store.mirrors_after(1, 9, 0, 9)] == [2]
-        store.check(Part.MIRRORS)
 
     def test_heads_and_names_of_many_documents_are_read_at_once(self, open_store: Store) -> None:
         store = open_store

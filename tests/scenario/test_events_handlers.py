@@ -65,6 +65,10 @@ class Sums(Piece):
     def slow(self) -> int:
         return self.n.get()
 
+    @computed(debounce_ms=60_000)
+    def hourly(self) -> int:
+        return self.n.get()
+
     @computed
     def broken(self) -> int:
         if self.n.get() < 0:
@@ -85,6 +89,10 @@ class Sums(Piece):
     def record_rows(self) -> int:
         TRIED.append("rows")
         return sum(entry.doubled.get() for entry in self.entries.get().values())
+
+    @handler
+    def record_hourly(self) -> int:
+        return self.hourly.get()
 
     @handler
     def record_slow(self) -> int:
@@ -186,6 +194,29 @@ def test_a_handler_waits_for_what_time_keeps_back() -> None:
             assert not sent.done()
             clock.advance(200_000)
             rt.wake()
+            assert await sent == 5
+            look.close()
+            assert errors == []
+
+    run(work)
+
+
+def test_event_waits_for_a_gate_beyond_the_retry_window() -> None:
+    async def work() -> None:
+        clock = VirtualClock()
+        async with alone(clock) as (rt, errors):
+            piece = rt.space("s").piece(Sums, "p")
+            assert await piece.hourly.pull() == 1
+            look = piece.hourly.sink(lambda _: None)
+            await rt.idle()
+            piece.n.set(5)
+            sent = asyncio.ensure_future(piece.record_hourly.send())
+            for seconds in (31, 31):
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                assert not sent.done()
+                clock.advance(seconds * 1_000_000)
+                rt.wake()
             assert await sent == 5
             look.close()
             assert errors == []
@@ -589,7 +620,7 @@ def test_what_is_sent_faster_than_it_can_be_handled_is_refused() -> None:
             with pytest.raises(BacklogFullError, match="5 events wait to be handled"):
                 counter.up.post()
             with pytest.raises(BacklogFullError, match="await some of them first"):
-                await counter.up.send()
+                await counter.up.options(wait=False).send()
             await rt.durable()
             assert await counter.up.send() == 6
 

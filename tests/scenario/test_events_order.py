@@ -104,7 +104,7 @@ def test_a_handler_s_backlog_is_bounded_and_the_surplus_is_refused_loudly() -> N
         async with Runtime(clock=clock, policy=Policy(backlog=3)) as rt:
             desk = rt.space("s").piece(Desk, "d")
             await parked(rt, desk)
-            sends = [asyncio.ensure_future(desk.note.send(f"{n}")) for n in range(5)]
+            sends = [asyncio.ensure_future(desk.note.options(wait=False).send(f"{n}")) for n in range(5)]
             desk.count.post()  # another handler of the same piece has room of its own
             other = rt.space("t").piece(Desk, "d")
             assert await other.note.send("elsewhere") == "elsewhere"  # another space's lane is not held up
@@ -145,7 +145,7 @@ def test_of_those_that_wait_only_the_last_is_handled_where_the_handler_says_so_a
             await parked(rt, desk)
             ann = [asyncio.ensure_future(desk.look.send(f"{n}")) for n in range(300)]
             others = rt.space("s", user="bob").piece(Desk, "d")
-            bob = asyncio.ensure_future(others.look.send("bob's"))
+            bob = asyncio.ensure_future(others.look.options(wait=False).send("bob's"))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             assert bob.done()

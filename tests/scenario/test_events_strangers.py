@@ -152,7 +152,7 @@ class Tree(Piece, name="strangers.Tree"):
         return Leaf(n=n)
 
 
-class NewTree(Piece, name="strangers.Tree"):
+class NewTree(Piece, name="strangers.Tree", version=2):
     """The next version of the program: its trees keep other leaves."""
 
     ns: Cell[Mapping[str, int]] = cell(default={})

@@ -92,7 +92,7 @@ def test_what_one_runtime_may_not_do_stays_for_one_that_may(tmp_path: Path) -> N
                 secret = SentEvent("e2", "s/b:secret", payload("ann"), 0)
                 await channel.land(lambda made: made.events.append(secret), node="what he may not")
                 await ended(will, 2)
-                assert states(will) == {"s/b:note": "failed", "s/b:secret": "failed"}
+                assert states(will) == {"s/b:note": "failed", "s/b:secret": "refused"}
                 assert "is not for 'will'" in will.intents()[0].error
             async with headwater.connect(where, token=new_token(tmp_path, "ann"), policy=GRACE) as again:
                 box = again.space("s", user="ann").piece(Box, "b")

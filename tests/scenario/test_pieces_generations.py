@@ -51,7 +51,7 @@ class NewRow(Piece, name="shop.Row"):
         return f"new {self.n.get()}"
 
 
-class NewCart(Piece, name="shop.RollingCart"):
+class NewCart(Piece, name="shop.RollingCart", version=2):
     numbers: Cell[tuple[int, ...]] = cell(default=())
     entries: Cell[Mapping[str, int]] = cell(default={})
 
@@ -116,6 +116,27 @@ def test_the_older_version_of_a_class_derives_nothing_once_a_newer_one_runs(tran
             told = [str(failure.error) for failure in rig.errors]
             assert any("(2, this is 1)" in each for each in told)
             assert SHOWN[-1] == "new 600"
+
+    run(work)
+
+
+def test_record_of_a_newer_version_stops_the_older_one_although_no_node_reads_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with rig_on("embedded", tmp_path) as rig:
+            (one, _), (two, _) = rig.runtime(), rig.runtime()
+            old = await one.space("s").open(OldCart, "c")
+            assert await old.total.pull() == 0
+            await one.durable()
+            ran = one.scheduler.find("s/c:total")
+            assert ran is not None
+            assert all(spot is None or not spot.document.key.id.endswith(":@") for spot in ran.reads)  # type: ignore[attr-defined]
+            await two.space("s").open(NewCart, "c")
+            for _ in range(200):
+                await rig.agreed(old.numbers)
+                if rig.errors:
+                    break
+            assert [str(failure.error) for failure in rig.errors if "(2, this is 1)" in str(failure.error)]
+            assert one.scheduler.find("s/c:total") is None
 
     run(work)
 

@@ -370,7 +370,7 @@ class NewItem(Model):
     name: str = field(was="sku")
 
 
-class New(Piece, name="shop.Cart", was="shop.Basket"):
+class New(Piece, name="shop.Cart", was="shop.Basket", version=2):
     items: Cell[tuple[NewItem, ...]] = cell(default=(), was="things")
 
     @computed(was="count")

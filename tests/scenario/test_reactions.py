@@ -357,3 +357,44 @@ def test_killed_in_between_it_goes_on_at_the_stored_due_time(tmp_path: Path) -> 
     waits = [float(later[3]) - float(sooner[3]) for sooner, later in pairwise(attempts)]
     assert all(wait >= 0.39 for wait in waits), waits
     assert runs[-1][-1][:2] == ["receipts", "('paid"]
+
+
+INTERRUPTED = """
+import os, signal, sys
+import headwater
+from headwater import Delivery, Piece, Topic, handler, reaction, topic
+from headwater.runtime import Runtime
+
+class Cart(Piece):
+    placed: Topic[int] = topic()
+
+    @handler
+    def checkout(self, cents: int) -> None:
+        self.placed.emit(cents)
+
+    @reaction(on=placed)
+    async def charge(self, cents: int, delivery: Delivery) -> None:
+        print("attempt", delivery.attempt, flush=True)
+        if sys.argv[2] == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+async def main() -> None:
+    async with Runtime(sys.argv[1]) as rt:
+        cart = await rt.space("shop").open(Cart, "ann")
+        if sys.argv[2] == "dies":
+            await cart.checkout.send(450)
+        await rt.reactions.drained()
+
+headwater.run(main)
+"""
+
+
+def test_reaction_that_a_crash_interrupted_does_not_wait_for_its_lease(tmp_path: Path) -> None:
+    """The lease is of 30 seconds. The next owner of the directory knows that its holder is dead."""
+    file = tmp_path / "shop.py"
+    file.write_text(dedent(INTERRUPTED))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(file), str(tmp_path / "data")]
+    for word, ends, printed in (("dies", -signal.SIGKILL, "attempt 0\n"), ("goes on", 0, "attempt 1\n")):
+        run = subprocess.run([*command, word], capture_output=True, text=True, env=environment, timeout=25, check=False)
+        assert (run.returncode, run.stdout) == (ends, printed), run.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from headwater import Cell, Piece, cell, computed, each, effect, handler
 from headwater.engine import Limits
-from headwater.protocol.observations import Observations, Observed, QueryObservations
+from headwater.protocol.observations import AffectedNodes, Observations, Observed, QueryObservations
 from headwater.runtime import LocalDirectory
 from tests.counts import scaled
 from tests.scenario.pieces_kit import run
@@ -190,10 +192,10 @@ class TestAsleep:
             await _made(tmp_path)
             async with process(tmp_path, identity="one") as again:
                 sheet = await _asleep(again)
-                assert await sheet.look.send(5) == 4, "as it was before the handler"
+                assert await sheet.look.send(5) == 14
                 assert await sheet.twice.pull() == 14
                 sheet.rate.set(3)
-                assert await sheet.look.send(6) == 16
+                assert await sheet.look.send(6) == 18
                 await again.settled()
                 assert await sheet.twice.pull() == 18
 
@@ -289,6 +291,31 @@ class TestNotAsleep:
                 assert not again.counts
 
         run(story)
+
+
+def test_a_piece_that_is_stopped_while_its_nodes_are_looked_up_keeps_no_other_piece_waiting(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with process(tmp_path, identity="one") as first:
+            for name in ("s", "t"):
+                await first.space.open(Sheet, name)
+            await first.settled()
+        async with wired(tmp_path, identity="one") as (again, wire):
+            stopped, other = await again.open("s", Sheet), await again.open("t", Sheet)
+            assert again.counts["asleep"] == 2
+            # The first answer names the nodes that read the written cell, the second one the readers of their results.
+            answers = itertools.count(1)
+            wire.hold(lambda message: isinstance(message, AffectedNodes) and next(answers) == 2)
+            stopped.rate.set(3)
+            await wire.holding.wait()
+            stopping = asyncio.create_task(again.space.stop(stopped))
+            await asyncio.sleep(0)  # The piece is closed before the answer arrives.
+            wire.let_go()
+            await stopping
+            other.rate.set(4)
+            await again.settled()
+            assert "t:show" in again.taken()
+
+    run(story)
 
 
 @pytest.mark.random

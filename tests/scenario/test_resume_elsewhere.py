@@ -63,6 +63,14 @@ class View(Piece, name="elsewhere.View"):
         return self.plain.get() + self.derived.get() + self.priced.get()
 
 
+class Reader(Piece, name="elsewhere.Reader"):
+    n: Input[int] = given()
+
+    @computed
+    def twice(self) -> int:
+        return 2 * self.n.get()
+
+
 ALL = {f"{HERE}/v:{name}" for name in ("near", "plain", "derived", "priced", "all")} | {f"{STOCK}/s:twice"}
 
 
@@ -103,6 +111,19 @@ class TestWhatRuns:
                         assert await total_of(await open_view(again), again) == 8
                         assert again.taken() == set()
                         assert again.counts["clean"] == 6
+
+        run(story)
+
+    def test_nothing_is_stored_in_a_space_that_is_only_read(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            for ran in (True, False):
+                async with embedded(tmp_path) as data, site(data) as one:
+                    n = one.rt.cell(STOCK, "n", int, default=1)
+                    (view,) = await opened(one, [(HERE, Reader(n=n), "v")])
+                    assert await view.twice.pull() == 2
+                    await one.settled()
+                    assert one.taken() == ({f"{HERE}/v:twice"} if ran else set())
+                assert [path.name for path in tmp_path.glob("*.space")] == [f"{HERE}.space"]
 
         run(story)
 

@@ -88,6 +88,47 @@ def test_of_a_node_whose_piece_sleeps_the_runtime_says_that_it_does(tmp_path: Pa
     run(story)
 
 
+def test_a_member_is_explained_by_its_handle_asleep_and_awake(tmp_path: Path) -> None:
+    class Scale(Piece, name="why.Scale"):
+        grams: Cell[int] = cell(default=2)
+
+        @computed
+        def cost(self) -> int:
+            return 3 * self.grams.get()
+
+        @computed(scope="user")
+        def mine(self) -> int:
+            return self.cost.get()
+
+        @effect
+        def show(self) -> None:
+            self.mine.get()
+
+    async def story() -> None:
+        async with process(tmp_path, identity="one") as one:
+            scale: Any = await one.open("s", Scale)
+            for member in (scale.cost, scale.mine, scale.show):
+                assert one.rt.why(member).runs == 1
+        async with process(tmp_path, identity="one") as one:
+            scale = await one.open("s", Scale)
+            assert one.counts["asleep"] == 1
+            for member in (scale.cost, scale.mine, scale.show):
+                told = one.rt.why(member)
+                assert (told.status, told.runs, told.asleep_since > 0) == ("asleep", 0, True)
+            await scale.cost.pull()
+            assert one.rt.why(scale.cost).remembered is not None
+            scale.grams.set(4)
+            await one.settled()
+            told = one.rt.why(scale.cost)
+            assert (told.runs, told.steps[0].cause.address) == (1, "space:s:grams")
+            wrong: list[Any] = [scale.grams, scale, None]
+            for other in wrong:
+                with pytest.raises(AuthoringError, match="no node computes that: name a member that is computed"):
+                    one.rt.why(other)
+
+    run(story)
+
+
 @pytest.mark.parametrize("is_here", [True, False])
 def test_what_made_a_sleeping_piece_run_again_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], is_here: bool

@@ -10,13 +10,18 @@ from typing import Final
 import pytest
 
 from tests.counts import seldom
-from tests.simulation.programs.draw_processes import draw_changed, draw_processes
+from tests.simulation.programs.draw_faults import (
+    draw_alone_with_threads,
+    draw_processes_with_threads,
+    draw_shared_with_clock_steps,
+)
+from tests.simulation.programs.draw_processes import draw_changed
 from tests.simulation.programs.draw_shared import draw_served, draw_shared
 from tests.simulation.programs.play import play_alone
 from tests.simulation.programs.play_processes import play_processes
 from tests.simulation.programs.play_served import play_served
 from tests.simulation.programs.play_simulated import play_simulated
-from tests.simulation.programs.suite import name_of, parts_of, play_seeds
+from tests.simulation.programs.suite import failure, name_of, parts_of, play_seeds
 
 MANY: Final = 250
 """Seeds of one test, where a program takes a part of a second."""
@@ -27,7 +32,12 @@ FEW: Final = 50
 @pytest.mark.random
 @pytest.mark.parametrize("seeds", parts_of(seldom(5_000, least=5), MANY), ids=name_of)
 def test_programs_in_one_runtime_show_the_values_of_the_naive_model(seeds: range) -> None:
-    play_seeds(seeds, play_alone)
+    play_seeds(seeds, play_alone, draw_alone_with_threads)
+
+
+def test_program_with_an_unsent_result_of_a_dormant_node_becomes_durable() -> None:
+    """`durable` waited for a result that is not sent before its node is demanded again."""
+    play_seeds(range(41_001_097, 41_001_098), play_alone)
 
 
 @pytest.mark.random
@@ -39,7 +49,7 @@ def test_programs_of_several_simulated_runtimes_show_the_values_of_the_naive_mod
 @pytest.mark.random
 @pytest.mark.parametrize("seeds", parts_of(seldom(1_000, least=3), FEW), ids=name_of)
 def test_programs_in_a_row_of_processes_show_the_values_of_the_naive_model(seeds: range) -> None:
-    play_seeds(seeds, play_processes, draw_processes)
+    play_seeds(seeds, play_processes, draw_processes_with_threads)
 
 
 @pytest.mark.random
@@ -52,3 +62,12 @@ def test_programs_with_changed_code_show_the_values_of_the_naive_model(seeds: ra
 @pytest.mark.parametrize("seeds", parts_of(seldom(1_000, least=2), FEW), ids=name_of)
 def test_programs_on_a_served_space_show_the_values_of_the_naive_model(seeds: range) -> None:
     play_seeds(seeds, play_served, draw_served)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="a computed is reported as a cycle: its result went from runtime to runtime 11 times in a burst of events",
+)
+def test_steps_of_the_wall_clock_during_a_burst_put_nothing_on_the_error_channel() -> None:
+    """Until it passes, `draw_shared_with_clock_steps` is not drawn for random seeds."""
+    assert failure(draw_shared_with_clock_steps(44), play_simulated) is None

@@ -145,7 +145,7 @@ class Input(NotAValue, Generic[T_co]):
                     # As `_wake_writers` does, with one frame less of the Python stack: the writers may run inside.
                     if self._maker is not None and not self._document.writers:
                         self._maker()
-                    if self._document.writers:
+                    if self._document.writers or run.overlay:
                         run.prepare(self._document)
                     self._spot = run.miss(spot)
             if run.overlay is None:
@@ -329,7 +329,7 @@ class Input(NotAValue, Generic[T_co]):
         if run is None:
             return self._runtime.visible(document)
         if run.overlay is not None and document in run.overlay and run.transaction is not None:
-            return run.transaction.peek(document.key)
+            return run.transaction.look_up(document)
         value = document.value
         return self._missing(run, document) if value is NOT_HERE else value
 

@@ -26,8 +26,12 @@ class Tracker(Protocol):
     `scheduler.runner.Runner` is the tracker of nodes, `runtime.core.tracker.TransactionTracker` that of transactions.
     """
 
-    def missed(self, run: Run, spot: Spot) -> Spot:
-        """Record a read that the last run did not make here. Stops the attempt if the value there is not fresh."""
+    @property
+    def missed(self) -> Callable[[Run, Spot], Spot]:
+        """Record a read that the last run did not make here. Stops the attempt if the value there is not fresh.
+
+        `Run` fetches it once.
+        """
 
     def absent(self, run: Run, document: Document) -> None:
         """A document was read that is not here. Stops the attempt."""
@@ -61,6 +65,7 @@ class Run:
         "created",
         "fresh",
         "log",
+        "misses",
         "node",
         "number",
         "overlay",
@@ -77,6 +82,7 @@ class Run:
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker = tracker
+        self.misses = tracker.missed
         self.prepares = tracker.prepare
         self.performs = tracker.perform
         self.thread = get_ident()  # of its runtime: no other one reads in it
@@ -110,8 +116,11 @@ class Run:
         self.seen = None
 
     def prepare(self, document: Document) -> None:
-        """Prepare a document that is about to be read. Reads that the last run made here were prepared before."""
-        if document.writers and self.prepares is not None and get_ident() == self.thread:
+        """Prepare a document that is about to be read. Reads that the last run made here were prepared before.
+
+        A run that has written may see another value than its readers, also in a document without writers of its own.
+        """
+        if (document.writers or self.overlay) and self.prepares is not None and get_ident() == self.thread:
             foreseen = self.reads[self.place]
             if foreseen is None or foreseen.document is not document:
                 self.prepares(self, document)
@@ -135,7 +144,7 @@ class Run:
             )
         spot.stamp = self.number
         try:
-            return self.tracker.missed(self, spot)
+            return self.misses(self, spot)
         except BaseException:
             # fault run.failure_raised_once: raise
             spot.stamp = 0  # A failure that the author's function catches is raised again by the next read.

@@ -139,8 +139,12 @@ def validate_patch(patch: Sequence[object], limits: ValueLimits = DEFAULT_VALUE_
         descriptor = DESCRIPTORS[kind]  # type: ignore[index]
     except (ValueError, TypeError, KeyError):
         raise _malformed(patch) from None
-    path = check_path(path, limits)  # type: ignore[arg-type]
-    return Patch(descriptor.kind, path, descriptor.check(arg, path, limits))
+    if type(path) is not tuple or path:
+        path = check_path(path, limits)  # type: ignore[arg-type]
+    checked = descriptor.check(arg, path, limits)
+    if checked is arg and type(patch) is Patch and path is patch.path:
+        return patch
+    return Patch(descriptor.kind, path, checked)
 
 
 def _malformed(patch: object) -> InvalidValueError:

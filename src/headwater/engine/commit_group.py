@@ -4,7 +4,7 @@ Each frame is checked and judged in turn, so that later frames see earlier ones,
 Inside a group, memory runs ahead of the disk; if the transaction does not commit, all of it is dropped and the disk
 decides (C7). Upholds C5, C7 and C10.
 
-`check_commit` refuses commits that no honest peer sends, whatever the space holds; `Admission` judges the others.
+`check_commits` refuses commits that no honest peer sends, whatever the space holds; `Admission` judges the others.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from headwater.protocol.commit import (
     Operation,
     OriginCommitted,
     Precondition,
+    Read,
     WellFormed,
     checked_frame,
     decode_frame,
@@ -50,38 +51,51 @@ from headwater.protocol.reactions import lease_name
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused, Verdict
 
 
-def check_commit(commit: Commit, last_seq: int, limits: Limits) -> None:
-    """ProtocolError: it is no commit of a session that has seen a log which ends there."""
-    operations, reads = commit.operations, commit.reads
-    if len(operations) > 1 and len({op.doc for op in operations}) < len(operations):
-        raise ProtocolError(f"commit {commit.local_seq} names a document in two operations. Put its patches into one.")
-    for read in reads:
-        if not 0 <= read.seq <= last_seq:
+def check_commits(commits: Frame, last_seq: int, limits: Limits) -> None:
+    """ProtocolError: one is no commit of a session that has seen a log which ends there.
+
+    Results of one wave share the objects of their reads. A layer that an earlier commit may name, a later one may, too.
+    """
+    known: set[int] = set()  # the `id` of each read that was checked
+    for commit in commits:
+        operations = commit.operations
+        if len(operations) > 1 and len({op.doc for op in operations}) < len(operations):
             raise ProtocolError(
-                f"commit {commit.local_seq} read {read.doc.scope}:{read.doc.id} at seq {read.seq}, but the log "
-                f"ends at {last_seq}"
+                f"commit {commit.local_seq} names a document in two operations. Put its patches into one."
             )
-        if len(read.doc.id) > NAME_LENGTH or len(read.doc.scope) > 2 * NAME_LENGTH:
-            raise ProtocolError(f"commit {commit.local_seq} read a document whose name is over {NAME_LENGTH} long")
-        if read.layers:
-            _check_layers(commit, read.layers, limits)
-    if commit.after:
-        _check_layers(commit, commit.after, limits)
-    for doc, _ in commit.provenance.causes:
-        if len(doc.id) > NAME_LENGTH or len(doc.scope) > 2 * NAME_LENGTH:
-            raise ProtocolError(f"commit {commit.local_seq} names a cause that is over {NAME_LENGTH} long")
-    for condition in commit.preconditions:
-        _check_precondition(commit, condition)
-    for event in commit.events:
-        if not 0 <= event.due_us <= MAX_INT:
-            raise ProtocolError(
-                f"event {event.id!r} of commit {commit.local_seq} is due at {event.due_us}: write microseconds "
-                f"from 0 to {MAX_INT}"
-            )
-    if commit.delivered:
-        _check_delivered(commit)
-    if commit.declared:
-        _check_declared(commit)
+        for read in commit.reads:
+            if id(read) not in known:
+                known.add(id(read))
+                _check_read(commit, read, last_seq, limits)
+        if commit.after:
+            _check_layers(commit, commit.after, limits)
+        for doc, _ in commit.provenance.causes:
+            if len(doc.id) > NAME_LENGTH or len(doc.scope) > 2 * NAME_LENGTH:
+                raise ProtocolError(f"commit {commit.local_seq} names a cause that is over {NAME_LENGTH} long")
+        for condition in commit.preconditions:
+            _check_precondition(commit, condition)
+        for event in commit.events:
+            if not 0 <= event.due_us <= MAX_INT:
+                raise ProtocolError(
+                    f"event {event.id!r} of commit {commit.local_seq} is due at {event.due_us}: write microseconds "
+                    f"from 0 to {MAX_INT}"
+                )
+        if commit.delivered:
+            _check_delivered(commit)
+        if commit.declared:
+            _check_declared(commit)
+
+
+def _check_read(commit: Commit, read: Read, last_seq: int, limits: Limits) -> None:
+    if not 0 <= read.seq <= last_seq:
+        raise ProtocolError(
+            f"commit {commit.local_seq} read {read.doc.scope}:{read.doc.id} at seq {read.seq}, but the log "
+            f"ends at {last_seq}"
+        )
+    if len(read.doc.id) > NAME_LENGTH or len(read.doc.scope) > 2 * NAME_LENGTH:
+        raise ProtocolError(f"commit {commit.local_seq} read a document whose name is over {NAME_LENGTH} long")
+    if read.layers:
+        _check_layers(commit, read.layers, limits)
 
 
 def _check_precondition(commit: Commit, condition: Precondition) -> None:
@@ -146,6 +160,7 @@ class CommitGroup:
         "_clock",
         "_commit_outbox",
         "_dropped",
+        "_few_bytes",
         "_heads",
         "_limits",
         "_log",
@@ -187,6 +202,8 @@ class CommitGroup:
         self._access = access
         self._clock = clock
         self._limits = limits
+        # A commit of so few bytes is under every limit on its parts, each of which takes a byte.
+        self._few_bytes = min(limits.commit_bytes, limits.commit_reads, limits.commit_operations, limits.commit_patches)
         self._accepted = False
         self._dropped: dict[int, frozenset[DocKey]] = {}  # by the seqs of this group's commits, if there are any
         self._at_us = 0
@@ -205,7 +222,7 @@ class CommitGroup:
             # fault group.replayed_waves_judged_again: known = self._replays(session, frame) if len(frame) == 1 else []
             known = self._replays(session, frame)
             fresh = frame[len(known) :] if known else frame
-            encoded = [_encode(commit) for commit in fresh]
+            encoded = _encode_each(fresh)
             if sum(map(len, encoded)) > self._limits.frame_bytes:
                 raise LimitError(f"the frame is longer than {self._limits.frame_bytes} bytes. Send several.")
         except (ProtocolError, LimitError) as error:
@@ -278,7 +295,7 @@ class CommitGroup:
     def _replays(self, session: StoredSession, frame: Frame) -> list[Verdict]:
         """C10: return the known verdicts of commits that already have one, before anything else is checked."""
         if len(frame) == 1 and session.last < frame[0].local_seq <= MAX_INT:
-            check_commit(frame[0], self._log.next_seq - 1, self._limits)
+            check_commits(frame, self._log.next_seq - 1, self._limits)
             return _NONE
         self._check_frame(session, frame)
         known: list[Verdict] = []
@@ -286,8 +303,7 @@ class CommitGroup:
             if commit.local_seq > session.last:
                 break
             known.append(self._known_verdict(session, commit))
-        for commit in frame[len(known) :]:
-            check_commit(commit, self._log.next_seq - 1, self._limits)
+        check_commits(frame[len(known) :], self._log.next_seq - 1, self._limits)
         return known
 
     def _known_verdict(self, session: StoredSession, commit: Commit) -> Verdict:
@@ -345,25 +361,30 @@ class CommitGroup:
         verdicts: list[Verdict] = []
         # fault group.wave_judged_backwards: for commit, encoded in zip(frame[::-1], encodings[::-1], strict=True):
         for commit, encoded in zip(frame, encodings, strict=True):
-            refusal = self._refusal(session, commit, encoded)
-            if len(commit.operations) + len(commit.reads) > self._limits.prefetch_documents and refusal is None:
-                named = (*[each.doc for each in commit.operations], *[each.doc for each in commit.reads])
+            operations = commit.operations
+            is_plain = not (commit.events or commit.handled or commit.delivered or commit.declared)
+            if is_plain and self._access is None and len(encoded) <= self._few_bytes:
+                refusal = None
+            else:
+                refusal = self._refusal(session, commit, encoded)
+            if len(operations) + len(commit.reads) > self._limits.prefetch_documents and refusal is None:
+                named = (*[each.doc for each in operations], *[each.doc for each in commit.reads])
                 for _ in self._heads.many(branch, named):
                     pass  # They are in memory from here on.
-            sizes = charged_bytes(encoded, len(commit.operations))
+            sizes = [len(encoded)] if len(operations) == 1 else charged_bytes(encoded, len(operations))
             plan = refusal or self._admission.judge(session, branch, commit, sizes)
             if not isinstance(plan, list):
                 verdicts.append(self._refused(session, commit, plan))
                 continue
             # An operation that changes nothing here is no write: it wakes no reader and conflicts with no commit.
             # fault group.equal_writes_kept: previous = tuple([planned[0].seq for planned in plan])
-            previous = tuple([head.seq if touched else DROPPED for head, _, touched in plan])
-            seq = self._log.admit(commit.local_seq, encoded, previous)
+            previous = [head.seq if touched else DROPPED for head, _, touched in plan]
+            seq = self._log.admit(commit.local_seq, encoded, tuple(previous))
             if DROPPED in previous:
                 self._dropped[seq] = frozenset([head.key for head, _, touched in plan if not touched])
             self._apply(session, branch, commit, seq, plan, sizes)
             # fault remade.forgotten_later:
-            self._replaced.forget(branch, self.effective(seq, commit))
+            self._replaced.forget(branch, self.effective(seq, commit) if self._dropped else commit)
             run = runs.get(commit.local_seq)
             if run is not None:
                 # I5: as of its own commit, so that its own writes do not make it dirty.
@@ -451,7 +472,8 @@ class CommitGroup:
             written.append((head.key, touched if len(touched) <= self._limits.commit_touches else EVERYTHING))
             if not head.changed:
                 self._heads.mark_changed(head)
-            if self._snapshots.is_due(head):
+            is_long = head.patches >= self._limits.snapshot_patches
+            if (is_long or head.patch_bytes > self._limits.document_bytes // 2) and self._snapshots.is_due(head):
                 self._snapshots.write_snapshot(branch, head)
             if head.marks.stale >= self._limits.marks_patches and self._snapshots.index_is_due(head):
                 self._snapshots.store_index(branch, head)
@@ -461,6 +483,11 @@ class CommitGroup:
         if commit.events or commit.records or commit.handled or commit.delivered or commit.declared:
             # fault group.events_lost: pass
             self._commit_outbox.store_sent(session, branch, commit, seq, self._at_us)
+
+    @property
+    def drops_operations(self) -> bool:
+        """True if this group accepted an operation that changed nothing."""
+        return bool(self._dropped)
 
     def effective(self, seq: int, commit: Commit) -> Commit:
         """A commit that this group accepted, without the operations that changed nothing where it landed."""
@@ -473,6 +500,14 @@ class CommitGroup:
         self._store.put_doc(doc, key)
         self._readers.note_created(key, doc)
         return doc
+
+
+def _encode_each(frame: Frame) -> list[bytes]:
+    """Encode the commits of a frame, or raise for the one with content that cannot be encoded."""
+    try:
+        return list(map(encode_commit, frame))
+    except UNWRITABLE:
+        return [_encode(commit) for commit in frame]
 
 
 def _encode_for_check(frame: Frame) -> bytes:

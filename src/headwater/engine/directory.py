@@ -11,8 +11,9 @@ import os
 from pathlib import Path as FilePath
 from typing import Final
 
-from headwater.clock import Clock
+from headwater.clock import Clock, RealClock
 from headwater.data.address import check_space, is_space_name
+from headwater.engine.admission.access import ANYONE, Founders
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.database import Synchronous
@@ -26,7 +27,7 @@ SUFFIX: Final = ".space"
 class Directory:
     """Owns a directory of spaces until it is closed. Use it as a context manager."""
 
-    __slots__ = ("_access", "_clock", "_engines", "_limits", "_lock", "_path", "_synchronous")
+    __slots__ = ("_access", "_clock", "_engines", "_founders", "_limits", "_lock", "_path", "_synchronous", "life")
 
     def __init__(
         self,
@@ -36,12 +37,14 @@ class Directory:
         limits: Limits = DEFAULT_LIMITS,
         synchronous: Synchronous = "FULL",
         access: bool = False,
+        founders: Founders = ANYONE,
     ) -> None:
         self._path = FilePath(path)
         self._clock = clock
         self._limits = limits
         self._synchronous: Synchronous = synchronous
         self._access = access
+        self._founders = founders
         self._engines: dict[str, Engine] = {}
         try:
             self._path.mkdir(parents=True, exist_ok=True)
@@ -49,6 +52,7 @@ class Directory:
         except OSError as error:
             raise StorageError(f"{self._path} cannot be a data directory: {error}") from error
         self._own()
+        self.life = (clock or RealClock()).new_token(8)  # names this owner in leases and claims
 
     def _own(self) -> None:
         try:
@@ -88,10 +92,19 @@ class Directory:
         check_space(space)
         return self._path / f"{space}{SUFFIX}"
 
-    def store_of(self, space: str, *, synchronous: Synchronous = "FULL") -> LazyFileStore:
-        """The store of a space, to be closed by the caller."""
+    def open_engine(self, space: str) -> Engine:
+        """Return a new engine of a space, to be closed by the caller."""
         self.check()
-        return LazyFileStore(self.file_of(space), synchronous=synchronous, check=self.check)
+        store = LazyFileStore(self.file_of(space), synchronous=self._synchronous, check=self.check)
+        try:
+            engine = Engine(store, clock=self._clock, limits=self._limits, access=self._access, founders=self._founders)
+            # The lock is held here, so every former owner of the directory is dead.
+            # fault directory.leases_of_dead_owners_kept: pass
+            engine.end_leases_of_former_owners(self.life)
+        except BaseException:
+            store.close()
+            raise
+        return engine
 
     def space(self, name: str) -> Engine:
         """The engine of a space, opened on first use. A new space has no file before its first commit."""
@@ -99,13 +112,7 @@ class Directory:
             raise StorageError(f"{self._path} was closed here. Open the directory again.")
         engine = self._engines.get(name)
         if engine is None:
-            store = self.store_of(name, synchronous=self._synchronous)
-            try:
-                engine = Engine(store, clock=self._clock, limits=self._limits, access=self._access)
-            except BaseException:
-                store.close()
-                raise
-            self._engines[name] = engine
+            engine = self._engines[name] = self.open_engine(name)
         return engine
 
     def spaces(self) -> list[str]:

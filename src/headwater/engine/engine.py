@@ -28,8 +28,7 @@ from headwater.engine.wiring import Wiring
 from headwater.errors import HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import MAIN, Commit, Frame, Read
 from headwater.protocol.messages import ObservationAnswer, ObservationQuestion
-from headwater.protocol.mirrors import Mirror
-from headwater.protocol.observations import Observation
+from headwater.protocol.observations import Observation, QueryCurrent, QueryReaders, QueryWrittenDocuments
 from headwater.protocol.reactions import Delivering, Delivers
 from headwater.protocol.verdict import Verdict
 
@@ -232,6 +231,11 @@ class Engine:
         # fault engine.judged_is_landed: return tuple((n, place[0] if place else self.last_seq) for n, place in places)
         return tuple((local_seq, place[0]) for local_seq, place in places if place is not None)
 
+    @property
+    def drops_operations(self) -> bool:
+        """True if the last group has a commit with an operation that changed nothing."""
+        return self._wiring.commit_group.drops_operations
+
     def effective(self, seq: int, commit: Commit) -> Commit:
         """Return a commit of the last group without the operations that changed nothing, for its watchers."""
         return self._wiring.commit_group.effective(seq, commit)
@@ -277,11 +281,20 @@ class Engine:
         return self._read(lambda: self._wiring.commit_outbox.newest(self._wiring.branches.get(branch)))
 
     def query_observations(self, question: ObservationQuestion, *, branch: str = MAIN) -> ObservationAnswer:
-        """Answer a question about the nodes of a branch and their reads. A `Mirror` is stored."""
-        if isinstance(question, Mirror):
-            with self._transaction():
-                self._wiring.observation_writer.mirror(self._wiring.branches.get(branch), question)
+        """Answer a question about the nodes of a branch and their reads."""
+        writer = self._wiring.observation_writer
+        if writer.is_behind and not isinstance(question, QueryReaders | QueryWrittenDocuments | QueryCurrent):
+            with self._transaction(synced=False):  # If it is lost, the log still has all of it.
+                writer.write_back()
         return self._read(lambda: self._wiring.observation_queries.answer(self._wiring.branches.get(branch), question))
+
+    def end_leases_of_former_owners(self, owner: str) -> None:
+        """Make the targets due whose holders ran in a process that owned the directory before `owner`."""
+        targets = self._wiring.delivery.targets
+        if self._read(lambda: targets.leased_by_former_owners(owner)):
+            with self._transaction():
+                while rows := targets.leased_by_former_owners(owner):
+                    targets.end_leases(rows)
 
     def deliver(self, question: Delivers) -> Delivering:
         """Answer a worker or an operator about reactions."""
@@ -399,13 +412,14 @@ class Engine:
     def _transaction(self, *, synced: bool = True) -> Iterator[None]:
         self._reopen_if_broken()
         seq, written_back = self._wiring.log.last_seq, self._wiring.log.written_back
+        is_behind = self._wiring.observation_writer.is_behind  # Only memory and the log have some observations.
         try:
             self._store.begin(synced=synced)
             yield
             self._store.commit()
         except BaseException as error:
             moved = written_back != self._wiring.log.written_back
-            self._recover(error, admitted=seq != self._wiring.log.last_seq, documents=moved)
+            self._recover(error, admitted=seq != self._wiring.log.last_seq, documents=moved or is_behind)
             raise
 
     def _recover(self, error: BaseException, *, admitted: bool, documents: bool = False) -> None:

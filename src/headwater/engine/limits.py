@@ -33,6 +33,7 @@ class Limits:
     follow_documents: int = 10_000  # documents that following links from one watch may bring in
     followed_links: int = 1_024  # links of one document that are remembered
     query_documents: int = 1_000  # documents in one answer
+    code_claims: int = 10_000  # classes whose code one session may claim
     in_flight: int = 1_024  # commits that one session may have waiting for a verdict
     session_opens: int = 2  # `Open` messages of one connection: with the last answered token, and the one after
     catch_up_commits: int = 64  # commits read from the log for a resumed session; beyond it, its documents are compared
@@ -80,7 +81,7 @@ class Limits:
     marks_share: int = 4  # a stored write index waits until 1/share as many touches as it has nodes are new
     snapshot_share: int = 8  # a snapshot waits until the patches since the last are 1/share of its size
     snapshots_fresh: int = 16  # newest snapshots that thinning leaves alone
-    heads_commits: int = 1_024  # commits after which changed heads are written back; opening replays these
+    heads_commits: int = 1_024  # commits between write-backs of heads and observations; opening replays these
 
     # cost of one call
     scan_commits: int = 1_024  # log rows one admission may walk before it answers `basis_expired`

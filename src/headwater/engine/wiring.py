@@ -61,6 +61,7 @@ class Wiring:
         self.commit_outbox = commit_outbox = CommitOutbox(store, log, delivery, limits)
         self.readers = readers = ReaderIndex(store)
         self.observation_writer = ObservationWriter(store, log, heads, admission, readers, limits, is_on=observes)
+        heads.on_write_back = self.observation_writer.write_back
         self.observation_queries = ObservationQueries(store, log, heads, admission, limits, is_on=observes)
         self.commit_group = CommitGroup(
             store,
@@ -80,4 +81,4 @@ class Wiring:
         self.history = history = History(store, log, heads, branches, sessions, limits)
         self.merge = Merge(store, heads, branches, admission, history, limits)
         self.compaction = Compaction(store, log, heads, branches, snapshots, limits)
-        self.recovery = Recovery(store, log, branches, limits)
+        self.recovery = Recovery(store, log, branches, limits, self.observation_writer.restore)

@@ -19,6 +19,7 @@ from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Topic
 from headwater.data.address import NAME_LENGTH
 from headwater.data.text import shown
+from headwater.data.value import MAX_INT
 from headwater.errors import AuthoringError
 from headwater.pieces.annotations import Unresolved, annotations_of
 from headwater.pieces.declarations import (
@@ -72,16 +73,25 @@ class ClassSchema:
         "name",
         "number",
         "typing",
+        "version",
         "was",
     )
 
-    def __init__(self, cls: type[Piece], *, name: str | None, was: str | None, around: Mapping[str, Any]) -> None:
+    def __init__(
+        self, cls: type[Piece], *, name: str | None, was: str | None, version: int | None, around: Mapping[str, Any]
+    ) -> None:
         for what, said in (("name", name), ("was", was)):
             if said is not None and (type(said) is not str or not said or said.strip() != said):
                 raise AuthoringError(f"class {cls.__name__}(Piece, {what}={shown(said)}): write {what}='shop.Cart'")
+        if version is not None and (type(version) is not int or not 1 <= version <= MAX_INT):
+            raise AuthoringError(
+                f"class {cls.__name__}(Piece, version={shown(version)}): write version=1, and a greater number for "
+                "each later version of its code"
+            )
         self.cls = cls
         self.name = name or class_name(cls)
         self.was = was
+        self.version = version or 0  # of its code, as its author says; 0: the author says nothing
         self.number = next(_numbers)  # Of two classes of one name the one with the greater number was defined later.
         # The code of its members, their fingerprints, and the names of its cells; None: not computed yet. Kept here, so
         # that all runtimes of a process say the same of one class, whatever a global holds when the second one starts.

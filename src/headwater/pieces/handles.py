@@ -122,10 +122,10 @@ class Child(Input[C_co]):
 class Effect:
     """A handle on an effect: it runs, and there is nothing to read."""
 
-    __slots__ = ("_set_delays", "_what")
+    __slots__ = ("_set_delays", "id")
 
-    def __init__(self, what: str, set_delays: Callable[[Delays], object]) -> None:
-        self._what = what
+    def __init__(self, id: str, set_delays: Callable[[Delays], object]) -> None:
+        self.id = id  # of its node
         self._set_delays = set_delays
 
     def set_delays(
@@ -135,7 +135,7 @@ class Effect:
         self._set_delays(Delays.of(debounce_ms, throttle_ms, auto_debounce))
 
     def __repr__(self) -> str:
-        return f"<effect {self._what}>"
+        return f"<effect {self.id}>"
 
 
 class Reaction:
@@ -184,6 +184,7 @@ class Options:
     id: str | None = None
     retries: int | None = None
     durable: bool = False
+    wait: bool = True
 
 
 class PieceSender(Protocol):
@@ -263,11 +264,17 @@ class Handler(NotAValue, Generic[P, R]):
         return self.sender.post_at(self.member, when, self._signature.encode(args, kwargs), self._options)
 
     def options(
-        self, *, id: str | None = None, retries: int | None = None, durable: bool | None = None
+        self,
+        *,
+        id: str | None = None,
+        retries: int | None = None,
+        durable: bool | None = None,
+        wait: bool | None = None,
     ) -> Handler[P, R]:
         """Return the same handler with other options for sending: an id of the caller's, no retries, or stored first.
 
-        `retries=0`: a conflict is the end of the event. Any other number leaves it to the retry window.
+        `retries=0`: a conflict is the end of the event. Any other number leaves it to the retry window. `wait=False`:
+        `send` raises `BacklogFullError` at once if too many events of the handler wait, instead of waiting for room.
 
         The same `id` of the same user to the same handler is the same event, from any sender. If the program named a
         session, in that session only.
@@ -276,7 +283,7 @@ class Handler(NotAValue, Generic[P, R]):
             raise AuthoringError(f"options(id={shown(id)}): write a text of 1 to {EVENT_ID_LENGTH} characters")
         if retries is not None and (type(retries) is not int or retries < 0):
             raise AuthoringError(f"options(retries={shown(retries)}): write how many, 0 for none")
-        said = {"id": id, "retries": retries, "durable": durable}
+        said = {"id": id, "retries": retries, "durable": durable, "wait": wait}
         changed = replace(self._options, **{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
         return Handler(self.sender, self.member, self._signature, changed)
 

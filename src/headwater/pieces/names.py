@@ -58,6 +58,8 @@ def document_id(piece: str, member: str) -> str:
 
 
 def _escaped(name: str) -> str:
+    if name.isascii() and name.replace("_", "a").isalnum():
+        return name  # Most names and keys have nothing to escape.
     return "".join([ESCAPED.get(character) or _visible(character) for character in name])
 
 

@@ -62,11 +62,11 @@ class Piece:
             fill(self, "__inputs__", inputs)
             type(self).__schema__.check_inputs(inputs)
 
-    def __init_subclass__(cls, *, name: str | None = None, was: str | None = None) -> None:
+    def __init_subclass__(cls, *, name: str | None = None, was: str | None = None, version: int | None = None) -> None:
         from headwater.pieces.class_schema import ClassSchema  # noqa: PLC0415  # It knows the members, and they know pieces.
 
         super().__init_subclass__()
-        cls.__schema__ = ClassSchema(cls, name=name, was=was, around=sys._getframe(1).f_locals)
+        cls.__schema__ = ClassSchema(cls, name=name, was=was, version=version, around=sys._getframe(1).f_locals)
 
     @property
     def ctx(self) -> Context:

@@ -2,7 +2,7 @@
 
 Start with `commit` (a commit and its reads) and `verdict` (the engine's answer), then `messages` (everything that a
 replica and an engine send each other; `docs/PROTOCOL.md` says in which order). `message` is the base of all messages;
-`reactions`, `observations` and `mirrors` are messages by subject. `log_record` is the stored form of a frame,
+`reactions` and `observations` are messages by subject. `log_record` is the stored form of a frame,
 `hop_counts` counts how often a change went from session to session, `framing` cuts WebSocket frames, `pages` are the
 messages of a browser page and `command_messages` those of the command line.
 

@@ -177,7 +177,8 @@ class Checked(tuple[Commit, ...]):
 
 def checked_frame(frame: Frame, limits: ValueLimits) -> Checked:
     """The frame with every value checked and frozen, or ProtocolError."""
-    checked = Checked(checked_commit(commit, limits) for commit in frame)
+    known: set[int] = set()
+    checked = Checked([checked_commit(commit, limits, known) for commit in frame])
     checked.limits = limits
     return checked
 
@@ -221,20 +222,29 @@ def local_seq_of(data: bytes | msgspec.Raw) -> int:
     return _key_decoder.decode(data).local_seq
 
 
-def checked_commit(commit: Commit, limits: ValueLimits) -> Commit:
-    """The same commit with every foreign path and value checked and frozen."""
+def checked_commit(commit: Commit, limits: ValueLimits, known: set[int] | None = None) -> Commit:
+    """The same commit with every foreign path and value checked and frozen.
+
+    `known`: the `id` of each read that was checked before. Results of one wave share the objects of their reads.
+    """
+    operations: list[Operation] = []
+    events = commit.events
+    records = commit.records
     try:
-        operations = tuple(
-            Operation(op.doc, tuple(validate_patch(patch, limits) for patch in op.patches)) for op in commit.operations
-        )
+        for operation in commit.operations:
+            patches: list[Patch] = []
+            for patch in operation.patches:
+                patches.append(validate_patch(patch, limits))  # A comprehension would be one more call.
+            operations.append(Operation(operation.doc, tuple(patches)))
         for read in commit.reads:
-            check_path(read.path, limits)
-        events = tuple(SentEvent(e.id, e.stream, _frozen(e.payload, limits), e.due_us) for e in commit.events)
-        records = tuple(TopicRecord(r.topic, r.key, _frozen(r.payload, limits), r.source) for r in commit.records)
+            if known is None or id(read) not in known:
+                check_path(read.path, limits)
+                if known is not None:
+                    known.add(id(read))
+        if events:
+            events = tuple([SentEvent(e.id, e.stream, freeze(e.payload, limits), e.due_us) for e in events])
+        if records:
+            records = tuple([TopicRecord(r.topic, r.key, freeze(r.payload, limits), r.source) for r in records])
     except InvalidValueError as error:
         raise ProtocolError(f"commit {commit.local_seq} holds a value no document can hold: {error}") from error
-    return msgspec.structs.replace(commit, operations=operations, events=events, records=records)
-
-
-def _frozen(payload: object, limits: ValueLimits) -> Value:
-    return freeze(payload, limits)
+    return msgspec.structs.replace(commit, operations=tuple(operations), events=events, records=records)

@@ -5,6 +5,8 @@ A record holds the accepted commits of one frame, in order, each as the exact by
 history of one document a list that starts at its head, so that no index row is written per patch. An operation that
 changed nothing when it was admitted is no write: it has `DROPPED` in place of that seq.
 
+An entry also carries the observation of the run behind its commit, if the engine writes that back to its table later.
+
 A commit may write thousands of documents, and rebuilding one of them must cost only its own part. The structs here
 leave everything else encoded. They are for bytes from the engine's own log only, which were checked when they were
 accepted: skipped parts are not checked again. `engine.verify` decodes whole commits.
@@ -12,6 +14,7 @@ accepted: skipped parts are not checked again. `engine.verify` decodes whole com
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -28,26 +31,38 @@ DROPPED: Final = -1
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """One accepted commit, still encoded, and per operation the seq of the write before it (0: none), or `DROPPED`."""
+    """One accepted commit, still encoded, and per operation the seq of the write before it (0: none), or `DROPPED`.
+
+    `observed` is the observation of its run, as `engine.observations` encodes it; empty: the table has it, or none is.
+    """
 
     commit: msgspec.Raw
     previous: tuple[int, ...]
+    observed: bytes = b""
 
 
+_NOTHING: Final[Mapping[int, bytes]] = {}
 _decoder = msgspec.msgpack.Decoder(tuple[Entry, ...])
-_encode_previous = msgspec.msgpack.Encoder().encode
+_encode_part = msgspec.msgpack.Encoder().encode
 _ENTRY: Final = b"\x92"  # MessagePack: an array of two
+_OBSERVED: Final = b"\x93"  # an array of three
 _ONE: Final = b"\x91\x92"  # an array of one entry
 
 
-def encode_record(entries: list[tuple[bytes, tuple[int, ...]]]) -> bytes:
-    """The record of a frame. The commits are encoded already, so their bytes are joined, not encoded again."""
-    if len(entries) == 1:
+def encode_record(entries: list[tuple[bytes, tuple[int, ...]]], observed: Mapping[int, bytes] = _NOTHING) -> bytes:
+    """The record of a frame. The commits are encoded already, so their bytes are joined, not encoded again.
+
+    `observed`: observations by the places of their commits.
+    """
+    if len(entries) == 1 and not observed:
         encoded, previous = entries[0]
-        return _ONE + encoded + _encode_previous(previous)
+        return _ONE + encoded + _encode_part(previous)
     parts = [_array_of(len(entries))]
-    for encoded, previous in entries:
-        parts += (_ENTRY, encoded, _encode_previous(previous))
+    for place, (encoded, previous) in enumerate(entries):
+        if place in observed:
+            parts += (_OBSERVED, encoded, _encode_part(previous), _encode_part(observed[place]))
+        else:
+            parts += (_ENTRY, encoded, _encode_part(previous))
     return b"".join(parts)
 
 

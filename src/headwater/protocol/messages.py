@@ -24,7 +24,6 @@ from headwater.data.value import ABSENT, MAX_INT, Absent, MaybeValue, freeze
 from headwater.errors import InvalidValueError, ProtocolError
 from headwater.protocol.commit import MAIN, Commit, checked_frame
 from headwater.protocol.message import Message, Number
-from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere
 from headwater.protocol.observations import (
     AffectedNodes,
     Backlog,
@@ -220,6 +219,18 @@ class Renew(Message, frozen=True, tag="renew"):
     token: str
 
 
+class ClaimCode(Message, frozen=True, tag="claim_code"):
+    """Ask to run this code under this name. Both are texts that programs choose; equal code has an equal text.
+
+    The first code under a name is granted, and every later claim of the same code. Another code is granted when no
+    other session of the branch that is connected has a claim. A claim ends with its connection.
+    """
+
+    id: Number
+    name: str
+    code: str
+
+
 Nodes = (
     QueryObservations
     | QueryNodes
@@ -229,8 +240,9 @@ Nodes = (
     | QueryReaders
     | QueryWrittenDocuments
 )
-ObservationQuestion = Nodes | QueryCurrent | QueryElsewhere | Mirror | QueryMirrors
-Asks = Query | QueryEvents | WatchEvents | WatchWrittenDocuments | WatchTargets | ObservationQuestion | Delivers
+ObservationQuestion = Nodes | QueryCurrent
+Watching = WatchEvents | WatchWrittenDocuments | WatchTargets
+Asks = Query | QueryEvents | Watching | ObservationQuestion | Delivers | ClaimCode
 FromReplica = Hello | Open | Transact | Watch | Unwatch | Asks | Ack | Bye | Renew
 
 # ---- from the engine -------------------------------------------------------------------------------
@@ -363,18 +375,16 @@ class Renewed(Message, frozen=True, tag="renewed"):
     """The token that `Renew` brought counts from now on."""
 
 
-ObservationAnswer = (
-    Observations
-    | CleanPieces
-    | AffectedNodes
-    | Backlog
-    | Readers
-    | WrittenDocuments
-    | Current
-    | ReadElsewhere
-    | Mirrored
-)
-Told = Answer | StoredEvents | EventsStored | DocumentsWritten | TargetsDue | ObservationAnswer | Delivering
+class CodeClaimed(Message, frozen=True, tag="code_claimed"):
+    """The answer to `ClaimCode`. Not granted: connected sessions run another code under that name."""
+
+    id: Number
+    is_granted: bool
+
+
+ObservationAnswer = Observations | CleanPieces | AffectedNodes | Backlog | Readers | WrittenDocuments | Current
+News = EventsStored | DocumentsWritten | TargetsDue
+Told = Answer | StoredEvents | News | ObservationAnswer | Delivering | CodeClaimed
 FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Told | Problem | Renewed
 
 # ---- bytes -----------------------------------------------------------------------------------------

@@ -30,14 +30,18 @@ BETWEEN: Final = "\x1f"
 """Between the id of a child and the key of one of its elements. It is in no id."""
 
 
+RECORD: Final = ":@"
+"""The end of the id of a piece's record."""
+
+
 def generation_of(piece: str) -> tuple[DocKey, Path]:
     """Where the number of a piece's generation is kept, which everything that derives something of it reads."""
-    return DocKey(SPACE_SCOPE, f"{piece}:@"), ("generation",)
+    return DocKey(SPACE_SCOPE, piece + RECORD), ("generation",)
 
 
 def whose_record(doc: DocKey) -> str:
     """The piece whose record a document is. Empty: it is none."""
-    return doc.id[:-2] if doc.id.endswith(":@") and doc.scope == SPACE_SCOPE else ""
+    return doc.id[: -len(RECORD)] if doc.id.endswith(RECORD) and doc.scope == SPACE_SCOPE else ""
 
 
 def is_below(child: str, id: str) -> bool:
@@ -170,7 +174,8 @@ class QueryObservations(Message, frozen=True, tag="query_observations"):
     """Read observations of nodes of the session's branch once: of one piece, generation, member or child, or all.
 
     `reads`: only of nodes that read that document. Each answer says whether its reads would be admitted now. `after` is
-    the `next` of the page before. For owners.
+    the `next` of the page before. For sessions that may read the space. Those of owners get all nodes; others get the
+    nodes of no other user that read no document of another user. The same holds for the next three.
     """
 
     id: Number
@@ -184,14 +189,14 @@ class QueryObservations(Message, frozen=True, tag="query_observations"):
 
 
 class QueryNodes(Message, frozen=True, tag="query_nodes"):
-    """Read the observations of these nodes of the session's branch once. Unknown nodes are left out. For owners."""
+    """Read the observations of these nodes of the session's branch once. Unknown nodes are left out."""
 
     id: Number
     nodes: tuple[NodeKey, ...]
 
 
 class QueryCleanPieces(Message, frozen=True, tag="query_wholes"):
-    """Read once which pieces of the session's branch were said to be clean as a whole, by piece. For owners."""
+    """Read once which pieces of the session's branch were said to be clean as a whole, by piece."""
 
     id: Number
     after: str = ""
@@ -200,7 +205,7 @@ class QueryCleanPieces(Message, frozen=True, tag="query_wholes"):
 
 class QueryAffectedNodes(Message, frozen=True, tag="query_met"):
     """Read observations of nodes of one piece once: of those whose reads were written after a seq, and would not be
-    admitted now; or, with `docs`, of all that read one of those. For owners.
+    admitted now; or, with `docs`, of all that read one of those.
 
     `made` are documents that nodes write and that the asking session knows: with one reader, that is the node that
     writes it. `also`: the same question about these pieces, for writes after the seq.
@@ -224,7 +229,7 @@ class QueryBacklog(Message, frozen=True, tag="query_backlog"):
 
 
 class QueryReaders(Message, frozen=True, tag="query_readers"):
-    """Read once which pieces of the session's branch have nodes that read a document. For owners."""
+    """Read once which pieces of the session's branch have nodes that read a document, which the session may read."""
 
     id: Number
     doc: DocKey
@@ -234,7 +239,7 @@ class QueryReaders(Message, frozen=True, tag="query_readers"):
 
 class QueryWrittenDocuments(Message, frozen=True, tag="query_marks"):
     """Ask once which documents that nodes read, and which records of pieces, were written on the session's branch after
-    a seq, and by which pieces they are read. The next page is asked for with the `through` of this one. For owners."""
+    a seq, and by which pieces they are read. The next page is asked for with the `through` of this one. For readers."""
 
     id: Number
     since: Number
@@ -242,7 +247,7 @@ class QueryWrittenDocuments(Message, frozen=True, tag="query_marks"):
 
 
 class WatchWrittenDocuments(Message, frozen=True, tag="watch_marks"):
-    """Tell when anybody writes a document of the session's branch that nodes read, or a piece's record. For owners.
+    """Tell when anybody writes a document of the session's branch that nodes read, or a piece's record. For readers.
 
     The last one that was said counts; `on` False: no more of it.
     """

@@ -152,24 +152,31 @@ class Confirmed:
             raise ProtocolError(f"the engine spoke of seq {seq} after seq {self.seq}")
         self.seq = seq
 
-    def integrate(self, changes: list[DocChange], seq: int, own: OwnPatches) -> dict[Document, list[Path] | None]:
+    def integrate(
+        self, changes: list[tuple[Document, DocChange]], seq: int, own: OwnPatches
+    ) -> dict[Document, list[Path] | None]:
         """Apply changes of the log to documents that have a value here, and move to `seq`. On error nothing is changed.
 
         Return the paths that changed in each document; None instead of paths means anywhere.
         """
-        staged: dict[DocKey, tuple[MaybeValue, int]] = {}
-        places: dict[DocKey, list[Path] | None] = {}
-        for change in changes:
-            value = staged[change.doc][0] if change.doc in staged else self.value(change.doc)
+        staged: dict[Document, tuple[MaybeValue, int]] = {}
+        places: dict[Document, list[Path] | None] = {}
+        for document, change in changes:
+            value = staged[document][0] if document in staged else document.confirmed
+            assert value is not NOT_HERE  # The caller checked it.
             after, patches = _changed(change, value, own)
-            # fault confirmed.written_seq_not_kept: staged[change.doc] = (after, self.written(change.doc))
-            staged[change.doc] = (after, change.seq)
-            before = places.get(change.doc, [])
-            places[change.doc] = (
-                None if patches is None or before is None else [*before, *(patch.path for patch in patches)]
-            )
+            # fault confirmed.written_seq_not_kept: staged[document] = (after, document.written)
+            staged[document] = (after, change.seq)
+            before = places.setdefault(document, [])
+            if patches is None or before is None:
+                places[document] = None
+            else:
+                for patch in patches:
+                    before.append(patch.path)  # A generator would be one more call.
         self.move_to(seq)
-        return {self.put(doc, value, written): places[doc] for doc, (value, written) in staged.items()}
+        for document, (value, written) in staged.items():
+            document.confirmed, document.written = value, written
+        return places
 
 
 def _changed(change: DocChange, value: MaybeValue, own: OwnPatches) -> tuple[MaybeValue, tuple[Patch, ...] | None]:

@@ -148,6 +148,12 @@ class TierEntry:
         self.frame = 0  # the first local_seq of the frame in which it was sent
         self.reads: tuple[Read, ...] | None = None  # of a stopped node: the reads as they were when it stopped
 
+    def set_state(self, state: EntryState) -> None:
+        """Set the stage of the result, for all its documents."""
+        for each in self.parts():
+            # fault tier.second_document_left_behind: self.state = state
+            each.state = state
+
     def parts(self) -> tuple[TierEntry, ...]:
         """Return the entries of all documents of the result."""
         return (self,) if self.beside is None else (self, self.beside)

@@ -523,7 +523,7 @@ class Pending:
         the view is the same with them and without them.
         """
         layers, key = document.layers, document.key
-        begin = next((place for place in range(len(layers) - 1, -1, -1) if layers[place].says_all(key)), 0)
+        begin = next((at for at in range(len(layers) - 1, -1, -1) if layers[at].says_all(key)), 0) if layers else 0
         hidden = []
         for layer in layers[begin:] if begin else layers:
             value = layer.apply(key, value)

@@ -2,7 +2,8 @@
 
 A limited number of queries is sent; further ones wait for answers, because an engine refuses more messages than it can
 keep. When a connection ends, every open query is answered with a failure. A subscription outlives the connection: it is
-sent again on the next one. This module owns the requests; the meaning of an answer is the caller's.
+sent again on the next one, and so is a claim of code. This module owns the requests; the meaning of an answer is the
+caller's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from headwater.data.value import MAX_INT
 from headwater.errors import LoadError
 from headwater.protocol.messages import (
     Answer,
+    ClaimCode,
+    CodeClaimed,
     EventsStored,
     FromReplica,
     ObservationAnswer,
@@ -30,10 +33,11 @@ from headwater.protocol.messages import (
 from headwater.protocol.observations import DocumentsWritten, WatchWrittenDocuments
 from headwater.protocol.reactions import Delivering, Delivers, TargetsDue, WatchTargets
 
-Question = Query | QueryEvents | ObservationQuestion | Delivers
+Question = Query | QueryEvents | ObservationQuestion | Delivers | ClaimCode
 Reply = Callable[[Answer | LoadError], object]
 EventsReply = Callable[[StoredEvents | LoadError], object]
 SeenReply = Callable[[ObservationAnswer | LoadError], object]
+ClaimReply = Callable[[CodeClaimed | LoadError], object]
 DeliveringReply = Callable[[Delivering | LoadError], object]
 Watches = type[WatchEvents] | type[WatchWrittenDocuments] | type[WatchTargets]
 DueHeard = Callable[[TargetsDue | LoadError], object]
@@ -41,10 +45,21 @@ Heard = Callable[[int | LoadError], object]
 """Called with the seq of the newest commit that stored events or marked pieces; with an error if it is refused."""
 
 
+class _CodeClaim:
+    """A claim of this session, with the callbacks that wait for its answer."""
+
+    __slots__ = ("granted", "question", "replies")
+
+    def __init__(self, question: ClaimCode) -> None:
+        self.question = question
+        self.granted: CodeClaimed | None = None  # the answer on this connection
+        self.replies: list[ClaimReply] = []
+
+
 class Queries:
     """The unanswered queries and the subscriptions of one session. `say` returns True if there was a connection."""
 
-    __slots__ = ("_heard", "_later", "_most", "_new_number", "_say", "_waiting")
+    __slots__ = ("_claims", "_heard", "_later", "_most", "_new_number", "_say", "_waiting")
 
     def __init__(self, say: Callable[[FromReplica], bool], new_number: Callable[[], int], most: int) -> None:
         self._say = say
@@ -52,6 +67,7 @@ class Queries:
         self._most = most  # queries without an answer
         self._later: deque[tuple[Question, str, Callable[[Any], object]]] = deque()  # queries that were not sent yet
         self._waiting: dict[int, tuple[str, Callable[[Any], object]]] = {}  # the subject and the callback
+        self._claims: dict[str, _CodeClaim] = {}  # by name
         self._heard: dict[Watches, tuple[int, Callable[[Any], object]]] = {}  # request number and callback
 
     def ask(self, query: Query, reply: Reply) -> None:
@@ -76,6 +92,30 @@ class Queries:
     def deliver(self, question: Delivers, reply: DeliveringReply) -> None:
         """Ask for targets, report their results, or send an operator's request about reactions."""
         self._ask(question, "reactions", reply)
+
+    def claim_code(self, question: ClaimCode, reply: ClaimReply) -> None:
+        """Claim the code of a class, on this connection and on later ones. A claim that is not granted is dropped."""
+        claim = self._claims.get(question.name)
+        if claim is None or claim.question.code != question.code:
+            claim = self._claims[question.name] = _CodeClaim(question)
+        if claim.granted is not None:
+            reply(claim.granted)
+            return
+        claim.replies.append(reply)
+        if len(claim.replies) == 1:
+            self._send_claim(claim)
+
+    def _send_claim(self, claim: _CodeClaim) -> None:
+        def answered(answer: CodeClaimed | LoadError) -> None:
+            if isinstance(answer, CodeClaimed) and answer.is_granted:
+                claim.granted = answer
+            elif isinstance(answer, CodeClaimed) and self._claims.get(claim.question.name) is claim:
+                del self._claims[claim.question.name]
+            replies, claim.replies = claim.replies, []
+            for reply in replies:
+                reply(answer)
+
+        self._ask(claim.question, "the code of a class", answered)
 
     def _ask(self, question: Question, what: str, reply: Callable[[Any], object]) -> None:
         # fault queries.sent_without_room: if False:
@@ -124,9 +164,11 @@ class Queries:
             self._say(kind(former[0], False))
 
     def connected(self) -> None:
-        """Send all subscriptions on a new connection."""
+        """Send all subscriptions and claims on a new connection."""
         for kind, (_, heard) in list(self._heard.items()):
             self._watch(kind, heard)
+        for claim in list(self._claims.values()):
+            self._send_claim(claim)
 
     # ---- answers ---------------------------------------------------------------------------------
 
@@ -145,7 +187,9 @@ class Queries:
         return waiting is not None
 
     def fail(self, why: str) -> None:
-        """Answer all open queries with a failure."""
+        """Answer all open queries with a failure. The engine has ended the claims."""
+        for claim in self._claims.values():
+            claim.granted = None
         failed = [*self._waiting.values(), *[(what, reply) for _, what, reply in self._later]]
         self._waiting.clear()
         self._later.clear()

@@ -185,24 +185,24 @@ def joined(*several: Places) -> Places:
     return all_of_them
 
 
-def unchanged(changes: Iterable[DocChange], seq: int, documents: Documents) -> list[Document]:
+def unchanged(changes: Iterable[tuple[Document, DocChange]], seq: int) -> list[Document]:
     """Return the documents of which the log, up to `seq`, contains only their own bottommost layers, in order.
 
     Called before those layers are taken out. Each of them must have been shown: then the layers on top stand on the
     same value as before, and nothing has to be applied again.
     """
-    own: dict[DocKey, list[int]] = {}
-    others: set[DocKey] = set()
-    for change in changes:
-        if isinstance(change, Own):
-            own.setdefault(change.doc, []).append(change.local_seq)
-        else:
-            others.add(change.doc)
+    own: dict[Document, list[int]] = {}
+    others: set[Document] = set()
+    for document, change in changes:
+        if not isinstance(change, Own):
+            others.add(document)
+        elif document.layers:
+            own.setdefault(document, []).append(change.local_seq)
     same = []
-    for doc, numbers in own.items():
-        document = documents.get(doc)
-        if document is None or doc in others:
+    for document, numbers in own.items():
+        if document in others:
             continue
+        doc = document.key
         leaving, staying = document.layers[: len(numbers)], document.layers[len(numbers) : len(numbers) + 1]
         if (
             [layer.local_seq for layer in leaving] == numbers
@@ -655,7 +655,7 @@ class Replica:
     def result_accepted(self, sent: SentCommit, seq: int) -> None:
         """Mark results as accepted and so durable. They stay in the tier until confirmed state covers their seq."""
         if not sent.seq:
-            self.tier.accepted(sent, seq)
+            sent.seq = seq
             if seq <= self.confirmed.seq:
                 self._show(Kind.INTEGRATE, self._covered())
 
@@ -704,7 +704,7 @@ class Replica:
         self._fall(fallen)
 
     def _fall(self, fallen: list[Layer]) -> None:
-        self.tier.is_reverted = self.tier.is_reverted or bool(fallen)
+        self.tier.is_outdated = self.tier.is_outdated or bool(fallen)
         self._show(Kind.REVERT, places_of(fallen, self.documents))
         for layer in fallen:
             self.settle(layer, layer.settled, layer.rejection)
@@ -715,20 +715,26 @@ class Replica:
         """Apply changes of the log. Own commits that it covers stop being layers and become confirmed state."""
         # fault replica.integrates_before_telling: pass
         self.make_commits()
-        here = [change for change in sync.changes if change.doc in self.confirmed]
-        unknown = dict.fromkeys(change.doc for change in sync.changes if change.doc not in self.confirmed)
+        here: list[tuple[Document, DocChange]] = []
+        unknown: dict[DocKey, None] = {}
+        for change in sync.changes:
+            document = self.documents.get(change.doc)
+            if document is None or document.confirmed is NOT_HERE:
+                unknown[change.doc] = None
+            else:
+                here.append((document, change))
         touched = self.confirmed.integrate(here, sync.seq, self._own_patches)
-        same = unchanged(here, sync.seq, self.documents)
+        same = unchanged(here, sync.seq)
         yielded, left = self._yielded(touched)
         places = joined(touched, left, places_of(yielded, self.documents), self._covered())
         for document in same:
             places.pop(document, None)  # Its layers became confirmed state unchanged: the shown value is the same.
-        ways = longest_hops(here)
+        foreign = [(document, change) for document, change in here if not isinstance(change, Own)]
+        ways = longest_hops([change for _, change in foreign])
         self._show(Kind.INTEGRATE, places, unheld=unknown, source=ways)
         self._end(yielded)
         if self.tier:
-            others = [self.documents.of(change.doc) for change in here if not isinstance(change, Own)]
-            self._tell_overwritten(Kind.INTEGRATE, others, ways)
+            self._tell_overwritten(Kind.INTEGRATE, [document for document, _ in foreign], ways)
         if sync.arrived:
             self.arrive(sync.arrived, sync.seq)
 
@@ -753,6 +759,8 @@ class Replica:
         for document in dict.fromkeys(documents):
             entry = document.entry
             if entry is not None and document.confirmed is not NOT_HERE and not same(document.confirmed, entry.value):
+                # fault tier.dormant_result_hides_others: pass
+                self.tier.is_outdated = True
                 for listener in self._on_overwritten:
                     listener(document, kind, ways)
 
@@ -822,7 +830,8 @@ class Replica:
             shown = document.stale if document.value is NOT_HERE else document.value
             if document.value is NOT_HERE and shown is not NOT_HERE:
                 self.evicted.returned[document] = None  # Nodes may have begun to wait; there may be no difference.
-            self.open_transactions.changing(document)
+            if self.open_transactions.count:
+                self.open_transactions.changing(document)
             # A new layer is on top of all others: its result on the shown value is the new shown value.
             if made is not None:
                 after = made[document]

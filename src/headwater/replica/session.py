@@ -338,7 +338,7 @@ class Session:
         # C6: accepted commits are known before a state that includes them is shown.
         for local_seq, seq in landed.items():
             self._heard = max(self._heard, local_seq)
-            self._accepted(local_seq, seq)
+            self._accepted(local_seq, seq, self.replica.tier.get(local_seq))
         self.replica.revert_unsent()
         self.runs.only([commit.local_seq for commit in self._undecided()])
         if not self.replica.may_write:
@@ -489,15 +489,14 @@ class Session:
                 self.replica.all_rejected(refused)
                 refused = {}
             if isinstance(verdict, Accepted):
-                self._accepted(verdict.local_seq, verdict.seq)
+                self._accepted(verdict.local_seq, verdict.seq, result)
             elif result is not None:
                 self._result_rejected(result, verdict.rejection)
         if refused:
             self.replica.all_rejected(refused)
 
-    def _accepted(self, local_seq: int, seq: int) -> None:
+    def _accepted(self, local_seq: int, seq: int, result: SentCommit | None) -> None:
         self.seen.accepted(local_seq, seq)
-        result = self.replica.tier.get(local_seq)
         if result is None:
             self.replica.accepted(local_seq, seq)
         else:

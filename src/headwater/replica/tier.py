@@ -62,7 +62,7 @@ class Composed(NamedTuple):
 
     commits: list[SentCommit]
     equal: list[TierEntry]  # equal to confirmed state: they have left the tier, and only their observations are sent
-    fallen: list[TierEntry]  # of nodes that are invalid and not demanded, after a revert: the caller drops them
+    fallen: list[TierEntry]  # outdated results of nodes that are invalid and not demanded: the caller drops them
 
 
 def _always(_: object) -> bool:
@@ -83,7 +83,7 @@ class Tier:
         "is_clean",
         "is_current",
         "is_demanded",
-        "is_reverted",
+        "is_outdated",
         "superseded_count",
         "version",
     )
@@ -101,7 +101,9 @@ class Tier:
         self.is_clean: Callable[[object], bool] = _always
         self.is_current: Callable[[object], bool] = _always
         self.is_demanded: Callable[[object], bool] = _always
-        self.is_reverted = False  # a commit of an author was taken back since the last composition
+        # A commit of an author was taken back, or another session wrote the document of a result, since the last
+        # composition.
+        self.is_outdated = False
         self.version = 0  # of the newest result
         self.superseded_count = 0  # commits of results that others won against, for diagnosis
 
@@ -122,7 +124,7 @@ class Tier:
             entry.beside.document.entry = entry.beside
         self._due.pop(document, None)  # The newest result comes last: it may depend on all others.
         if is_local:
-            entry.state = _LOCAL
+            entry.set_state(_LOCAL)
             self._local[document] = entry
         else:
             self._due[document] = entry
@@ -143,7 +145,7 @@ class Tier:
     def make_due(self) -> None:
         """Send the results that stayed local from now on: the right to write was granted."""
         for document, entry in self._local.items():
-            entry.state = _DUE
+            entry.set_state(_DUE)
             self._due[document] = entry
         self._local.clear()
 
@@ -159,7 +161,7 @@ class Tier:
                 frozen.append(entry)
                 self.drop(entry)
             else:
-                entry.state = _LOCAL
+                entry.set_state(_LOCAL)
                 self._local[document] = entry
         return frozen
 
@@ -221,22 +223,23 @@ class Tier:
 
     def is_waiting(self) -> bool:
         """Return True if a result of a clean node has no verdict, and will get one."""
-        if any(not sent.seq for sent in self._wire.values()):
-            return True
-        return any(
-            not entry.is_held and (entry.reads is not None or self.is_current(entry.source))
-            for entry in self._due.values()
-        )
+        for sent in self._wire.values():
+            if not sent.seq:
+                return True
+        for entry in self._due.values():
+            if not entry.is_held and (entry.reads is not None or self.is_current(entry.source)):
+                return True
+        return False
 
     def patches(self, local_seq: int, doc: DocKey) -> tuple[Patch, ...] | None:
         """Return the patches of a commit on the wire to a document; None: there is no such commit."""
         sent = self._wire.get(local_seq)
         if sent is None:
             return None
-        return next((operation.patches for operation in sent.commit.operations if operation.doc == doc), ())
-
-    def accepted(self, sent: SentCommit, seq: int) -> None:
-        sent.seq = seq
+        for operation in sent.commit.operations:
+            if operation.doc == doc:
+                return operation.patches
+        return ()
 
     def covered(self) -> list[TierEntry]:
         """Take out the results that confirmed state includes. Return the entries that were shown."""
@@ -284,7 +287,8 @@ class Tier:
             if entry.reads is not None:
                 fallen.append(entry)
                 continue
-            entry.state, entry.ready_at, entry.local_seq, entry.frame = _DUE, newest, 0, 0
+            entry.set_state(_DUE)
+            entry.ready_at, entry.local_seq, entry.frame = newest, 0, 0
             # fault tier.superseded_dropped: self._due.pop(entry.document, None)
             self._due[entry.document] = entry
         for entry in fallen:
@@ -314,8 +318,8 @@ class Tier:
             # fault tier.invalid_result_sent: if False:
             if entry.reads is None and not is_current(entry.source):
                 # fault tier.dormant_result_stays: if False:
-                if self.is_reverted and not self.is_demanded(entry.source):
-                    # I1: it may show a write that never was, and no run will replace it.
+                if self.is_outdated and not self.is_demanded(entry.source):
+                    # I1: it may show a write that never was, or hide a newer result, and no run will replace it.
                     made.fallen.append(entry)
                 continue
             # fault tier.superseded_sent_at_once: if _is_closed(entry.document):
@@ -331,7 +335,7 @@ class Tier:
                 made.equal.append(entry)
             else:
                 ready[entry] = None
-        self.is_reverted = False
+        self.is_outdated = False
         # Readers of a result that falls are held: what it hides may be another value than the one that they read.
         # fault tier.readers_of_dropped_results_sent: for entry in (*made.equal, *made.fallen):
         for entry in made.equal:
@@ -377,7 +381,8 @@ class Tier:
         for entry in entries:
             hops = max(hops, entry.hops)
             for spot in entry.causes or ():
-                causes.append((cast(Document, spot.document).key, spot.path))
+                seen: Document = spot.document  # type: ignore[assignment]
+                causes.append((seen.key, spot.path))
         fingerprint = getattr(first.source, "fingerprint", "")
         commit = Commit(
             number,

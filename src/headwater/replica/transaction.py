@@ -11,7 +11,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from headwater.data.address import Depth, DocKey
@@ -52,6 +52,7 @@ class Transaction:
         "__weakref__",
         "_anchors",
         "_behind",
+        "_computed",
         "_created",
         "_dead",
         "_kept",
@@ -99,6 +100,7 @@ class Transaction:
         self._kept: dict[DocKey, _Kept] = {}
         self._created: dict[DocKey, Value] = {}  # documents created without being read
         self._overlay: dict[DocKey, MaybeValue] = {}
+        self._computed: dict[Document, MaybeValue] = {}  # derived values in this view only, of any space
         self._anchors: dict[DocKey, MaybeValue] = {}  # of documents with intents: the value after the last one
         self._narrowed: set[DocKey] = set()  # documents of which plain writes removed something
         self._patches: dict[DocKey, list[tuple[Patch, tuple[Touch, ...]]]] = {}
@@ -152,15 +154,35 @@ class Transaction:
         is_own = doc in self._overlay and self._covered(doc, path)
         (self._own if is_own else self._reads)[doc, path, depth] = None
 
-    def saw_before(self, doc: DocKey, path: Path, depth: Depth) -> None:
-        """Record a read of the snapshot without own writes, made by a computed that is read in the transaction."""
-        # fault transaction.reads_of_computeds_own: self.saw(doc, path, depth)
-        self._reads[doc, path, depth] = None
-
     def peek(self, doc: DocKey, path: Path = ()) -> MaybeValue:
         """Return the value at a path without recording a read: for resolving bindings, which are no reads."""
         value = self._overlay[doc] if doc in self._overlay else self._base(doc)
         return lookup(value, path)
+
+    def show_computed(self, document: Document, value: MaybeValue) -> None:
+        """Show a derived value in this transaction only. It is not written, and `look_up` finds it."""
+        self._computed[document] = value
+
+    def look_up(self, document: Document) -> MaybeValue:
+        """Return the value of a document of any space in this view, without recording a read."""
+        if document in self._computed:
+            return self._computed[document]
+        # fault transaction.spaces_mixed_up: if True:
+        if self.documents.get(document.key) is document:
+            return self.peek(document.key)
+        if document.value is NOT_HERE:
+            raise NotHere(document.key)
+        return document.value
+
+    def forget_computed(self) -> list[Document]:
+        """Forget the derived values of `show_computed`, and return their documents."""
+        documents = list(self._computed)
+        self._computed.clear()
+        return documents
+
+    def touches(self, doc: DocKey) -> Iterator[Touch]:
+        """Return the places of a document that this transaction has changed so far."""
+        return (touch for _, touches in self._patches.get(doc, ()) for touch in touches)
 
     def _base(self, doc: DocKey) -> MaybeValue:
         """Return the value shown when the transaction began, whatever has arrived since (C8)."""

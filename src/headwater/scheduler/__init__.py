@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from headwater.lazy import load_on_use
 
 if TYPE_CHECKING:
+    from headwater.scheduler.failures import Failure
     from headwater.scheduler.limits import SchedulerLimits
     from headwater.scheduler.node import CLEAN, INVALID, Node, NodeKind, check_node
     from headwater.scheduler.registry import NodeSpec
-    from headwater.scheduler.scheduler import Failure, Scheduler
+    from headwater.scheduler.scheduler import Scheduler
 
 __all__ = [
     "CLEAN",
@@ -44,7 +45,7 @@ __getattr__ = load_on_use(
         "NodeKind": "headwater.scheduler.node",
         "check_node": "headwater.scheduler.node",
         "NodeSpec": "headwater.scheduler.registry",
-        "Failure": "headwater.scheduler.scheduler",
+        "Failure": "headwater.scheduler.failures",
         "Scheduler": "headwater.scheduler.scheduler",
     },
 )

@@ -1,4 +1,4 @@
-"""Classification of the errors and results of author functions.
+"""Failures: the message to the error channel, and the classification of errors and results of author functions.
 
 Only `KeyboardInterrupt` and `SystemExit` interrupt the program. Every other error that leaves an author function is a
 failure of that function, including errors that are not an `Exception`: for example, the `CancelledError` of a future
@@ -8,14 +8,33 @@ that the function inspected cancels nothing in the scheduler.
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from typing import Final
 
 from headwater.errors import AuthoringError
 
-__all__ = ["INTERRUPTS", "as_failure", "check_plain"]
+__all__ = ["INTERRUPTS", "Failure", "as_failure", "check_plain"]
 
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
 """Errors that pass through every handler up to the caller that runs the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A message to the error channel: the node, the error, and the causes of the run."""
+
+    node: str
+    error: Exception
+    causes: tuple[str, ...] = ()
+
+    def noted(self) -> Exception:
+        """Return the error with the node and the causes as notes, which a traceback shows."""
+        note = f"in {self.node}"
+        if note not in getattr(self.error, "__notes__", ()):
+            self.error.add_note(note)
+            for cause in self.causes:
+                self.error.add_note(f"because of {cause}")
+        return self.error
 
 
 def as_failure(error: BaseException) -> Exception:

@@ -112,16 +112,19 @@ class Freshness:
         """Run one node for the stale output of `writer`. True: a node ran, and `writer` is to be checked again."""
         if self._loads and self._loads.above(writer) is not None:
             return False
-        targets = self._unfresh(writer)
-        if len(targets) == 1:  # As in most cases.
-            wanted = targets if self._pass.may_wait_for(node, targets[0]) else []
+        may_wait_for = self._pass.may_wait_for
+        if writer.status != CLEAN:  # As in most cases.
+            target, wanted = writer, [writer]
+            if not may_wait_for(node, writer):
+                return False
         else:
-            wanted = [each for each in targets if self._pass.may_wait_for(node, each)]
-        if not wanted:
-            return False
+            wanted = [each for each in self._unfresh(writer) if may_wait_for(node, each)]
+            if not wanted:
+                return False
+            target = wanted[-1]
         failed, self.saw_failure, beside = self.saw_failure, False, self._marks.beside
         try:
-            has_run = self._pass.run_nested(run, wanted[-1])
+            has_run = self._pass.run_nested(run, target)
         finally:
             self.stopped, self.saw_failure = None, failed
         if node.causes is not None and not node.removed:
@@ -204,10 +207,15 @@ def upstream_failed(writer: Node) -> UpstreamFailedError:
 
     Its cause is the original failure, however many nodes lie between.
     """
-    cause: BaseException | None = writer.error
+    return failed_upstream(writer.id, writer.error)
+
+
+def failed_upstream(id: str, error: BaseException | None) -> UpstreamFailedError:
+    """Return the error for a reader of the node with that id, which failed with an error."""
+    cause = error
     while isinstance(cause, UpstreamFailedError) and cause.__cause__ is not None:
         cause = cause.__cause__
     why = "it failed" if cause is None else describe_failure(cause)
-    error = UpstreamFailedError(f"{writer.id} could not be computed: {why}")
-    error.__cause__ = cause
-    return error
+    failure = UpstreamFailedError(f"{id} could not be computed: {why}")
+    failure.__cause__ = cause
+    return failure

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from headwater.data.address import DocKey
 from headwater.data.path import Path
@@ -97,6 +97,22 @@ class Marks:
         return self.impulse
 
 
+class Guard(Protocol):
+    """A condition beside the reads of some nodes, on which their results depend."""
+
+    document: Document  # decides the condition
+
+    @property
+    def spot(self) -> Spot | None:
+        """The place of the condition, which sent results name among their reads. None: there is no condition so far."""
+
+    def is_passed(self) -> bool:
+        """True if the nodes may run, and their results may be sent."""
+
+    def refusal(self) -> Exception:
+        """Return the failure of a run that did not pass."""
+
+
 class NodeKind(Enum):
     """The purpose of a node's runs."""
 
@@ -134,10 +150,16 @@ class Node:
     transient: tuple[type[Exception], ...] = ()  # error types after which the run is retried
     fingerprint: str = ""  # of the code behind `fn`; every commit of its runs carries it (I8)
     owns_outputs: bool = False  # no other node writes any of its two outputs: they are one result
+    # The result on the view of a transaction, without a change of the node or its piece; None: `fn` does that.
+    apart: Callable[[], object] | None = None
+    guard: Guard | None = None  # a condition of its runs and results beside its reads
     reporter: RunReporter | None = None  # reporter of its runs; None: runs are not reported
     opaque: str = ""  # why its code cannot be fingerprinted, so that it is never resumed as clean; empty: it can be
     # ---- reads ----
     reads: Sequence[Spot | None] = (None,)  # registered spots, each once; ends with None; replaced, never mutated
+    # the same with the spot of its guard, as its results are sent; made for the reads `sent_for`
+    sent: Sequence[Spot | None] = (None,)
+    sent_for: Sequence[Spot | None] | None = None
     expect: Sequence[Spot | None] = (None,)  # `reads`, or AFRESH to check each read anew
     retried: Sequence[Spot | None] | None = None  # reads that its stopped attempt found fresh, in order; ends with None
     retried_at: int = 0  # the count of marks when `retried` was recorded

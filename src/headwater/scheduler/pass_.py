@@ -17,6 +17,7 @@ from typing import Final
 
 from headwater.cells.open_run import Run
 from headwater.data.trace import Exhausted, Parked, PassEnded, RunSkipped, Trace
+from headwater.data.value import ABSENT
 from headwater.replica.feed import ignore
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.edges import writers_above
@@ -161,6 +162,7 @@ class Pass:
         "number",
         "on_exhausted",
         "on_pass_end",
+        "run_nested",
         "runs",
         "trace",
     )
@@ -174,6 +176,7 @@ class Pass:
         self._marks = marks
         self._runner: Runner | None = None
         self._nested: NestedRuns  # `use` comes first.
+        self.run_nested: Callable[[Run, Node], bool]
         self._request_tick = request_tick
         self._computations = Sweep()
         self._effects = Sweep()  # effects write nothing: their turn comes when computations are done
@@ -194,7 +197,7 @@ class Pass:
         self.trace: Trace | None = None
 
     def use(self, runner: Runner, nested: NestedRuns) -> None:
-        self._runner, self._nested = runner, nested
+        self._runner, self._nested, self.run_nested = runner, nested, nested.run
 
     # ---- waiting nodes -------------------------------------------------------------------------------
 
@@ -278,15 +281,16 @@ class Pass:
     def may_wait_for(self, node: Node | None, target: Node) -> bool:
         """True if waiting for `target` can help `node`.
 
-        False for the node itself, round a cycle, and for a target that was removed, is held back by time, waits for a
-        document or used all its runs.
+        False for the node itself, round a cycle, and for a target that was removed, is held back by time and has a last
+        value, waits for a document or used all its runs.
         """
         if target is node or target.suspended or target.removed or target.loading is not None or self.is_spent(target):
             return False
-        return target.status == NEVER_RAN or target.gate is None or self._gates.is_open(target)
-
-    def run_nested(self, run: Run, target: Node) -> bool:
-        return self._nested.run(run, target)
+        if target.status == NEVER_RAN or target.gate is None or self._gates.is_open(target):
+            return True
+        # A reader of a node that is held back uses its last value. There is none if the result was dropped unsent.
+        # fault pass.dropped_results_read: return False
+        return target.error is None and target.returns and target.outputs[0].value is ABSENT
 
     def count_nested_run(self, node: Node) -> None:
         """Count a nested run that completed while another attempt waited, like any other run."""

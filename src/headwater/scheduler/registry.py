@@ -38,6 +38,7 @@ class NodeSpec:
     no_auto_debounce: bool = False
     fingerprint: str = ""  # of the code behind `fn`, if known
     owns_outputs: bool = False  # no other node writes any of its two outputs: they are one result
+    apart: Callable[[], object] | None = None  # `Node.apart`
 
 
 class Registry:
@@ -90,6 +91,7 @@ class Registry:
         )
         node.fingerprint = spec.fingerprint
         node.owns_outputs = spec.owns_outputs
+        node.apart = spec.apart
         # fault registry.children_before_parents: node.low = ((15 - min(node.rank, 15)) << 40) + node.order
         node.low = (min(node.rank, 15) << 40) + node.order
         self._nodes[spec.id] = node

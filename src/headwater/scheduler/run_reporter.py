@@ -9,10 +9,8 @@ nothing about running.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, cast
-
-import msgspec
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol, cast
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.ids import derive, derive_cached
@@ -32,61 +30,68 @@ SESSION: Final = "session:"
 """Prefix of the scope of session documents: the next process is another session."""
 
 
+class NodeFacts(Protocol):
+    """Facts about one node that its reporter needs, from the owner of the node."""
+
+    def describe(self) -> About:
+        """Return the identity of the node and the description of its code, the same in every run."""
+
+    def imply(self, documents: list[Document]) -> str | None:
+        """Return the defaults that unwritten documents read as. None: unknown."""
+
+    def started(self) -> tuple[str, ...] | None:
+        """Return the keys of children to resume without a run. None: they cannot be resumed."""
+
+    @property
+    def keeps_children(self) -> bool:
+        """True if the node keeps children that `started` lists."""
+
+    def name_of(self, replica: Replica) -> str | None:
+        """Return the name of a replica's space. None: it is not a space, as the clock."""
+
+    def chain_of(self, replica: Replica) -> int | None:
+        """Return the identity of the log of a replica's space. None: unknown."""
+
+    def on_unsure(self, node: Node) -> None:
+        """A foreign read has no verdict yet: call `report_again` when it has one."""
+
+
 class RunReporter:
     """Reporter of the runs of one node."""
 
     __slots__ = (
-        "_abouts",
-        "_chain_of",
-        "_describe",
+        "_about_known",
+        "_about_unknown",
         "_due",
+        "_facts",
         "_footprint",
         "_foreign",
         "_found",
         "_implied",
-        "_imply",
         "_is_comparable",
         "_is_standing",
+        "_keeps_children",
         "_listed",
-        "_name_of",
-        "_on_elsewhere",
-        "_on_unsure",
         "_places",
         "_reads",
         "_searched_reads",
         "_spots",
-        "_started",
         "_unsure",
         "is_told",
         "runs",
     )
 
-    def __init__(
-        self,
-        runs: ObservationQueue,
-        describe: Callable[[], About],
-        name_of: Callable[[Replica], str | None],
-        *,
-        limits: SchedulerLimits,
-        started: Callable[[], tuple[str, ...] | None] | None = None,
-        chain_of: Callable[[Replica], int | None] | None = None,
-        on_elsewhere: Callable[[], object] | None = None,
-        on_unsure: Callable[[Node], object] | None = None,
-        imply: Callable[[list[Document]], str | None] | None = None,
-    ) -> None:
+    def __init__(self, runs: ObservationQueue, facts: NodeFacts, limits: SchedulerLimits) -> None:
         self.runs = runs
+        self._facts = facts
+        self._keeps_children = facts.keeps_children
         self._searched_reads = limits.searched_reads
-        self._describe = describe  # the parts that are the same in every run of the node
-        self._name_of = name_of  # name of a replica's space; None: it is not a space, as the clock
-        self._chain_of = chain_of  # identity of the log of a replica's space; None: unknown
-        self._on_elsewhere = on_elsewhere  # called when the set of foreign documents read has changed
-        self._on_unsure = on_unsure  # called when a foreign read has no verdict yet: call `report_again` when it has
         self._unsure: tuple[Cause, int] | None = None  # cause and duration of the run to report again
         self._is_standing = False  # it is reported again for a write of its own space
-        self._imply = imply  # the defaults that unwritten documents read as; answer None: unknown
-        self._implied: str | None = None  # the answer of `_imply` for the reported reads
-        self._started = started  # keys of children to resume without a run; answer None: they cannot be resumed
-        self._abouts: dict[bool, bytes] = {}  # by whether it has a fingerprint
+        self._implied: str | None = None  # the defaults that its reads depend on; None: unknown
+        self._about_known = self._about_unknown = (
+            b""  # its description with and without its fingerprint; empty: not made
+        )
         self._reads: Sequence[Spot | None] | None = None  # reads of the run that the cached parts describe
         self._listed: tuple[str, ...] = ()
         self._found: tuple[tuple[Document, Path], ...] = ()
@@ -100,12 +105,12 @@ class RunReporter:
 
     def forget(self) -> None:
         """Drop cached descriptions: the code of the node or of its piece may have changed."""
-        self._abouts = {}
+        self._about_known = self._about_unknown = b""
         self._implied = None
 
     def describe(self) -> About:
         """Return the node's identity and the description of its code."""
-        return self._describe()
+        return self._facts.describe()
 
     def set_cause(self, observed: Observed) -> None:
         """Note that the node will run for a write after an observation. The last such write is reported as cause."""
@@ -113,13 +118,18 @@ class RunReporter:
         self._due = (observed.reads[place].doc, observed.reads[place].path)
 
     def _about(self, is_known: bool) -> bytes:
-        found = self._abouts.get(is_known)
-        if found is None:
-            said = self._describe()
-            if self._implied is None:
-                self._implied = self._below()
-            fingerprint = standing_on(said.fingerprint, self._implied) if is_known else ""
-            found = self._abouts[is_known] = encode_part(msgspec.structs.replace(said, fingerprint=fingerprint))
+        found = self._about_known if is_known else self._about_unknown
+        if found:
+            return found
+        said = self._facts.describe()
+        if self._implied is None:
+            self._implied = self._below()
+        fingerprint = standing_on(said.fingerprint, self._implied) if is_known else ""
+        found = encode_part(About(said.node, said.kind, fingerprint, said.gate))
+        if is_known:
+            self._about_known = found
+        else:
+            self._about_unknown = found
         return found
 
     def report_stop(self, node: Node, *, is_clean: bool) -> None:
@@ -148,7 +158,7 @@ class RunReporter:
         layer = made if isinstance(made, Layer) else None
         if not runs.is_on or (layer is not None and layer.fate is Fate.LOCAL):
             return  # A layer that is never sent has no observation.
-        children = () if self._started is None else self._started()
+        children = self._facts.started() if self._keeps_children else ()
         if node.reads is not self._reads or (children or ()) != self._listed or node.found != self._found:
             self._look(node, children or ())
         if self._implied is None:
@@ -160,7 +170,7 @@ class RunReporter:
             and node.expect is node.reads  # Otherwise the run was shown a failure, which cannot be compared later.
             and node.cleanup is None  # Otherwise the effect's setup is gone with the process.
             and children is not None
-            and (self._started is not None or not node.children)
+            and (self._keeps_children or not node.children)
         )
         foreign = self._seen_elsewhere() if self._foreign else ()
         failed = "" if failure is None else derive("failure", type(failure).__name__, str(failure)[:FAILURE_CHARACTERS])
@@ -169,9 +179,9 @@ class RunReporter:
         self._due = self._unsure = None
         self._is_standing = False
         if foreign is None:
-            if is_known and failure is None and self._on_unsure is not None and not self._stays_local():
+            if is_known and failure is None and not self._stays_local():
                 self._unsure = (cause, took_us)
-                self._on_unsure(node)
+                self._facts.on_unsure(node)
             is_known, foreign = False, ()
         about = self._about(is_known)
         is_known = is_known and failure is None
@@ -203,12 +213,12 @@ class RunReporter:
         The engine, which does not know the defaults of cells, would otherwise count the node as stale.
         """
         # fault+ reporter.standing_runs_not_told: return
-        if self._unsure is None and self._on_unsure is not None and (self.is_told if node.runs else node.as_of):
-            children = () if self._started is None else self._started()
+        if self._unsure is None and (self.is_told if node.runs else node.as_of):
+            children = self._facts.started() if self._keeps_children else ()
             if node.reads is not self._reads and children is not None:
                 self._look(node, children)
             self._unsure, self._is_standing = (None, 0), True
-            self._on_unsure(node)
+            self._facts.on_unsure(node)
 
     def report_again(self, node: Node) -> None:
         """Report the last run as of now: values that it depends on had no verdict then, and are confirmed by now."""
@@ -236,50 +246,50 @@ class RunReporter:
     def _look(self, node: Node, children: tuple[str, ...]) -> None:
         """Rebuild the cached footprint after the node's reads changed."""
         self._reads, self._listed, self._found = node.reads, children, node.found
-        before = {spot.document for spot in self._foreign}
-        self._spots, self._foreign, self._is_comparable = [], [], True
+        home, outputs, is_comparable = node.home, node.outputs, True
+        spots: list[Spot] = []
+        foreign: list[Spot] = []
+        touched: list[Touched] = []
+        places: list[tuple[Document, Path]] = []
         # fault materializers.reads_not_told: for spot in () if node.envelope else node.reads:
         for spot in node.reads:
             if spot is None:
                 continue
-            document = cast(Document, spot.document)
-            if document in node.outputs or document.key.scope.startswith(SESSION):
-                self._is_comparable = False
-            if document.home is node.home:
-                self._spots.append(spot)
-            elif self._name_of(document.home) is not None:
-                self._foreign.append(spot)
+            document: Document = spot.document  # type: ignore[assignment]  # Every spot is one of a document's.
+            key = document.key
+            if document in outputs or key.scope.startswith(SESSION):
+                is_comparable = False
+            if document.home is home:
+                spots.append(spot)
+                touched.append(Touched(key, spot.path, spot.depth))
+                places.append((document, spot.path))
+            elif self._facts.name_of(document.home) is not None:
+                foreign.append(spot)
             else:
-                self._is_comparable = False  # The clock: its value will be another one.
-        reads = [Touched(cast(Document, s.document).key, s.path, s.depth) for s in self._spots]
-        self._places = [(cast(Document, spot.document), spot.path) for spot in self._spots]
+                is_comparable = False  # The clock: its value will be another one.
         if node.returns:
             # A write that replaces or deletes the result makes the node stale.
-            reads.append(Touched(node.outputs[0].key, (), Depth.DEEP))
-            self._places.append((node.outputs[0], ()))
+            touched.append(Touched(outputs[0].key, (), Depth.DEEP))
+            places.append((outputs[0], ()))
         for inside, path in node.found:
             # I1: found in place counts as read. A resumed node is subscribed to these places, too, until its next run.
-            reads.append(Touched(inside.key, path, Depth.DEEP))
-            self._places.append((inside, path))
-        # fault+ observations.read_missing: cut = len(reads) > 1
-        # fault+ observations.read_missing: self._places, self._spots = self._places[cut:], self._spots[cut:]
-        # fault observations.read_missing: self._footprint = encode_part(Footprint(tuple(reads[cut:]), children))
-        self._footprint = encode_part(Footprint(tuple(reads), children))
+            touched.append(Touched(inside.key, path, Depth.DEEP))
+            places.append((inside, path))
+        # fault+ observations.read_missing: cut = len(touched) > 1
+        # fault+ observations.read_missing: touched, places, spots = touched[cut:], places[cut:], spots[cut:]
+        self._spots, self._foreign, self._places, self._is_comparable = spots, foreign, places, is_comparable
+        self._footprint = encode_part(Footprint(tuple(touched), children))
         implied = self._below()
         if implied != self._implied:
-            self._implied, self._abouts = implied, {}
-        if self._on_elsewhere is not None and before != {spot.document for spot in self._foreign}:
-            self._on_elsewhere()
+            self._implied, self._about_known, self._about_unknown = implied, b"", b""
 
     def _below(self) -> str | None:
         """Return the defaults that its reads depend on where nothing is written.
 
         They are as much a part of the node's behaviour as its code.
         """
-        if self._imply is None:
-            return ""
-        read = [document for document, _ in self._places]
-        return self._imply(read + [cast(Document, spot.document) for spot in self._foreign])
+        documents = [document for document, _ in self._places]
+        return self._facts.imply(documents + [cast(Document, spot.document) for spot in self._foreign])
 
     def _stands_on_local(self) -> bool:
         """True if a value that the node read or found will never be sent."""
@@ -290,12 +300,12 @@ class RunReporter:
         found = []
         for spot in self._foreign:
             document = cast(Document, spot.document)
-            name = self._name_of(document.home)
+            home = document.home
+            name = self._facts.name_of(home)
             # fault foreign_reads.unconfirmed_told: if name is None:
             if document.layers or document.entry is not None or name is None:
                 return None
-            home = document.home
-            chain = None if self._chain_of is None else self._chain_of(home)
+            chain = self._facts.chain_of(home)
             found.append(ForeignRead(name, document.key, spot.path, spot.depth, home.confirmed.seq, chain, home.branch))
         # fault foreign_reads.last_not_told: return tuple(found[:-1])
         return tuple(found)

@@ -27,7 +27,7 @@ from headwater.scheduler.freshness import Freshness
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.node import AFRESH, CLEAN, Marks, Node, NodeKind
+from headwater.scheduler.node import AFRESH, CLEAN, Guard, Marks, Node, NodeKind
 from headwater.scheduler.suspension import PassPort, Suspend, Suspension
 from headwater.scheduler.waiting_nodes import WaitingNodes
 
@@ -52,7 +52,9 @@ class Runner:
         "_timed_every",
         "_timed_runs",
         "_timed_us",
+        "missed",
         "on_ran",
+        "prepare",
         "trace",
     )
     perform: ClassVar[None] = None  # as a tracker: writes are plain calls
@@ -76,6 +78,8 @@ class Runner:
         self._gates = gates
         self._loads = loads
         self._fresh = Freshness(graph, loads, pass_, marks)
+        self.missed = self._fresh.missed
+        self.prepare = self._fresh.prepare
         self._marks = marks
         self._on_failed = on_failed  # called when a node's last run failed, or recovered: its readers are to be told
         self._on_cleanup_failed = on_cleanup_failed
@@ -97,8 +101,12 @@ class Runner:
         """
         if self.trace is not None:
             self.trace.emit(RunStarted(node.id, node.attempts + 1))
-        if node.returns and node.outputs[0].value is NOT_HERE and not self._has_output(node):
+        if node.returns and node.outputs[0].value is NOT_HERE and not self._has_arrived(node, node.outputs[0]):
             return Suspension(document=node.outputs[0])
+        guard = node.guard
+        is_unguarded = guard is not None and guard.document.value is NOT_HERE and guard.spot is not None
+        if guard is not None and is_unguarded and not self._has_arrived(node, guard.document):
+            return Suspension(document=guard.document)
         run, current, fresh = run or self._run, self._current, self._fresh
         status, causes, hops = node.status, node.causes, node.hops
         node.status, node.causes = CLEAN, None
@@ -118,6 +126,8 @@ class Runner:
         result: object = None
         current.run = run
         try:
+            if guard is not None and not guard.is_passed():
+                raise guard.refusal()
             result = self._effect(node, run) if is_effect else node.fn()
             if result is not None and not node.returns:
                 check_plain(node.id, result)  # The result is not used: a coroutine would be lost silently.
@@ -213,9 +223,11 @@ class Runner:
             node.error = None
             self._on_failed(node, None, False)
 
-    def _has_output(self, node: Node) -> bool:
-        """Fetch the output that a run will replace, since a result is sent as a difference. True: it is here."""
-        document = node.outputs[0]
+    def _has_arrived(self, node: Node, document: Document) -> bool:
+        """Fetch a document that a run needs. True: it is here.
+
+        The output that the run will replace is needed because a result is sent as a difference.
+        """
         self._on_missing(document)
         if document.value is not NOT_HERE:
             return True
@@ -342,7 +354,8 @@ class Runner:
         else:
             value = freeze(result)
         # I8: provenance: the node by identity, its id, and the spots whose change made it run.
-        return node.home.show_result(document, value, node.reads, node, node.id, run.causes, node.last_hops)
+        reads = node.reads if node.guard is None else _sent_reads(node, node.guard)
+        return node.home.show_result(document, value, reads, node, node.id, run.causes, node.last_hops)
 
     def _show_both(self, node: Node, run: Run, result: object) -> TierEntry | None:
         """Show a result of two documents. The run wrote the second one, or left it as it is."""
@@ -354,7 +367,7 @@ class Runner:
             self._discard(run)
         elif second.value is not NOT_HERE:
             beside = second, second.value
-        reads, hops = node.reads, node.last_hops
+        reads, hops = node.reads if node.guard is None else _sent_reads(node, node.guard), node.last_hops
         return node.home.show_result(document, value, reads, node, node.id, run.causes, hops, beside)
 
     def _commit_journal(self, node: Node, run: Run, result: object) -> Layer | None:
@@ -366,7 +379,7 @@ class Runner:
             key = document.key
             value = self._value(node, result, transaction.peek(key))
             transaction.write(key, Patch("remove", (), None) if value is ABSENT else Patch("add", (), value))
-        for spot in node.reads:
+        for spot in node.reads if node.guard is None else _sent_reads(node, node.guard):
             if spot is not None:
                 seen = cast(Document, spot.document)
                 if seen.home is node.home:
@@ -394,12 +407,6 @@ class Runner:
         return freeze(result)
 
     # ---- tracker of the open run's handles ----------------------------------------------------------
-
-    def missed(self, run: Run, spot: Spot) -> Spot:
-        return self._fresh.missed(run, spot)
-
-    def prepare(self, run: Run, document: Document) -> None:
-        self._fresh.prepare(run, document)
 
     def absent(self, run: Run, document: Document) -> None:
         self._fresh.absent(run, document)
@@ -433,6 +440,17 @@ class Runner:
                     run.transaction.saw(document.key, spot.path, spot.depth)
         run.transaction.write(document.key, patch)
         cast("dict[Document, None]", run.overlay)[document] = None
+
+
+def _sent_reads(node: Node, guard: Guard) -> Sequence[Spot | None]:
+    """Return the reads of a node with the spot of its guard, which no run reads."""
+    spot = guard.spot
+    # fault generations.guard_not_sent: if True:
+    if spot is None:
+        return node.reads
+    if node.sent_for is not node.reads:
+        node.sent, node.sent_for = [*node.reads[:-1], spot, None], node.reads
+    return node.sent
 
 
 def _shown(node: Node, document: Document) -> MaybeValue:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from headwater.cells.open_run import Current
@@ -14,9 +13,10 @@ from headwater.errors import NotSettlingError
 from headwater.protocol.commit import Read
 from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.feed import Feed, Kind, Notification
+from headwater.replica.feed import Feed, Kind, Notification, ignore
 from headwater.replica.replica import Replica
 from headwater.scheduler.commit_verdicts import CommitVerdicts
+from headwater.scheduler.failures import Failure
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.edges import readers_of
 from headwater.scheduler.graph.graph import Graph
@@ -31,24 +31,6 @@ from headwater.scheduler.registry import NodeSpec, Registry
 from headwater.scheduler.runner import Runner
 from headwater.scheduler.suspension import Suspend
 from headwater.scheduler.waiting_nodes import WaitingNodes
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A message to the error channel: the node, the error, and the causes of the run."""
-
-    node: str
-    error: Exception
-    causes: tuple[str, ...] = ()
-
-    def noted(self) -> Exception:
-        """Return the error with the node and the causes as notes, which a traceback shows."""
-        note = f"in {self.node}"
-        if note not in getattr(self.error, "__notes__", ()):
-            self.error.add_note(note)
-            for cause in self.causes:
-                self.error.add_note(f"because of {cause}")
-        return self.error
 
 
 class RuntimePort(Protocol):
@@ -122,7 +104,8 @@ class Scheduler:
             on_refused=self._refused,
             answered_hops=self.limits.answered_hops,
         )
-        self.invalidation.on_told = self.commit_verdicts.on_shown
+        self.invalidation.on_told = self._shown
+        self.on_foreign: Callable[[Notification], object] = ignore  # called with changes that other sessions made
         self.faults.subscribe(self.invalidation.on_notification)
         self._trace: Trace | None = None
         self.introspection = Introspection(
@@ -446,12 +429,19 @@ class Scheduler:
 
     def _is_current(self, node: object) -> bool:
         """True if the result of a node follows from the values that are shown now."""
-        return self._is_clean(node) and isinstance(node, Node) and node.error is None
+        if not self._is_clean(node) or not isinstance(node, Node) or node.error is not None:
+            return False
+        return node.guard is None or node.guard.is_passed()
 
     def _left(self, document: Document) -> None:
         """Release a document that lost a user, unless other nodes read it, write it or wait for it."""
         if not self.graph.is_used(document) and not self.loads.is_awaited(document):
             self._port.release(document)
+
+    def _shown(self, notification: Notification) -> None:
+        """Handle a change without a local writer, once its readers are marked."""
+        self.commit_verdicts.on_shown(notification)
+        self.on_foreign(notification)
 
     def _raised(self, node: Node) -> None:
         self.pass_.raised(node)

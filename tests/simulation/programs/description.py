@@ -27,6 +27,7 @@ __all__ = [
     "Rest",
     "Segment",
     "Send",
+    "SetClock",
     "SharedStep",
     "Step",
     "Stop",
@@ -195,7 +196,14 @@ class Wait:
     ms: int
 
 
-SharedStep: TypeAlias = By | Offline | Online | Crash | Wait | Rest
+@dataclass(frozen=True, slots=True)
+class SetClock:
+    """Set the wall clock of all machines ahead, or back by negative seconds."""
+
+    seconds: int
+
+
+SharedStep: TypeAlias = By | Offline | Online | Crash | Wait | SetClock | Rest
 Step: TypeAlias = Send | Write | Transact | Pull | Watch | Unwatch | Stop | Open | Remake | Rest | By
 
 
@@ -222,6 +230,7 @@ class Program:
     handles: frozenset[tuple[str, str]] = frozenset()  # users that have only a handle, and of which piece
     shared: tuple[SharedStep, ...] = ()
     segments: tuple[Segment, ...] = ()  # processes, one after the other
+    in_threads: frozenset[int] = frozenset()  # ids of actions that a thread beside that of the runtime takes
 
     def class_named(self, name: str) -> PieceClass:
         return next(each for each in self.classes if each.name == name)

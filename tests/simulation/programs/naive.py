@@ -5,7 +5,7 @@ declarations of this module in the place of Headwater's: `get()` of a computed c
 children again at each read, a fold goes over all elements. There is no graph, no order of runs and no cache beyond the
 values of one state.
 
-A handler reads cells as it wrote them, and computeds as they were before it began.
+A handler reads cells as it wrote them, and computeds as they follow from that.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ class World:
         self.cells: Values = {}
         self.pieces: dict[str, NaivePiece] = {}  # also children that are not there any more, as they were last
         self._window = ANN  # code runs for this one
-        self._before: Values | None = None  # the cells before the handler that is running
         self.posted: list[By] = []  # events that handlers sent, which are to be handled
         self.refused = 0  # records that a reaction refused
         self.is_trying = False  # a computed is run for its declared writes
@@ -85,8 +84,8 @@ class World:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Undo all writes and events of the block if it raises. Computeds are read as they are at its beginning."""
-        before = self._before = self.cells
+        """Undo all writes and events of the block if it raises."""
+        before = self.cells
         posted, refused = tuple(self.posted), self.refused
         try:
             yield
@@ -94,9 +93,6 @@ class World:
             self.restore(before)
             self.posted[:], self.refused = posted, refused
             raise
-        finally:
-            self._before = None
-            self._known = {}
 
     @contextmanager
     def merging(self, seen: Any) -> Iterator[None]:
@@ -112,7 +108,7 @@ class World:
         self._known = {}
 
     def computed(self, address: Address, compute: Callable[[], Any]) -> Any:
-        """The value of a computed, in the state before the running handler if there is one."""
+        """The value of a computed in the present state."""
         if _READS:
             _READS.append([])  # Reads of a computed are not those of its reader.
             try:
@@ -122,13 +118,6 @@ class World:
         return self._computed(address, compute)
 
     def _computed(self, address: Address, compute: Callable[[], Any]) -> Any:
-        now = self.cells
-        if self._before is not None and now is not self._before:
-            self.cells, self._known = self._before, {}
-            try:
-                return compute()
-            finally:
-                self.cells, self._known = now, {}
         if address not in self._known:
             self._known[address] = compute()
         return self._known[address]
@@ -180,6 +169,8 @@ def _replaced(value: Any, steps: tuple[Step, ...], new: Any) -> Any:
         return new
     (kind, name), rest = steps[0], steps[1:]
     if kind == "field":
+        if value is _ABSENT:
+            raise AbsentError(f"nothing that has a field {name}")
         return msgspec.structs.replace(value, **{str(name): _replaced(getattr(value, str(name)), rest, new)})
     entries = {} if value is _ABSENT else dict(value)
     inner = _replaced(entries.get(name, _ABSENT), rest, new)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from headwater import HandlerFailed, ReactionBlockedError, Refused, Runtime, Space, link
+from headwater import (
+    AbsentError,
+    AuthoringError,
+    HandlerFailed,
+    ReactionBlockedError,
+    Refused,
+    Runtime,
+    Space,
+    UpstreamFailedError,
+    link,
+)
 from headwater.data.trace import Ran
 from headwater.runtime import LocalDirectory
 from headwater.scheduler import Failure
@@ -33,6 +44,7 @@ from tests.simulation.programs.description import (
     Write,
     seen_from,
 )
+from tests.simulation.programs.expressions import CELL_KINDS
 from tests.simulation.programs.record import DONE, FAILED, REFUSED, Action, Intended, Record
 from tests.simulation.programs.values import NAMES, Listener, listen
 
@@ -61,9 +73,28 @@ class Tells(Protocol):
     def rest(self, errors: list[str], runs: dict[str, int] | None, refused: int, /) -> None: ...
 
 
-def is_meant(error: BaseException) -> bool:
-    """Whether an error on the error channel is one that drawn code raises."""
+_HANDLER: Final = re.compile(r":h\d+$")
+"""The end of the names of drawn handlers, with their pieces."""
+
+
+def is_meant(failure: Failure) -> bool:
+    """Whether a failure on the error channel is one of drawn code."""
+    error = failure.error
+    if isinstance(error, AbsentError | UpstreamFailedError):
+        return is_drawn(error) and _HANDLER.search(failure.node) is not None
     return type(error) is ValueError or isinstance(error, HandlerFailed | Refused | ReactionBlockedError)
+
+
+def is_meant_in_handler(error: HandlerFailed) -> bool:
+    """Whether a handler failed by drawn code: it raised, or read an element that it had deleted itself."""
+    return is_drawn(error.__cause__)
+
+
+def is_drawn(cause: BaseException | None) -> bool:
+    """Whether drawn code raises this error, directly or in a computed."""
+    if isinstance(cause, UpstreamFailedError):
+        cause = cause.__cause__
+    return isinstance(cause, ValueError | AbsentError)
 
 
 class Player(Listener):
@@ -154,9 +185,7 @@ class Player(Listener):
             case Write():
                 piece = await self._find(step.piece, window)
                 if piece is not None:
-                    self._record.expect(By(window, step), step.eid)
-                    self._record.note(step.eid)
-                    self._execute(step.text, window, child=piece)
+                    await self._here_or_in_thread(step.eid, lambda: self._write(step, window, piece))
             case Transact():
                 await self._transact(step, window)
             case Pull():
@@ -182,12 +211,46 @@ class Player(Listener):
             case Rest():
                 await self.rest()
 
+    async def _here_or_in_thread(self, eid: int, act: Callable[[], None]) -> None:
+        """Take an action on the thread that the program has drawn for it.
+
+        On another one it is tried without `Runtime.call` first, which has to be refused.
+        """
+        if eid not in self._program.in_threads:
+            act()
+            return
+
+        def in_thread() -> None:
+            for handle in cells[:1]:
+                try:
+                    handle.get()
+                except AuthoringError:
+                    continue
+                raise AssertionError(f"{handle!r} was used on another thread")
+            self._runtime.call(act)
+
+        cells = [
+            getattr(self.pieces[piece.name], member.name)
+            for piece in self._program.pieces
+            for member in self._program.class_named(piece.of).of_kind(*CELL_KINDS)
+        ]
+        await asyncio.to_thread(in_thread)
+
+    def _write(self, step: Write, window: str, piece: Any) -> None:
+        self._record.expect(By(window, step), step.eid)
+        self._record.note(step.eid)
+        self._execute(step.text, window, child=piece)
+
     async def _send(self, step: Send, window: str) -> None:
         piece = await self._find(step.piece, window)
         if piece is None:
             return
-        self._record.expect(By(window, step), step.eid)
-        self._begin(step.eid, getattr(piece, step.handler).send(step.eid, step.n, step.w))
+
+        def send() -> None:
+            self._record.expect(By(window, step), step.eid)
+            self._begin(step.eid, getattr(piece, step.handler).send(step.eid, step.n, step.w))
+
+        await self._here_or_in_thread(step.eid, send)
         if step.is_awaited:
             await asyncio.gather(*self._under_way)
 
@@ -214,7 +277,7 @@ class Player(Listener):
         except Intended:
             kind = FAILED
         except HandlerFailed as error:
-            if not isinstance(error.__cause__, ValueError):
+            if not is_meant_in_handler(error):
                 raise
             kind = FAILED
         self._record.answer(eid, kind, value)
@@ -223,8 +286,6 @@ class Player(Listener):
         exec(text, {**NAMES, "link": link, **self._pieces_of(window), **more})
 
     async def _transact(self, step: Transact, window: str) -> None:
-        self._record.expect(By(window, step), step.eid)
-
         def writes() -> None:
             self._record.note(step.eid)
             for each in step.writes:
@@ -232,7 +293,11 @@ class Player(Listener):
             if step.fails:
                 raise Intended
 
-        self._begin(step.eid, self._space(step.writes[0].piece, window).transact(writes))
+        def transact() -> None:
+            self._record.expect(By(window, step), step.eid)
+            self._begin(step.eid, self._space(step.writes[0].piece, window).transact(writes))
+
+        await self._here_or_in_thread(step.eid, transact)
         await asyncio.gather(*self._under_way)
 
     async def _pull(self, step: Pull, window: str) -> None:
@@ -281,7 +346,7 @@ class Player(Listener):
         """Wait until nothing is left to do, and have everything compared."""
         await self._quiet()
         refused = sum(isinstance(each.error, Refused | ReactionBlockedError) for each in self._errors)
-        errors = [str(each) for each in self._errors if not is_meant(each.error)]
+        errors = [str(each) for each in self._errors if not is_meant(each)]
         runs, self._runs = self._runs, Counter()
         self._record.rest(errors, dict(runs) if self._is_counting else None, refused)
         for _, handle, watch in self._sinks.values():

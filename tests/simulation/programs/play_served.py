@@ -184,6 +184,9 @@ class _ServedSite:
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(min(seconds, 0.2))
 
+    def set_clock(self, seconds: int) -> None:
+        raise AssertionError("the clock of real processes is not set: such programs are not drawn")
+
     async def settle(self) -> None:
         """Wait until all users have seen the same seq twice, with nothing left to do."""
         before: dict[str, set[int]] = {}

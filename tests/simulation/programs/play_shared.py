@@ -25,6 +25,7 @@ from tests.simulation.programs.description import (
     Pull,
     Rest,
     Send,
+    SetClock,
     SharedStep,
     Stop,
     Transact,
@@ -37,7 +38,7 @@ from tests.simulation.programs.draw import READABLE
 from tests.simulation.programs.draw_shared import SERVER
 from tests.simulation.programs.expected_shared import UNSEEN, WHO, Answer, Entry, Made, replayed
 from tests.simulation.programs.expressions import CELL_KINDS
-from tests.simulation.programs.play import is_meant
+from tests.simulation.programs.play import is_meant, is_meant_in_handler
 from tests.simulation.programs.record import (
     DONE,
     FAILED,
@@ -70,6 +71,8 @@ class Site(Protocol):
     async def crash(self, who: str) -> None: ...
 
     async def wait(self, seconds: float) -> None: ...
+
+    def set_clock(self, seconds: int) -> None: ...
 
     async def settle(self) -> None:
         """Wait until every user has heard of everything, and nothing is left to do."""
@@ -175,7 +178,7 @@ class SharedPlayer(Listener):
 
     def _failed(self, user: _User, failure: Failure) -> None:
         """Connections that break are reported as well, and so is what a process had in hand that is killed."""
-        if not (user.is_gone or is_meant(failure.error) or isinstance(failure.error, ProtocolError)):
+        if not (user.is_gone or is_meant(failure) or isinstance(failure.error, ProtocolError)):
             self._mixes.append(Mismatch(f"{user.name}: told on the error channel: {failure}"))
 
     async def _step(self, step: SharedStep) -> None:
@@ -190,6 +193,8 @@ class SharedPlayer(Listener):
                 await self._crash(who)
             case Wait(ms=ms):
                 await self._site.wait(ms / 1_000)
+            case SetClock(seconds=seconds):
+                self._site.set_clock(seconds)
             case Rest():
                 await self.rest()
 
@@ -282,7 +287,7 @@ class SharedPlayer(Listener):
         except Intended:
             kind, value = FAILED, None
         except HandlerFailed as error:
-            if not isinstance(error.__cause__, ValueError):
+            if not is_meant_in_handler(error):
                 raise
             kind, value = FAILED, None
         except HeadwaterError:

@@ -42,6 +42,9 @@ class _SimulatedSite:
     async def wait(self, seconds: float) -> None:
         await self._sim.advance(seconds=seconds)
 
+    def set_clock(self, seconds: int) -> None:
+        self._sim.set_wall_clock(seconds=seconds)
+
     async def settle(self) -> None:
         for user in tuple(self._offline):
             self.go_online(user)

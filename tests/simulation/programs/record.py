@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from headwater import Refused
+from headwater import AbsentError, Refused
 from tests.simulation.programs.build import NaiveProgram
 from tests.simulation.programs.description import ANN, WINDOWS, By, PieceClass, Program, Remake, Send, Transact, Write
 from tests.simulation.programs.naive import Address, CellDeclaration, Readable, World, reads_of
@@ -90,7 +90,7 @@ def apply(naive: NaiveProgram, action: Action) -> tuple[str, Any]:
                 return DONE, getattr(naive.find(action.piece), action.handler)(action.eid, action.n, action.w)
             except Refused:
                 return REFUSED, None
-            except ValueError:
+            except (ValueError, AbsentError):
                 return FAILED, None
         case Write():
             naive.execute(action.text, action.piece)
@@ -551,7 +551,7 @@ class Record:
         while isinstance(action, By):
             action = cast(Action, action.step)
         piece = action.writes[0].piece if isinstance(action, Transact) else action.piece
-        return self._program.piece_named(piece).space
+        return self._program.piece_named(piece.partition("/")[0]).space
 
 
 def stored_form(value: Any) -> Any:

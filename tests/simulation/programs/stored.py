@@ -67,24 +67,43 @@ def owner_of(doc: DocKey) -> str:
 def stored_cells(
     program: Program, classes: Mapping[str, Any], space: str, engine: Engine
 ) -> dict[tuple[str, str], Any]:
-    """The values of all cells of the pieces of a space that have a document."""
+    """The values of all cells of the pieces of a space, and of their children, that have a document."""
     documents = {operation.doc for logged in log_of(engine) for operation in logged.commit.operations}
     found = {}
     for doc in documents:
-        piece, _, member = doc.id.partition(":")
-        of = next((each.of for each in program.pieces if each.name == piece and each.space == space), None)
-        if of is None or member not in {each.name for each in program.class_named(of).of_kind(*KEPT)}:
+        id, _, member = doc.id.partition(":")
+        of = _class_of(program, space, id, member)
+        if of is None:
             continue
         raw = engine.read(doc).value
         if raw is not ABSENT:
-            found[piece, member + owner_of(doc)] = decode(classes, of, member, raw)
+            found[_path(id, of), member + owner_of(doc)] = decode(classes, of, member, raw)
     return found
+
+
+def _class_of(program: Program, space: str, id: str, member: str) -> str | None:
+    """The class of the piece or child that keeps a member under an id. None: none keeps it."""
+    name, _, below = id.partition("/")
+    if name not in {each.name for each in program.pieces if each.space == space}:
+        return None
+    of = program.class_of(name)
+    classes = [of]
+    if below:
+        keeper = next((each for each in of.of_kind("children") if each.name == below.partition("/")[0]), None)
+        classes = [each for each in program.classes if keeper is not None and each.name in keeper.uses]
+    return next((each.name for each in classes if member in {kept.name for kept in each.of_kind(*KEPT)}), None)
+
+
+def _path(id: str, of: str) -> str:
+    """The path of a piece or child by its id and class: that of a `child` ends with its class instead of a key."""
+    return id + of if id.endswith("/") else id
 
 
 def sent(stream: str, payload: Any) -> Send:
     """An event as a step of a program, by its stored form."""
     piece, _, handler = stream.partition("/")[2].rpartition(":")
     args = payload["args"]
+    piece = _path(piece, payload["cls"].rpartition(".")[2])
     return Send(args["eid"], piece, handler, args["n"], args["w"], is_awaited=False)
 
 

@@ -15,9 +15,9 @@ from headwater.replica.replica import Replica
 from headwater.runtime.core.core import Core
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.tick_loops import ByHand
+from headwater.scheduler.failures import Failure
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
-from headwater.scheduler.scheduler import Failure
 
 
 class Line(Model):

@@ -16,7 +16,7 @@ from headwater.engine.observations.codec import NameCache
 from headwater.engine.store.database import Database
 from headwater.engine.store.port import LogRow, Part
 from headwater.engine.store.row_checksum import row_seal
-from headwater.engine.store.schema import DRAFT_APPLICATION_ID
+from headwater.engine.store.schema import DRAFT_APPLICATION_IDS
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import (
     Commit,
@@ -25,7 +25,6 @@ from headwater.protocol.commit import (
     encode_commit,
 )
 from headwater.protocol.log_record import encode_record
-from headwater.protocol.mirrors import Mirror
 from tests.unit.engine.kit import Writer, doc, open_engine, read, write
 from tests.unit.engine.messages import ann_on, case, execute, forge, raised
 from tests.unit.engine.observing_kit import Runner, looked
@@ -240,7 +239,6 @@ def observed_file(folder: Path) -> Path:
     runner = Runner(engine)
     runner.send(Commit(1, (write("d", replace((), 1)),)))
     runner.observe(runner.run("p.total", looked("d", seq=1)))
-    engine.query_observations(Mirror(1, "other", "p", ((doc("d"), 1),)))
     engine.close()
     return path
 
@@ -253,11 +251,6 @@ def edited_observation(folder: Path) -> str:
 @case("the row of piece 1 as a reader of document 1 on branch 1 does not match its checksum", "restore a backup.")
 def edited_reader(folder: Path) -> str:
     return damage(observed_file(folder), "UPDATE readers SET nodes=7", Part.READERS)
-
-
-@case("the row of piece 1 of space 5 as a reader on branch 1 does not match its checksum", "restore a backup.")
-def edited_mirror(folder: Path) -> str:
-    return damage(observed_file(folder), "UPDATE mirrors SET body=x'00'", Part.MIRRORS)
 
 
 @case("the row of name 1 ('q') does not match its checksum", "restore a backup.")
@@ -392,7 +385,7 @@ def row_beyond_the_store(_: Path) -> str:
 @case("was made by a Headwater from before schema version 1", "Open it with the version that made it, or move it")
 def draft_file(folder: Path) -> str:
     path = space_file(folder)
-    execute(path, f"PRAGMA application_id={DRAFT_APPLICATION_ID}")
+    execute(path, f"PRAGMA application_id={DRAFT_APPLICATION_IDS[0]}")
     return raised(lambda: SqliteStore(path))
 
 

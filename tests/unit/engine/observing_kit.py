@@ -5,7 +5,6 @@ from __future__ import annotations
 from headwater.data.address import Depth, DocKey
 from headwater.engine.engine import Engine
 from headwater.protocol.commit import MAIN, Commit, Read
-from headwater.protocol.mirrors import Mirrored, QueryMirrors
 from headwater.protocol.observations import (
     About,
     Backlog,
@@ -131,18 +130,5 @@ def readers(engine: Engine, id: str, branch: str = MAIN, *, limit: int = 100) ->
         page = engine.query_observations(QueryReaders(1, doc(id), after, limit), branch=branch)
         assert isinstance(page, Readers)
         found += page.pieces
-        after = page.next
-    return found
-
-
-def marked(
-    engine: Engine, owner: str, branch: str = MAIN, *, limit: int = 100, owner_branch: str = MAIN
-) -> list[tuple[str, str, int]]:
-    found: list[tuple[str, str, int]] = []
-    after: str | None = ""
-    while after is not None:
-        page = engine.query_observations(QueryMirrors(1, owner, after, limit, owner_branch), branch=branch)
-        assert isinstance(page, Mirrored)
-        found += [(piece, key.id, seq) for piece, key, seq in page.marked]
         after = page.next
     return found

@@ -22,7 +22,6 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.oracle import Violation, verify_file
 from headwater.errors import AbsentError, CorruptionError, NewerVersionError, StorageError
 from headwater.protocol.commit import Commit, Operation, Read, SentEvent, TopicRecord
-from headwater.protocol.mirrors import Mirror
 from tests.unit.engine.delivery_kit import reacted
 from tests.unit.engine.observing_kit import Runner, looked
 from tests.unit.engine.sealing import reseal
@@ -70,7 +69,6 @@ def worked(engine: Engine) -> None:
     runner = Runner(engine, "cid")
     for n in range(60):
         runner.observe(runner.run(f"piece{n}.total", *[looked(f"{id}{n}", "k" * 9, seq=28) for id in "abcd"]))
-        engine.query_observations(Mirror(1, "other", f"piece{n}", ((DocKey("space", "x" * 40), 1),)))
 
 
 @pytest.fixture

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from headwater.clock import VirtualClock
 from headwater.data.patch import replace
 from headwater.engine.directory import LOCK_FILE, Directory
+from headwater.engine.engine import Engine
 from headwater.errors import DirectoryInUseError, InvalidValueError, StorageError
-from headwater.protocol.commit import Commit
+from headwater.protocol.commit import Commit, TopicRecord
+from headwater.protocol.reactions import Claim, Claimed, Subscribe
 from tests.unit.engine.kit import value_of, write
 
 OWN = "import sys; from headwater.engine.directory import Directory; d = Directory(sys.argv[1]); "
@@ -149,3 +152,28 @@ class TestClosing:
         (tmp_path / "file").write_text("x")
         with pytest.raises(StorageError, match=r"cannot be a data directory: .*file"):
             Directory(tmp_path / "file")
+
+
+def test_new_owner_ends_leases_of_dead_owners_and_of_no_other_worker(tmp_path: Path) -> None:
+    clock = VirtualClock()
+
+    def claim(engine: Engine, worker: str, limit: int = 1) -> list[tuple[str, int, int]]:
+        answer = engine.deliver(Claim(1, worker, ("r",), limit, lease_us=30_000_000))
+        assert isinstance(answer, Claimed)
+        return [(grant.hold.key, grant.attempt, grant.lost) for grant in answer.grants]
+
+    with Directory(tmp_path, clock=clock) as directory:
+        engine = directory.space("s")
+        engine.open_session("ann")
+        engine.deliver(Subscribe(1, "r", "orders", "now"))
+        engine.submit("ann", Commit(1, records=tuple(TopicRecord("orders", key, 1) for key in ("a", "b"))))
+        (key, *_), (other, *_) = *claim(engine, f"{directory.life}/one"), *claim(engine, "remote")
+        assert claim(engine, f"{directory.life}/two") == []
+        engine.end_leases_of_former_owners(directory.life)
+        assert claim(engine, f"{directory.life}/two") == [], "its own process lives"
+    with Directory(tmp_path, clock=clock) as directory:
+        engine = directory.space("s")
+        assert claim(engine, f"{directory.life}/one", 2) == [(key, 1, 1)]
+        assert claim(engine, "another", 2) == [], "a worker on a connection may still run"
+        clock.advance(30_000_000)
+        assert (other, 1, 1) in claim(engine, "another", 2)

@@ -17,9 +17,8 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.oracle import verify_file
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit
-from headwater.protocol.mirrors import Mirror
-from tests.unit.engine.kit import doc, open_engine, open_store, write
-from tests.unit.engine.observing_kit import Runner, clean, looked, marked, node, observed
+from tests.unit.engine.kit import open_engine, open_store, write
+from tests.unit.engine.observing_kit import Runner, clean, looked, node, observed
 
 FEW = with_(DEFAULT_LIMITS, swept_rows=7)
 
@@ -79,7 +78,6 @@ class TestSweeping:
         store = open_store()
         engine = open_engine(store, limits=FEW)
         runner = started(engine)
-        mirror = Mirror(1, "other", "far", ((doc("a"), 1),), "draft")
         random = Random(7)
         for time in range(2_000):
             number = random.randrange(10)
@@ -92,11 +90,7 @@ class TestSweeping:
                     failed=random.choice(("", f"error {random.randrange(400)}")),
                 )
             )
-            if time == 500:
-                engine.query_observations(mirror)
         check_whole(store)
-        runner.send(Commit(2, (write("a", replace((), 2)),)))
-        assert [piece for piece, _, _ in marked(engine, "other", owner_branch="draft")] == ["far"]
         assert names(store) < 1_200
 
     def test_a_number_that_is_given_again_means_its_new_name(self) -> None:
@@ -158,7 +152,7 @@ class TestSweeping:
 
 def check_whole(store: SqliteStore) -> None:
     """Every number that is used has its name, and all rows are as they were written."""
-    for part in (Part.NAMES, Part.OBSERVATIONS, Part.READERS, Part.MIRRORS):
+    for part in (Part.NAMES, Part.OBSERVATIONS, Part.READERS):
         store.check(part)
     for row in store.observations_after(first_of(1, 0), 10_000):
         forms = forms_of(row)

@@ -15,7 +15,6 @@ from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.oracle import verify_file, verify_store
 from headwater.protocol.commit import Commit, EntityAbsent
-from headwater.protocol.mirrors import Mirror
 from headwater.protocol.observations import (
     ForeignRead,
     Observation,
@@ -26,7 +25,7 @@ from headwater.protocol.observations import (
 )
 from headwater.protocol.verdict import Accepted, Rejected
 from tests.unit.engine.kit import doc, open_engine, open_store, write
-from tests.unit.engine.observing_kit import Runner, backlog, clean, looked, marked, node, observed, readers
+from tests.unit.engine.observing_kit import Runner, backlog, clean, looked, node, observed, readers
 from tests.unit.engine.sealing import reseal
 
 
@@ -209,8 +208,7 @@ class TestKeeping:
         engine = Engine(SqliteStore(path, synchronous="OFF"), observes=False)
         runner = Runner(engine, "t")
         runner.observe(runner.run("p.n", looked("a", seq=1)))
-        engine.query_observations(Mirror(1, "other", "p", ((doc("a"), 1),)))
-        assert (observed(engine), backlog(engine), readers(engine, "a"), marked(engine, "other")) == ([], {}, [], [])
+        assert (observed(engine), backlog(engine), readers(engine, "a")) == ([], {}, [])
         engine.close()
         engine = open_engine(path)
         assert clean(engine) == {"p.kept": True}, "what was there before is compared as ever"
@@ -522,43 +520,22 @@ class TestAcrossSpaces:
         runner.observe(runner.run("p.n", looked("a", seq=1), foreign=elsewhere))
         assert [each.foreign for each in observed(engine)] == [elsewhere]
 
-    def test_a_reader_whose_mirror_was_never_written_is_found_to_be_stale_all_the_same(self, tmp_path: Path) -> None:
-        """A crash between the commit in one space and the mirror in the other: comparison decides, not the mark."""
+    def test_space_that_was_read_says_whether_a_read_still_holds(self, tmp_path: Path) -> None:
         owner, other = open_engine(tmp_path / "owner.space"), open_engine(tmp_path / "other.space")
         there = started(other, x=1)
         here = started(owner, a=1)
         chain = other.chain_at(1)
         run = here.run("p.n", looked("a", seq=1), foreign=(ForeignRead("other", doc("x"), (), Depth.DEEP, 1, chain),))
         here.observe(run)
-        owner.close()  # and the process dies before it says so in the other space
+        owner.close()
         there.send(Commit(2, (write("x", replace((), 2)),)))
         other.close()
         owner, other = open_engine(tmp_path / "owner.space"), open_engine(tmp_path / "other.space")
         (known,) = observed(owner)
-        assert (known.stale, marked(other, "owner")) == ((), []), "neither space alone knows"
+        assert known.stale == (), "its own space does not know"
         (read,) = known.foreign
         asked = QueryCurrent(1, (looked("x", seq=read.seq),), ((read.seq, read.chain or 0),))
         assert other.query_observations(asked).stale == ((0, 2),)  # type: ignore[union-attr]
-        other.query_observations(Mirror(1, "owner", "p", ((doc("x"), read.seq),)))
-        assert marked(other, "owner") == [("p", "x", 2)], "a mirror that is written late marks what it missed"
-
-    def test_a_mirror_says_which_pieces_of_another_space_are_marked_by_a_write_here(self, engine: Engine) -> None:
-        runner = started(engine, a=1, b=1)
-        engine.query_observations(Mirror(1, "other", "p", ((doc("a"), 1), (doc("none"), 1))))
-        engine.query_observations(Mirror(1, "other", "q", ((doc("b"), 1),)))
-        engine.query_observations(Mirror(1, "third", "p", ((doc("a"), 1),)))
-        assert marked(engine, "other") == []
-        runner.send(Commit(2, (write("a", replace((), 2)), write("none", replace((), 1)))))
-        for limit in (1, 2, 9):
-            assert marked(engine, "other", limit=limit) == [("p", "a", 2), ("p", "none", 2)]
-        assert marked(engine, "third") == [("p", "a", 2)]
-        engine.query_observations(Mirror(1, "other", "p", ((doc("none"), 2),)))
-        assert marked(engine, "other") == [], "it says what it reads now, and as of when"
-        engine.query_observations(Mirror(1, "third", "p", ()))
-        runner.send(Commit(3, (write("a", replace((), 3)), write("b", replace((), 2)))))
-        assert marked(engine, "third") == [], "a space that is not read any more has no mirror"
-        assert marked(engine, "other") == [("q", "b", 3)]
-        assert marked(engine, "unknown") == []
 
 
 def test_an_observation_says_nothing_of_values() -> None:

@@ -10,7 +10,7 @@ import pytest
 from headwater.clock import VirtualClock
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
-from headwater.engine.store.schema import APPLICATION_ID, DRAFT_APPLICATION_ID, SCHEMA_VERSION
+from headwater.engine.store.schema import APPLICATION_ID, DRAFT_APPLICATION_IDS, SCHEMA_VERSION
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import NewerVersionError, NotASpaceError, StorageError
 from headwater.protocol.commit import Commit
@@ -37,7 +37,7 @@ def test_new_file_has_the_mark_and_the_version_of_the_schema(tmp_path: Path) -> 
     SqliteStore(path).close()
     assert pragma(path, "application_id") == APPLICATION_ID
     assert pragma(path, "user_version") == SCHEMA_VERSION
-    assert APPLICATION_ID.to_bytes(4) == b"HWA1"
+    assert APPLICATION_ID.to_bytes(4) == b"HWS1"
 
 
 def test_file_of_a_newer_version_is_refused_by_name_and_not_touched(tmp_path: Path) -> None:
@@ -55,10 +55,13 @@ def test_file_of_a_newer_version_is_refused_by_name_and_not_touched(tmp_path: Pa
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_file_from_before_schema_version_1_is_refused_by_name_and_not_touched(tmp_path: Path, create: bool) -> None:
+@pytest.mark.parametrize("mark", DRAFT_APPLICATION_IDS)
+def test_file_from_before_schema_version_1_is_refused_by_name_and_not_touched(
+    tmp_path: Path, mark: int, create: bool
+) -> None:
     path = tmp_path / "s.space"
     written(path)
-    pragma(path, f"application_id={DRAFT_APPLICATION_ID}")
+    pragma(path, f"application_id={mark}")
     pragma(path, "user_version=8")
     before = path.read_bytes()
     with pytest.raises(NotASpaceError, match="was made by a Headwater from before schema version 1"):

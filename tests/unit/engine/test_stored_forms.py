@@ -15,11 +15,9 @@ from headwater.engine.log.heads import restored, snapshot_of
 from headwater.engine.log.write_index import WriteIndex
 from headwater.engine.observations.codec import (
     Body,
-    MirrorBody,
     State,
     StoredRead,
     decode_body,
-    decode_mirror,
     decode_state,
     encode_form,
     number_of_absent,
@@ -88,7 +86,6 @@ RECORD = (
 SNAPSHOT = "e942a5b881a16e97c0c3ffcb3ff8000000000000a2c3a9c40100c70e0194c0a57370616365a16292a17800"
 STATE = "9b01020300092829054d9292a57370616365a16191a16b9197a17892a57370616365a16191a16b0104c0a46d61696e"
 BODY = "9292930792a16b00009392a57370616365a161900191a163"
-MIRROR = "92919292a57370616365a1610900"
 ABSENT_A = -1193986764472149394
 MARKS = (
     "95930301009304020393000000009192a16b9593000000930402039303010000929200959303010093030100930000000090"
@@ -137,10 +134,8 @@ def test_an_observation() -> None:
     body = Body((StoredRead(7, ("k", 0)), StoredRead(("space", "a"), (), 1)), ("c",))
     assert encode_form(state).hex() == STATE
     assert encode_form(body).hex() == BODY
-    assert encode_form(MirrorBody(((A, 9),))).hex() == MIRROR
     assert decode_state(bytes.fromhex(STATE)) == state
     assert decode_body(bytes.fromhex(BODY)) == body
-    assert decode_mirror(bytes.fromhex(MIRROR)) == MirrorBody(((A, 9),))
     assert number_of_absent(A) == ABSENT_A
     assert observation_seal(1, 2, 3, 4, "\u00e4", 5, b"state", b"body") == 730827777
 

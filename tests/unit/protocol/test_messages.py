@@ -31,6 +31,8 @@ from headwater.protocol.messages import (
     Ack,
     Answer,
     Bye,
+    ClaimCode,
+    CodeClaimed,
     Encoding,
     EventsStored,
     FromEngine,
@@ -64,7 +66,6 @@ from headwater.protocol.messages import (
     state_of,
     whole_of,
 )
-from headwater.protocol.mirrors import Mirror, Mirrored, QueryMirrors
 from headwater.protocol.observations import (
     About,
     AffectedNodes,
@@ -153,6 +154,7 @@ FROM_REPLICA: list[FromReplica] = [
     QueryObservations(1, "p", 2, "m", "k", KEY, 5, D),
     QueryObservations(1),
     QueryBacklog(2, "p", 9),
+    ClaimCode(3, "shop.Cart", "code"),
     QueryReaders(3, D, "p", 9),
     QueryWrittenDocuments(4, 17, 9),
     QueryNodes(4, (NodeKey("p", 1, "m", "k", "user", "ann"),)),
@@ -160,8 +162,6 @@ FROM_REPLICA: list[FromReplica] = [
     QueryAffectedNodes(4, "p", 3, (D,), (D,), 9),
     WatchWrittenDocuments(5, False),
     QueryCurrent(6, (Read(D, ("x", 0), Depth.SHAPE, 3),), ((3, 99),)),
-    Mirror(7, "other", "p", ((D, 4),)),
-    QueryMirrors(8, "other", "p", 9),
     Ack(4, 2),
     Bye(9),
     Renew("a token"),
@@ -172,6 +172,7 @@ FROM_ENGINE: list[FromEngine] = [
     StoredEvents(2, 9, ()),
     EventsStored(3, 9),
     Observations(1, 9, (OBSERVED,), KEY),
+    CodeClaimed(3, True),
     Backlog(2, 9, (PieceBacklog("p", 3, 2, 50, ((D, 8),)),), "p"),
     Readers(3, 9, ("p", "q"), "q"),
     WrittenDocuments(4, 9, (WrittenDocument(D, 8, ("p",), True),), 9),
@@ -180,7 +181,6 @@ FROM_ENGINE: list[FromEngine] = [
     AffectedNodes(4, 9, (OBSERVED,), False),
     DocumentsWritten(5, 9),
     Current(6, 9, ((0, 8),)),
-    Mirrored(7, 9, (("p", D, 8),), "p"),
     Opened("session", 4, True, ((5, 9),), 6),
     Verdicts(
         (

@@ -417,6 +417,16 @@ class TestWaves:
         assert (ann.shows("a"), ann.heard[-1].kind, bool(ann.replica.tier)) == (1, Kind.REVERT, False)
         assert ann.mirror.differences() == []
 
+    def test_result_of_an_invalid_node_that_is_not_demanded_does_not_hide_a_result_of_another_session(self) -> None:
+        world, (ann, bob) = started("ann", "bob")
+        dormant = Node(ann, "a", "x")
+        dormant.show(2)
+        dormant.is_current = dormant.is_demanded = False
+        Node(bob, "a", "x").show(3)
+        settled(world)
+        assert (world.value("a"), ann.shows("a"), bool(ann.replica.tier)) == (3, 3, False)
+        assert ann.mirror.differences() == []
+
     def test_reader_of_a_result_that_leaves_the_tier_is_not_sent(self) -> None:
         """The value that is shown instead is not the one that the reader saw."""
         world, (ann,) = started("ann")
@@ -766,6 +776,16 @@ class TestRights:
         world.settle()
         assert (reader.shows("a"), reader.shows("b"), reader.shows("c")) == (2, 9, 4)
         assert reader.mirror.differences() == []
+
+    def test_both_documents_of_a_local_result_count_as_confirmed(self) -> None:
+        world, reader, _ = reader_and_owner()
+        node = Node(reader, "a", "x", second="b")
+        documents = [reader.replica.documents.of(doc(id)) for id in "ab"]
+        node.show(2, note=3)
+        settled(world)
+        assert [each.is_unconfirmed() for each in documents] == [False, False], "the engine refused it"
+        node.show(4, note=5)
+        assert [each.is_unconfirmed() for each in documents] == [False, False], "it was never sent"
 
     def test_local_results_are_sent_after_the_right_is_granted(self) -> None:
         world, reader, owner = reader_and_owner()

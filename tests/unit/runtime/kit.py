@@ -24,7 +24,7 @@ from headwater.server import Server, ServerLimits
 T = TypeVar("T")
 SPACE = "shop"
 QUICK = Backoff.fixed(base_ms=1)
-TOO_LONG_S = 20
+TOO_LONG_S = 60
 
 
 def doc(id: str = "d", scope: str = "space") -> DocKey:

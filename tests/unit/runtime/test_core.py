@@ -13,9 +13,9 @@ from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.core.core import Core
 from headwater.runtime.core.tick_loops import ByVirtualClock
+from headwater.scheduler.failures import Failure
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
-from headwater.scheduler.scheduler import Failure
 from tests.unit.cells.handle_kit import Hand, Line
 
 # ---- errors ------------------------------------------------------------------------------------------

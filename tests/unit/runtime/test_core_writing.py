@@ -19,7 +19,7 @@ from headwater.runtime.core import local_space as space_module
 from headwater.runtime.core.core import Core
 from headwater.runtime.core.limits import RuntimeLimits
 from headwater.runtime.core.tick_loops import ByHand
-from headwater.scheduler.scheduler import Failure
+from headwater.scheduler.failures import Failure
 
 
 class Scripted:

@@ -10,7 +10,7 @@ import pytest
 from headwater import Cell, Piece, Runtime, cell, effect, handler
 from headwater.runtime.core.error_channel import ErrorChannel
 from headwater.runtime.core.limits import RUNTIME_LIMITS
-from headwater.scheduler.scheduler import Failure
+from headwater.scheduler.failures import Failure
 from tests.unit.runtime.kit import run
 
 

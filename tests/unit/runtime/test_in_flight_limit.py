@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from headwater.runtime.writing.attempt import Outcome, RetriedWrite, WriteHooks
+from headwater.runtime.writing.attempt import Outcome, RetriedWrite
 from headwater.runtime.writing.retry import InFlightLimit
 
 
 def event() -> RetriedWrite:
-    return RetriedWrite(hooks=cast(WriteHooks, object()))
+    return RetriedWrite(is_limited=True)
 
 
 def sent(limit: InFlightLimit, write: RetriedWrite) -> RetriedWrite:

@@ -15,8 +15,8 @@ from headwater.errors import AuthoringError, HeadwaterError, LimitError, NotSett
 from headwater.replica.replica import Replica
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.channel.backend import LocalDirectory
+from headwater.scheduler.failures import Failure
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.scheduler import Failure
 from tests.unit.cells.handle_kit import Hand
 from tests.unit.runtime.kit import run
 from tests.unit.runtime.test_core_time import Timed

@@ -11,14 +11,20 @@ import pytest
 from headwater.data.value import freeze
 from headwater.errors import LoadError
 from headwater.protocol.messages import StoredEvent
+from headwater.runtime.events.event import Event
 from headwater.runtime.events.pickup import Principals
+
+
+def event_for(user: str) -> Event:
+    unused: Any = None
+    return Event(
+        id="e", instance=unused, user=user, session="", minted_us=0, member=unused, stream="s/b:publish", payload=None
+    )
 
 
 def believed(said: str, stored_by: str) -> str:
     row = StoredEvent("e", 1, "s/b:publish", freeze({"user": said, "session": ""}), 0, 0, stored_by, "key")
-    event: Any = SimpleNamespace(id="e", user=said, session="", principal="", row="")
-    Principals(cast(Any, None), "s", cast(Any, None)).believe(event, row)
-    return str(event.user)
+    return Principals(cast(Any, None), "s", cast(Any, None)).believe(event_for(said), row).user
 
 
 def test_what_somebody_stored_for_themselves_or_for_nobody_is_theirs() -> None:
@@ -60,8 +66,7 @@ def test_a_question_that_could_not_be_answered_makes_nobody_somebody() -> None:
         asyncio.run(principals.find_out(row))
     asyncio.run(principals.find_out(row))
     assert line.asked == ["user:anybody", "user:anybody"]
-    event: Any = SimpleNamespace(id="e", user="ann", session="", principal="", row="")
-    principals.believe(event, row)
+    event = principals.believe(event_for("ann"), row)
     assert event.user not in ("ann", "eve", "")
 
 
@@ -72,6 +77,5 @@ def test_what_may_not_be_read_is_not_one_s_own_and_the_first_that_may_is() -> No
     principals = Principals(cast(Any, SimpleNamespace(core=core)), "s", cast(Any, line))
     row = StoredEvent("e", 1, "s/b:publish", freeze({"user": "ann", "session": ""}), 0, 0, "eve", "key")
     asyncio.run(principals.find_out(row))
-    event: Any = SimpleNamespace(id="e", user="ann", session="", principal="", row="")
-    principals.believe(event, row)
+    event = principals.believe(event_for("ann"), row)
     assert (line.asked, event.user) == (["user:anybody", "user:eve"], "ann")

@@ -6,7 +6,7 @@ import asyncio
 
 import headwater
 from headwater import Cell, Piece, cell, handler
-from headwater.runtime.events.ids import given_id
+from headwater.runtime.events.event import given_id
 from headwater.runtime.events.receipts import PREFIX
 from headwater.testing import Simulation, simulated
 

@@ -22,8 +22,8 @@ from headwater.errors import (
 )
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.channel.backend import LocalDirectory
+from headwater.scheduler.failures import Failure
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.scheduler import Failure
 from tests.unit.runtime.kit import run
 
 

@@ -10,7 +10,7 @@ from headwater.data.address import DocKey
 from headwater.data.value import MaybeValue
 from headwater.engine import Directory
 from headwater.protocol.command_messages import CommandQuestion
-from headwater.runtime.api.dry_run import open_dry
+from headwater.runtime.api.entry_points import open_dry
 from headwater.runtime.resume.shadow_run import shadowed
 from headwater.server.commands.nodes_json import current_form, nodes_form
 from tests.scenario.pieces_kit import run

@@ -11,7 +11,8 @@ from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Collision, Conflict, PreconditionFailed, Rejection, RuleRefused
 from headwater.replica.pending import Layer
 from headwater.runtime.channel.driver import ReconnectBackoff
-from headwater.runtime.writing.attempt import Outcome, RetriedWrite, Stage, classify
+from headwater.runtime.writing.attempt import Outcome, RetriedWrite, classify
+from headwater.runtime.writing.states import Happened, WriteState
 from tests.unit.runtime.kit import doc
 
 COLLISION = Collision(doc(), ("n",), Depth.DEEP, 3, 5, "somebody", "a node")
@@ -36,15 +37,20 @@ def test_one_function_says_what_a_verdict_means(rejection: Rejection | None, out
     assert classify(rejection, 7) is outcome
 
 
+def sent() -> RetriedWrite:
+    write = RetriedWrite()
+    write.take(Happened.TURN)
+    write.take(Happened.COMMITTED)
+    return write
+
+
 def test_a_retried_write_counts_conflicts_and_remembers_the_last() -> None:
-    write, layer = RetriedWrite(), Layer(7, Commit(7), {}, None, None)
-    write.stage = Stage.RUNNING
-    write.settled(layer, Conflict(dead_layers=(7,)))
+    write, layer = sent(), Layer(7, Commit(7), {}, None, None)
+    write.heard(layer, Conflict(dead_layers=(7,)))
     assert (write.conflicts, write.collision()) == (0, None)  # It never left: nobody was in the way.
-    write.settled(layer, Conflict((COLLISION,)))
-    assert (write.conflicts, write.collision(), write.stage) == (1, COLLISION, Stage.BACKING_OFF)
-    write.settled(layer, Conflict(dead_layers=(6,)))
-    assert (write.conflicts, write.collision()) == (2, None)
+    again = sent()
+    again.heard(layer, Conflict((COLLISION,)))
+    assert (again.conflicts, again.collision(), again.state) == (1, COLLISION, WriteState.BACKING_OFF)
 
 
 def test_the_time_of_a_window_stands_still_without_a_connection() -> None:

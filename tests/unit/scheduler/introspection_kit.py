@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headwater.errors import NotSettlingError
+from headwater.scheduler.failures import Failure
 from headwater.scheduler.introspection.introspection import Introspection
 from headwater.scheduler.introspection.non_settling import NonSettlingReport
-from headwater.scheduler.scheduler import Failure
 from headwater.testing.scheduler.kit import World
 
 

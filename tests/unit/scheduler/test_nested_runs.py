@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.data.trace import Suspended
+from headwater.data.value import ABSENT
 from headwater.errors import UpstreamFailedError
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN
@@ -279,3 +280,23 @@ def test_the_same_runs_come_in_the_same_order_as_if_each_reader_had_been_stopped
             check_world(world)
             stories.append(story)
         assert stories[0] == stories[1], f"seed {seed}"
+
+
+def test_reader_of_a_delayed_node_without_a_value_has_it_run() -> None:
+    """A reader uses the last value of a node that is held back by time. Here there is none: its result was dropped."""
+    world = World()
+    source = world.cell(0)
+    slow = world.computed(lambda: source.get() or ABSENT, id="slow", debounce_ms=500)
+    seen: list[object] = []
+    first = world.effect(slow.get)
+    world.settle()
+    world.scheduler.remove(first)
+    source.set(5)
+    world.effect(lambda: seen.append(slow.get()))
+    world.settle()
+    assert seen == [5]
+    source.set(6)
+    world.settle()
+    assert seen == [5]  # It has a value, and waits for its debounce.
+    world.advance(500)
+    assert seen == [5, 6]

@@ -78,7 +78,7 @@ def preview(
     # Help is quick: these are loaded when the command runs.
     from headwater.cli.data.stored_nodes import choose_spaces, load_stored_nodes, make_asker  # noqa: PLC0415
     from headwater.cli.loading import load_application  # noqa: PLC0415
-    from headwater.runtime.api.dry_run import open_dry  # noqa: PLC0415
+    from headwater.runtime.api.entry_points import open_dry  # noqa: PLC0415
     from headwater.runtime.resume.preview import preview as previewed  # noqa: PLC0415
 
     if not url and not data.is_dir():

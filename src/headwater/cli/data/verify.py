@@ -262,7 +262,7 @@ class _Copies:
 
 def _run_shadow(copies: _Copies, spaces: Sequence[str], *, quiet: bool) -> ShadowReport:
     from headwater.cli.data.stored_nodes import load_stored_nodes  # noqa: PLC0415 (help is quick)
-    from headwater.runtime.api.dry_run import open_dry  # noqa: PLC0415
+    from headwater.runtime.api.entry_points import open_dry  # noqa: PLC0415
     from headwater.runtime.resume.shadow_run import shadowed  # noqa: PLC0415
     from headwater.server.commands.nodes_json import current_form, nodes_form  # noqa: PLC0415
 

@@ -44,7 +44,8 @@ class Admission:
         self._sessions = sessions
         self._preconditions = preconditions
         self._limits = limits
-        self._holding: dict[Read, int] = {}  # reads of the open frame that hold: the seq of each document then
+        # Reads of the open frame that hold: the head of each document, and its seq then.
+        self._holding: dict[Read, tuple[Head, int]] = {}
 
     def begin_frame(self) -> None:
         """Forget the reads of the frame before, which may be of another session or branch."""
@@ -73,11 +74,15 @@ class Admission:
     # ---- reads -----------------------------------------------------------------------------------
 
     def conflict(
-        self, session: StoredSession, branch: Branch, reads: tuple[Read, ...], holding: dict[Read, int] | None = None
+        self,
+        session: StoredSession,
+        branch: Branch,
+        reads: tuple[Read, ...],
+        holding: dict[Read, tuple[Head, int]] | None = None,
     ) -> Conflict | None:
         """C1: every read saw exactly the accepted overlapping writes before this commit. All that did not.
 
-        `holding`: reads of the same session and branch that are known to hold, each with the seq of its document then.
+        `holding`: reads of the same session and branch that are known to hold, each with its head, and its seq then.
         """
         # C1: every read saw exactly the accepted overlapping writes before this commit, or it is named here.
         # fault+ admission.reads_not_compared: return None
@@ -88,17 +93,20 @@ class Admission:
         expired = False
         inherits_from = branch.fork_seq
         for read in reads:
-            head = self._heads.get(branch, read.doc)
             # Results of one wave mostly read the same places: a read that held holds until its document is written.
-            # fault admission.held_reads_held_for_good: if holding is not None and read in holding:
-            if holding is not None and holding.get(read) == head.seq:
+            held = None if holding is None else holding.get(read)
+            # fault admission.held_reads_held_for_good: if held is not None:
+            if held is not None and held[0].seq == held[1]:
                 continue
+            head = self._heads.get(branch, read.doc)
             if read.layers:
                 if read.layers not in fates:
                     # fault admission.dead_layers_admitted: fates[read.layers] = []
                     fates[read.layers] = self._dead_layers(session, branch, read.layers)
                 dead.update(fates[read.layers])
             if head.seq <= read.seq and read.seq >= inherits_from:
+                if holding is not None and not (dead or expired):
+                    holding[read] = head, head.seq
                 continue  # nothing was written after the basis
             if read.layers:
                 seq, lost = self._latest_beside_layers(session, branch, head, read)
@@ -110,7 +118,7 @@ class Admission:
                     writers[seq] = self._writer(seq)
                 collisions.append(Collision(read.doc, read.path, read.depth, read.seq, seq, *writers[seq]))
             elif holding is not None and not (dead or expired):
-                holding[read] = head.seq
+                holding[read] = head, head.seq
         if collisions or dead or expired:
             return Conflict(tuple(collisions), tuple(sorted(dead)), expired)
         return None

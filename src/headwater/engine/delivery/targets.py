@@ -266,6 +266,21 @@ class Targets:
         records = tables.records_of(row.topic, MAIN_ID, target.key, target.position, limit)
         return _fitting(records, self._limits.claim_bytes), False
 
+    def leased_by_former_owners(self, owner: str) -> list[TargetRow]:
+        """Return targets, up to a page, that workers of former owner processes of the directory hold."""
+        tables, found = self._store.delivery, list[TargetRow]()
+        now_us = self._clock.now_us()
+        for row in self._subscriptions.all().values():
+            found += tables.leased_by_others(row.reaction, owner, now_us, self._limits.page - len(found))
+            if len(found) >= self._limits.page:
+                break
+        return found
+
+    def end_leases(self, rows: list[TargetRow]) -> None:
+        """End leases as of now. The next claim of such a target counts its attempt as lost."""
+        now_us = self._clock.now_us()
+        self._store.delivery.put_targets([row._replace(due_us=now_us) for row in rows])
+
     def _lost(self, target: TargetRow, record: RecordRow, now_us: int) -> TargetRow:
         """Record that a lease is over without a result of its worker."""
         number = max(target.attempt - 1, 0)

@@ -8,7 +8,7 @@ they return are frozen and shared.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from zlib import crc32
 
 import msgspec
@@ -90,13 +90,26 @@ class Heads:
     A head that changed is pinned until its row is written back; everything else may be dropped and rebuilt.
     """
 
-    __slots__ = ("_branches", "_cache", "_held", "_limits", "_log", "_pinned", "_store", "_unwritten", "next_doc")
+    __slots__ = (
+        "_branches",
+        "_cache",
+        "_held",
+        "_limits",
+        "_log",
+        "_pinned",
+        "_store",
+        "_unwritten",
+        "next_doc",
+        "on_write_back",
+    )
 
     def __init__(self, store: Store, log: Log, branches: Branches, limits: Limits) -> None:
         self._store = store
         self._log = log
         self._branches = branches
         self._limits = limits
+        # Writes the other rows that follow from the log up to its end: recovery begins there afterwards.
+        self.on_write_back: Callable[[], object] = lambda: None
         self.forget()
 
     def forget(self) -> None:
@@ -206,6 +219,7 @@ class Heads:
 
     def write_back(self) -> None:
         """Store the rows of all changed heads, inside the open store transaction."""
+        self.on_write_back()
         if self._unwritten:
             self._store.put_heads([head.row() for head in self._unwritten])
             for head in self._unwritten:

@@ -84,7 +84,7 @@ def chained(chain: int, row: LogRow) -> int:
 class OpenFrame:
     """The frame being judged: its admitted commits already count, its row is not written yet."""
 
-    __slots__ = ("admitted", "at_us", "branch", "entries", "local_last", "local_seq", "seq", "session")
+    __slots__ = ("admitted", "at_us", "branch", "entries", "local_last", "local_seq", "observed", "seq", "session")
 
     def __init__(self, session: int, branch: int, at_us: int, seq: int) -> None:
         self.session = session
@@ -94,6 +94,7 @@ class OpenFrame:
         self.local_seq = self.local_last = 0
         self.entries: list[tuple[bytes, tuple[int, ...]]] = []
         self.admitted: set[int] = set()
+        self.observed: dict[int, bytes] = {}  # by place in `entries`
 
 
 class Log:
@@ -193,6 +194,13 @@ class Log:
         self.next_seq = seq + 1
         return seq
 
+    def attach(self, observed: bytes) -> None:
+        """Store an observation in the row, with the commit that was admitted last."""
+        frame = self._open
+        if frame is None:
+            raise InvariantViolation("a commit was admitted outside a frame")
+        frame.observed[len(frame.entries) - 1] = observed
+
     def is_in_frame(self, local_seq: int) -> bool:
         """Whether this commit was admitted in the frame that is open now."""
         # fault log.frames_not_told_apart: return True
@@ -204,7 +212,7 @@ class Log:
         self._open = None
         if frame is None or not frame.entries:
             return False
-        body = encode_record(frame.entries)
+        body = encode_record(frame.entries, frame.observed)
         fields = (
             frame.seq,
             len(frame.entries),

@@ -1,11 +1,13 @@
-"""Recovery: brings the head rows of a space up to the end of its log when it is opened.
+"""Recovery: brings the head rows and observations of a space up to the end of its log when it is opened.
 
 The log is the truth; a head row only has the end of a document's history in the log and the distance of its newest
 snapshot. Both follow from the rows after the last write-back, of which there are at most `Limits.heads_commits` and one
-group, however long the history is.
+group, however long the history is. These rows also carry the observations that were not written back.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from headwater.data.address import DocKey
 from headwater.engine.limits import Limits
@@ -17,12 +19,23 @@ from headwater.protocol.log_record import DROPPED, charged_bytes
 
 
 class Recovery:
-    """Brings the head rows of a space up to its log, in one store transaction."""
+    """Brings the head rows and observations of a space up to its log, in one store transaction.
 
-    __slots__ = ("_branches", "_limits", "_log", "_store")
+    `restore` is called with observations, oldest first, each with its branch.
+    """
 
-    def __init__(self, store: Store, log: Log, branches: Branches, limits: Limits) -> None:
+    __slots__ = ("_branches", "_limits", "_log", "_restore", "_store")
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log,
+        branches: Branches,
+        limits: Limits,
+        restore: Callable[[Sequence[tuple[int, bytes]]], object],
+    ) -> None:
         self._limits = limits
+        self._restore = restore
         self._store = store
         self._log = log
         self._branches = branches
@@ -31,23 +44,28 @@ class Recovery:
         if self._log.written_back >= self._log.last_seq:
             return
         heads: dict[tuple[int, int], HeadRow] = {}
+        observed: list[tuple[int, bytes]] = []
         seq = self._log.written_back
         while rows := self._store.rows_after(seq, self._limits.replayed_rows):
             # fault recovery.last_row_skipped: for row in rows[:-1]:
             for row in rows:
-                self._follow(row, heads)
+                self._follow(row, heads, observed)
             seq = rows[-1].seq
         self._store.begin()
         self._store.put_heads(heads.values())
+        # fault recovery.observations_not_restored:
+        self._restore(observed)
         self._store.put_meta(HEADS_SEQ, str(self._log.last_seq))
         self._store.commit()
         self._log.written_back = self._log.last_seq
 
-    def _follow(self, row: LogRow, heads: dict[tuple[int, int], HeadRow]) -> None:
+    def _follow(self, row: LogRow, heads: dict[tuple[int, int], HeadRow], observed: list[tuple[int, bytes]]) -> None:
         if self._branches.is_deleted(row.branch):
             return
         for place, entry in enumerate(entries_of(row)):
             seq = row.seq + place
+            if entry.observed:
+                observed.append((row.branch, entry.observed))
             operations = self._log.decoded(seq, entry.commit).operations
             sizes = charged_bytes(entry.commit, len(operations))
             for operation, size, previous in zip(operations, sizes, entry.previous, strict=False):

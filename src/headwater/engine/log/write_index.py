@@ -48,12 +48,6 @@ class IndexNode:
         self.floor = 0  # latest write below this path whose node was merged away
         self.children: dict[str | int, IndexNode] | None = None
 
-    def wrote_at(self, seq: int, by: int) -> None:
-        if by != self.at_by:
-            self.at_other = self.at_seq
-            self.at_by = by
-        self.at_seq = seq
-
     def wrote_keys(self, seq: int, by: int) -> None:
         if by != self.keys_by:
             self.keys_other = self.keys_seq
@@ -99,7 +93,10 @@ class WriteIndex:
                     node.below_other = node.below_seq
                     node.below_by = by
                 node.below_seq = seq
-            node.wrote_at(seq, by)
+            if by != node.at_by:
+                node.at_other = node.at_seq
+                node.at_by = by
+            node.at_seq = seq
             if keyset:
                 parent.wrote_keys(seq, by)
         self.stale += len(touched) or 1

@@ -54,22 +54,26 @@ class Body(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     children: tuple[str, ...] = ()
 
 
-class MirrorBody(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """The documents that a piece of another space reads here, with the seqs it saw them at."""
+class RunState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """The state of a node in the log row of its commit, until the table has it. The branch is the row's."""
 
-    docs: tuple[tuple[DocKey, int], ...]
-    at: int = 0  # the owner's seq at which that was all
+    piece: int
+    generation: int
+    member: int
+    child: str
+    scope: int
+    state: bytes
 
 
 _encoder = msgspec.msgpack.Encoder()
 _states = msgspec.msgpack.Decoder(State)
 _bodies = msgspec.msgpack.Decoder(Body)
-_mirrors = msgspec.msgpack.Decoder(MirrorBody)
+_runs = msgspec.msgpack.Decoder(RunState)
 
 encode_form = _encoder.encode
 decode_state = _states.decode
 decode_body = _bodies.decode
-decode_mirror = _mirrors.decode
+decode_run = _runs.decode
 
 
 def stored_read(doc: StoredDoc, path: Path, depth: Depth) -> StoredRead:

@@ -18,13 +18,12 @@ from headwater.engine.store.port import NodeNumbers, Part, Store
 class _Sweep:
     """The progress of a sweep: first it collects the names that rows use, then it drops all others."""
 
-    __slots__ = ("after", "branches", "mirrors", "number", "used")
+    __slots__ = ("after", "branches", "number", "used")
 
     def __init__(self, branches: list[int]) -> None:
         self.used: set[int] = set()
         self.branches = branches  # still to collect
         self.after: NodeNumbers | None = None  # in the first of them
-        self.mirrors: list[tuple[int, int, int]] | None = None  # branches, owners and the last piece: still to collect
         self.number = 0  # names up to here are swept
 
 
@@ -79,12 +78,11 @@ class InternedNames:
     def begin_sweep(self) -> None:
         """Sweep from now on, if there are far more names than rows could use."""
         if self._sweep is None:
-            made, rows, mirrors = [
-                number_in_meta(self._store, f"{part.value}_made", 0)
-                for part in (Part.NAMES, Part.OBSERVATIONS, Part.MIRRORS)
+            made, rows = [
+                number_in_meta(self._store, f"{part.value}_made", 0) for part in (Part.NAMES, Part.OBSERVATIONS)
             ]
             # A node may have a fingerprint of its own, and shares most other texts.
-            used = self._limits.names_per_row * (rows + mirrors)
+            used = self._limits.names_per_row * rows
             if made > max(self._limits.unswept_names + used, 2 * self._left):
                 self._sweep = _Sweep([row.branch for row in self._store.branches()])
 
@@ -95,8 +93,6 @@ class InternedNames:
             return False
         if sweep.branches:
             self._look_at_nodes(sweep)
-        elif sweep.mirrors is None or sweep.mirrors:
-            self._look_at_mirrors(sweep)
         else:
             return self._drop(sweep)
         return False
@@ -116,18 +112,6 @@ class InternedNames:
         else:
             sweep.after = None
             del sweep.branches[0]
-
-    def _look_at_mirrors(self, sweep: _Sweep) -> None:
-        if sweep.mirrors is None:
-            branches = [row.branch for row in self._store.branches()]
-            sweep.mirrors = [(branch, owner, 0) for branch in branches for owner in self._store.mirror_owners(branch)]
-        if not sweep.mirrors:
-            return
-        branch, owner, piece = sweep.mirrors.pop()
-        rows = self._store.mirrors_after(branch, owner, piece, self._limits.swept_rows)
-        sweep.used.update([owner, *[row.piece for row in rows]])
-        if len(rows) == self._limits.swept_rows:
-            sweep.mirrors.append((branch, owner, rows[-1].piece))
 
     def _drop(self, sweep: _Sweep) -> bool:
         last, dropped = self._store.drop_names(sweep.number, self._limits.swept_rows, sweep.used)

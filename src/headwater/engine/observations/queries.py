@@ -28,17 +28,14 @@ from headwater.engine.observations.codec import (
     State,
     StoredDoc,
     docs_of,
-    first_of,
     forms_of,
     number_of_absent,
     pages_of,
 )
-from headwater.engine.observations.foreign_readers import owner_text, read_elsewhere, readers_changed_since
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import Read
 from headwater.protocol.messages import ObservationAnswer, ObservationQuestion
-from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere
 from headwater.protocol.observations import (
     WHOLE,
     AffectedNodes,
@@ -108,12 +105,6 @@ class ObservationQueries:
                 return WrittenDocuments(id, seq, tuple(marks), through)
             case QueryCurrent(id, reads, chains):
                 return Current(id, seq, self._check_log(branch, reads, dict(chains)))
-            case QueryElsewhere():
-                return self._elsewhere(branch, question, seq)
-            case QueryMirrors():
-                return self._marked(branch, question, seq)
-            case Mirror(id):
-                return Mirrored(id, seq)
             case _:
                 assert_never(question)
 
@@ -188,7 +179,7 @@ class ObservationQueries:
 
     def _cursor(self, branch: Branch, node: NodeKey) -> NodeNumbers:
         """Where a page goes on: after a node that was on the page before."""
-        scope = f"{node.scope}\0{node.principal}" if node.scope or node.principal else ""
+        scope = _scope_text(node)
         piece, member = self._store.number_of(node.piece) or 0, self._store.number_of(node.member) or 0
         return NodeNumbers(
             branch.id, piece, node.generation, member, node.child, self._store.number_of(scope) or 0 if scope else 0
@@ -252,7 +243,16 @@ class ObservationQueries:
         )
 
     def _named(self, branch: Branch, nodes: tuple[NodeKey, ...]) -> list[Observed]:
-        rows = [self._store.observation(self._cursor(branch, node)) for node in nodes]
+        texts = dict.fromkeys([text for node in nodes for text in (node.piece, node.member, _scope_text(node)) if text])
+        numbers = self._store.numbers_of(texts) | {"": 0}
+        keys = [
+            NodeNumbers(branch.id, piece, node.generation, member, node.child, scope)
+            for node in nodes
+            if (piece := numbers.get(node.piece)) is not None
+            and (member := numbers.get(node.member)) is not None
+            and (scope := numbers.get(_scope_text(node))) is not None
+        ]
+        rows = [self._store.observation(key) for key in keys]
         return self._to_answers(branch, [row for row in rows if row is not None], NameCache(self._store))
 
     # ---- by piece --------------------------------------------------------------------------------
@@ -363,28 +363,10 @@ class ObservationQueries:
                 marks.append(WrittenDocument(doc, seq, tuple(names), len(pieces) > size))
         return marks, through
 
-    # ---- other spaces ----------------------------------------------------------------------------
 
-    def _elsewhere(self, branch: Branch, asked: QueryElsewhere, seq: int) -> ReadElsewhere:
-        piece = self._store.number_of(asked.piece) if self.is_on else None
-        if piece is None:
-            return ReadElsewhere(asked.id, seq)
-        after = first_of(branch.id, piece) if asked.after is None else self._cursor(branch, asked.after)
-        size = max(1, min(asked.limit, self._limits.page))
-        return ReadElsewhere(asked.id, seq, *read_elsewhere(self._store, after, size, self._limits.query_documents))
-
-    def _marked(self, branch: Branch, asked: QueryMirrors, seq: int) -> Mirrored:
-        if not self.is_on:
-            return Mirrored(asked.id, seq)
-        size = max(1, min(asked.limit, self._limits.query_documents))
-        owner = owner_text(asked.owner, asked.branch)
-
-        def written(docs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
-            seqs = self._written(branch, docs)
-            return {doc: at for doc, at in seqs.items() if not isinstance(doc, int)}
-
-        found, more = readers_changed_since(self._store, branch.id, owner, asked.after, size, written)
-        return Mirrored(asked.id, seq, tuple(found), more)
+def _scope_text(node: NodeKey) -> str:
+    """Return the text under which the scope and the principal of a node are numbered. Empty: the space's."""
+    return f"{node.scope}\0{node.principal}" if node.scope or node.principal else ""
 
 
 def _is_clean(node: Observed) -> bool:

@@ -5,6 +5,11 @@ are current: because they were admitted with its commit, or by the same function
 its node, never a later one. It has no seq, makes no log row and is sent to no peer. Dropping one fails nothing: its
 node is then as unknown as before.
 
+Most runs repeat the reads of the last one. Then only the state of the node is new: seqs and times. It is stored in the
+log row of its commit, and the table is written back later, together with heads, and before rows are listed. Recovery
+restores from the log the states that the table lacks. A run with other reads, other code or a failure, and one without
+a commit, is written to the table at once.
+
 No commit writes a mark for the readers of its documents: the head of a document tells all of them at once that it was
 written after a node was verified. So a mark can neither be missing nor be cleared together with another (see
 `queries`), and a document with ten thousand readers costs as much as one without.
@@ -16,7 +21,7 @@ run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from headwater.data.address import NAME_LENGTH, DocKey
@@ -31,25 +36,27 @@ from headwater.engine.observations.clean_pieces import CleanPieceReports
 from headwater.engine.observations.codec import (
     Body,
     ObservedNode,
+    RunState,
     State,
     StoredDoc,
     StoredRead,
     StoredState,
     decode_body,
+    decode_run,
+    decode_state,
     encode_form,
     forms_of,
     pages_of,
     stored_read,
 )
-from headwater.engine.observations.foreign_readers import store_reader
 from headwater.engine.observations.interned_names import InternedNames
 from headwater.engine.observations.reader_index import ReaderIndex
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.errors import InvalidValueError, LimitError, ProtocolError
 from headwater.protocol.commit import Commit, Read
-from headwater.protocol.mirrors import Mirror
 from headwater.protocol.observations import (
     MOST_AWAKE,
+    RECORD,
     WHOLE,
     Footprint,
     Observation,
@@ -80,6 +87,7 @@ class ObservationWriter:
         "_readers",
         "_rows",
         "_store",
+        "_unwritten",
         "clean_pieces",
         "is_on",
     )
@@ -114,6 +122,7 @@ class ObservationWriter:
         self._generations: dict[tuple[int, int], int] = {}  # the newest one, by branch and piece
         self._rows: dict[NodeNumbers, ObservationRow] = {}  # to be written at the end of the group
         self._added = 0  # of them, how many are new
+        self._unwritten: dict[NodeNumbers, ObservationRow] = {}  # of earlier groups, too: the log has their states
         self._below: dict[tuple[int, int], list[tuple[str, tuple[int, int, int]]]] = {}  # children that are gone
         self._is_written = False  # whether anything was written in this transaction
         self._readers.forget()
@@ -129,7 +138,7 @@ class ObservationWriter:
             if about.is_whole:
                 # From now on its nodes are known by the piece's generation, which queries ask for.
                 if observation.seq <= last_seq and self._is_of_this_generation(about.node):
-                    self._write()  # Observations kept in this group are part of it.
+                    self._write_rows()  # Observations kept in this group are part of it.
                     self._names.mark_used((about.node.piece, about.node.member, about.fingerprint))
                     self.clean_pieces.report(
                         session, branch, about.node, about.fingerprint, observation, self._awake(observation)
@@ -146,10 +155,49 @@ class ObservationWriter:
     ) -> None:
         """Keep a run whose commit was admitted, with its reads, at a seq."""
         try:
-            # fault observations.verified_after_frame: self._keep(session, branch, observation, seq + 1, wrote=wrote)
-            self._keep(session, branch, observation, seq, wrote=wrote)
+            # fault+ observations.verified_after_frame: seq += 1
+            if not self._keep_state(session, branch, observation, seq, wrote=wrote):
+                self._keep(session, branch, observation, seq, wrote=wrote)
         except (ProtocolError, LimitError):
             return  # As above; its commit stands.
+
+    def _keep_state(
+        self, session: StoredSession, branch: Branch, observation: Observation, seq: int, *, wrote: bool
+    ) -> bool:
+        """Keep a run that repeats the last one of its node: its state goes into the log row of its commit.
+
+        Return False if it does not repeat that run, or nothing is known of it here.
+        """
+        # fault+ observations.stored_for_parent_branch: return False
+        about = self._abouts.get((branch.id, observation.about))
+        known = None if about is None else self._known.get(about.node)
+        if (
+            about is None
+            or known is None
+            or known.session != session.id
+            or known.order >= observation.order
+            or known.footprint != observation.footprint
+            or not known.footprint
+            or not about.fingerprint
+            or known.what != (about.kind, about.fingerprint, about.gate, 0)
+            or about.node in self._rows
+            or self._generations.get(about.node[:2]) != about.node.generation
+            or observation.gone
+            or observation.failed
+            or observation.foreign
+            or isinstance(observation.cause, tuple)
+        ):
+            return False
+        node, order, what = about.node, observation.order, known.what
+        changed_at = seq if wrote else known.changed_at
+        state = encode_form(
+            State(*what, observation.took_us, changed_at, seq, session.id, order, observation.cause, ())
+        )
+        self._log.attach(encode_form(RunState(*node[1:], state)))
+        self._unwritten[node] = ObservationRow(*node, state, known.body)
+        self._known[node] = StoredState(changed_at, seq, session.id, order, what, known.body, known.footprint)
+        self.clean_pieces.count_observation(session)
+        return True
 
     def _awake(self, observation: Observation) -> tuple[str, ...] | None:
         """The nodes of a piece that are to be there though all of it is clean. None: that cannot be kept."""
@@ -229,6 +277,7 @@ class ObservationWriter:
         if known is None:
             self._added += 1
         self._rows[node] = ObservationRow(*node, state, body)
+        self._unwritten.pop(node, None)
         if self._names.is_sweeping:
             self._names.mark_used((node.piece, node.member, node.scope, *what))
         self._known[node] = StoredState(changed_at, seq, session.id, observation.order, what, body, made_of)
@@ -264,10 +313,37 @@ class ObservationWriter:
         reads = tuple([stored_read(self._doc(branch, read.doc), read.path, read.depth) for read in footprint.reads])
         return reads, encode_form(Body(reads, footprint.children))
 
-    def flush(self) -> bool:
-        """Write the kept observations. False: none were written since the last call."""
-        if self._rows or self._below or self._readers.is_changed:
+    @property
+    def is_behind(self) -> bool:
+        """Whether the table lacks states that the log has."""
+        return bool(self._unwritten)
+
+    def write_back(self) -> None:
+        """Write the states that only the log has to the table, inside the open store transaction."""
+        if self._unwritten:
             self._write()
+
+    def restore(self, observed: Sequence[tuple[int, bytes]]) -> None:
+        """Write states from the log, oldest first, each with its branch, as far as the table has older ones."""
+        newest: dict[NodeNumbers, bytes] = {}
+        for branch, encoded in observed:
+            run = decode_run(encoded)
+            node = NodeNumbers(branch, run.piece, run.generation, run.member, run.child, run.scope)
+            newest[node] = run.state
+        rows: list[ObservationRow] = []
+        for node, state in newest.items():
+            row = self._store.observation(node)
+            forms = None if row is None else forms_of(row)
+            # A node that was removed, or whose later run had no commit, has no row here, or a later one.
+            # fault observations.later_runs_overwritten: if row is not None and forms is not None:
+            if row is not None and forms is not None and decode_state(state).verified_at > forms[0].verified_at:
+                rows.append(row._replace(state=state))
+        self._store.put_observations(rows, 0)
+
+    def flush(self) -> bool:
+        """Write the observations that the log does not have. False: none were written since the last call."""
+        if self._rows or self._below or self._readers.is_changed:
+            self._write_rows()
         is_written, self._is_written = self._is_written or self._names.is_added, False
         if self._names.is_added:
             self._names.is_added = False
@@ -278,7 +354,16 @@ class ObservationWriter:
         return is_written
 
     def _write(self) -> None:
+        """Write all kept observations, also those that the log has: rows are listed next."""
+        unwritten, self._unwritten = self._unwritten, {}
+        self._rows.update(unwritten)
+        self._write_rows()
+
+    def _write_rows(self) -> None:
         self._is_written = True
+        if self._below:
+            self._rows.update(self._unwritten)  # Rows of removed children are listed below.
+            self._unwritten.clear()
         if self._rows:
             self._store.put_observations(self._rows.values(), self._added)
         below, self._below, self._rows, self._added = self._below, {}, {}, 0
@@ -347,14 +432,10 @@ class ObservationWriter:
 
     def forget_branch(self, branch: Branch) -> None:
         """It was merged or deleted: nothing is known of its nodes any more."""
+        self.write_back()
         # fault observations.merged_branch_kept:
         self._store.drop_observed_branch(branch.id)
         self.forget()
-
-    def mirror(self, branch: Branch, said: Mirror) -> None:
-        """Store the reads of a piece of another space in this one, in place of its former ones."""
-        if self.is_on:
-            store_reader(self._store, self._names, branch.id, said, self._limits.commit_reads)
 
     # ---- numbers ---------------------------------------------------------------------------------
 
@@ -392,7 +473,7 @@ class ObservationWriter:
         return self._heads.get(branch, key).doc or self._store.doc_of(key) or (key.scope, key.id)
 
     def _stored(self, node: NodeNumbers) -> StoredState | None:
-        row = self._store.observation(node)
+        row = self._unwritten.get(node) or self._store.observation(node)
         forms = forms_of(row) if row is not None else None
         if row is None or forms is None:
             return None  # An unreadable row counts as none.
@@ -433,7 +514,7 @@ class ReplacedPieces:
         """Drop observations after a commit was admitted, before those of its own run are kept."""
         # fault+ remade.observations_kept: return
         for operation in commit.operations:
-            id = whose_record(operation.doc)
+            id = whose_record(operation.doc) if operation.doc.id.endswith(RECORD) else ""
             if id and any(not patch.path for patch in operation.patches):
                 piece = self._store.number_of(id)
                 if piece is not None:

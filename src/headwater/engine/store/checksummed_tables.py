@@ -181,13 +181,6 @@ READERS: Final = ChecksummedTable(
     keys=3,
     counted=True,
 )
-MIRRORS: Final = ChecksummedTable(
-    "mirrors",
-    "branch, owner, piece, body",
-    lambda branch, owner, piece, _: f"piece {piece} of space {owner} as a reader on branch {branch}",
-    keys=3,
-    counted=True,
-)
 SUBSCRIPTIONS: Final = ChecksummedTable(
     "subscriptions",
     "reaction, name, topic, state, lane, priority, start_seq, start_ordinal, cursor_seq, cursor_ordinal, until_seq, "
@@ -232,7 +225,6 @@ SEALED: Final = {
     Part.NAMES: NAMES,
     Part.OBSERVATIONS: OBSERVATIONS,
     Part.READERS: READERS,
-    Part.MIRRORS: MIRRORS,
     Part.SUBSCRIPTIONS: SUBSCRIPTIONS,
     Part.TARGETS: TARGETS,
     Part.PARKED: PARKED,

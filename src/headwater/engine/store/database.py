@@ -19,7 +19,7 @@ import apsw
 
 from headwater.engine.store.port import Visited
 from headwater.engine.store.row_checksum import SEAL_FUNCTION, row_seal
-from headwater.engine.store.schema import APPLICATION_ID, DRAFT_APPLICATION_ID, SCHEMA, SCHEMA_VERSION
+from headwater.engine.store.schema import APPLICATION_ID, DRAFT_APPLICATION_IDS, SCHEMA, SCHEMA_VERSION
 from headwater.engine.store.wal import COPY, WalPreallocation, write_again
 from headwater.errors import CorruptionError, LimitError, MovedError, NewerVersionError, NotASpaceError, StorageError
 
@@ -190,11 +190,11 @@ class Database:
         """Found at open: a file that is not ours, and a newer one. SQLite finds one that lost its end."""
         application = self.number("PRAGMA application_id")
         version = self.number("PRAGMA user_version")
-        if application not in (0, APPLICATION_ID, DRAFT_APPLICATION_ID) or (
+        if application not in (0, APPLICATION_ID, *DRAFT_APPLICATION_IDS) or (
             application == 0 and self.number("SELECT count(*) FROM sqlite_schema")
         ):
             raise NotASpaceError(f"{self._path} is an SQLite file, but not a Headwater space. Choose another file.")
-        if application == DRAFT_APPLICATION_ID:
+        if application in DRAFT_APPLICATION_IDS:
             raise NotASpaceError(
                 f"{self._path} was made by a Headwater from before schema version {SCHEMA_VERSION}, which this one "
                 "does not read. Open it with the version that made it, or move it elsewhere. Nothing was done."

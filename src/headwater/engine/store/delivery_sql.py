@@ -59,6 +59,14 @@ class DeliveryTables:
         rows = self._db.all(TARGETS.select + _DUE + " AND due_us<=? ORDER BY due_us LIMIT ?", (reaction, now_us, limit))
         return [TargetRow._make(TARGETS.opened(row)) for row in rows]
 
+    def leased_by_others(self, reaction: int, owner: str, after_us: int, limit: int) -> list[TargetRow]:
+        found = (
+            f"{TARGETS.select}INDEXED BY targets_by_due WHERE reaction=? AND due_us>? AND due_us<{NEVER}"
+            " AND instr(holder, '/')>0 AND instr(holder, ?)<>1 LIMIT ?"
+        )
+        rows = self._db.all(found, (reaction, after_us, f"{owner}/", limit))
+        return [TargetRow._make(TARGETS.opened(row)) for row in rows]
+
     def next_due(self, reaction: int) -> int | None:
         row = self._db.one(f"SELECT due_us FROM targets {_DUE} ORDER BY due_us LIMIT 1", (reaction,))
         return int(row[0]) if row else None

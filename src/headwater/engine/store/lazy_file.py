@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path as FilePath
 
 from headwater.engine.store.database import Database, Synchronous
-from headwater.engine.store.port import BranchRow, LogRow, MirrorRow
+from headwater.engine.store.port import BranchRow, LogRow
 from headwater.engine.store.sqlite import SqliteStore
 
 MEMORY = ":memory:"
@@ -51,10 +51,6 @@ class LazyFileStore(SqliteStore):
             self._is_needed = True
         else:
             self._root = row
-
-    def put_mirror(self, row: MirrorRow) -> None:
-        super().put_mirror(row)
-        self._is_needed = self._is_needed or bool(row.body)  # so that its first writer finds the readers
 
     def commit(self) -> None:
         super().commit()

@@ -1,4 +1,4 @@
-"""The statements on observations: names, observations, readers and mirrors. Decides nothing.
+"""The statements on observations: names, observations and readers. Decides nothing.
 
 Part of the store on SQLite. A row that was edited outside is left out of lists: to a reader that is the same as a node
 without an observation. `verify` finds the edit by its seal, and a missing row by their number.
@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from headwater.data.address import DocKey
-from headwater.engine.store.checksummed_tables import DOCUMENTS, MIRRORS, NAMES, OBSERVATIONS, READERS, ChecksummedTable
+from headwater.engine.store.checksummed_tables import DOCUMENTS, NAMES, OBSERVATIONS, READERS, ChecksummedTable
 from headwater.engine.store.database import STORE_LIMITS, Database
-from headwater.engine.store.port import MirrorRow, NodeNumbers, ObservationRow, ReaderRow
+from headwater.engine.store.port import NodeNumbers, ObservationRow, ReaderRow
 from headwater.engine.store.row_checksum import observation_seal
 
 T = TypeVar("T", int, str)
@@ -33,7 +33,7 @@ _PIECES: Final = (  # From each to the next, without the rows between them.
 
 
 class ObservationTables:
-    """Names, observations, readers and mirrors of one space. `SqliteStore` inherits these methods of the store port."""
+    """Names, observations and readers of one space. `SqliteStore` inherits these methods of the store port."""
 
     __slots__ = ("_db",)
 
@@ -191,9 +191,6 @@ class ObservationTables:
     def count_readers(self, branch: int) -> int:
         return self._db.number("SELECT count(*) FROM readers WHERE branch=?", (branch,))
 
-    def mirror_owners(self, branch: int) -> list[int]:
-        return [owner for (owner,) in self._db.all("SELECT DISTINCT owner FROM mirrors WHERE branch=?", (branch,))]
-
     def has_absent_readers(self) -> bool:
         """True if a node reads a document that was never written."""
         return self._db.one("SELECT doc FROM readers WHERE doc<0 LIMIT 1") is not None
@@ -206,22 +203,8 @@ class ObservationTables:
             READERS.put(self._db, (into, *held[1:]))
 
     def drop_observed_branch(self, branch: int) -> None:
-        for sealed in (OBSERVATIONS, READERS, MIRRORS):
+        for sealed in (OBSERVATIONS, READERS):
             sealed.drop(self._db, "branch=?", (branch,))
-
-    def mirrors_after(self, branch: int, owner: int, piece: int, limit: int) -> list[MirrorRow]:
-        rows = self._db.all(
-            MIRRORS.select + "WHERE branch=? AND owner=? AND piece>? ORDER BY piece LIMIT ?",
-            (branch, owner, piece, limit),
-        )
-        return [MirrorRow._make(row) for row in _whole(MIRRORS, rows)]
-
-    def put_mirror(self, row: MirrorRow) -> None:
-        """Without a body there is no row."""
-        if row.body:
-            MIRRORS.put(self._db, row)
-        else:
-            MIRRORS.drop(self._db, "branch=? AND owner=? AND piece=?", row[:3])
 
     def head_seqs(self, branch: int, docs: Iterable[int] | None, after: int = 0) -> dict[int, int]:
         """The last writes to documents, as far as their heads were written back. Those never written are left out.

@@ -41,7 +41,6 @@ class Part(Enum):
     NAMES = "names"
     OBSERVATIONS = "observations"
     READERS = "readers"
-    MIRRORS = "mirrors"
     SUBSCRIPTIONS = "subscriptions"
     TARGETS = "targets"
     PARKED = "parked"
@@ -187,15 +186,6 @@ class ReaderRow(NamedTuple):
     nodes: int
 
 
-class MirrorRow(NamedTuple):
-    """The reads of a piece of another space in this space."""
-
-    branch: int
-    owner: int
-    piece: int
-    body: bytes
-
-
 @dataclass(slots=True)
 class Visited:
     """Counts of rows that the store touched so far. Tests gate on differences of these counts, never on seconds."""
@@ -313,11 +303,8 @@ class Store(Protocol):
     def readers_of(self, doc: int, branch: int, after: int, limit: int) -> list[int]: ...
     def has_absent_readers(self) -> bool: ...
     def count_readers(self, branch: int) -> int: ...
-    def mirror_owners(self, branch: int) -> list[int]: ...
     def rename_readers(self, doc: int, into: int) -> None: ...
     def drop_observed_branch(self, branch: int) -> None: ...
-    def mirrors_after(self, branch: int, owner: int, piece: int, limit: int) -> list[MirrorRow]: ...
-    def put_mirror(self, row: MirrorRow) -> None: ...
     def keys_of(self, docs: Iterable[int]) -> dict[int, DocKey]: ...
     def head_seqs(self, branch: int, docs: Iterable[int] | None, after: int = 0) -> dict[int, int]: ...
 
@@ -452,6 +439,9 @@ class DeliveryStore(Protocol):
 
     def claimable(self, reaction: int, now_us: int, limit: int) -> list[TargetRow]:
         """Targets that are due, the earliest first."""
+
+    def leased_by_others(self, reaction: int, owner: str, after_us: int, limit: int) -> list[TargetRow]:
+        """Targets that a worker of another owner process (`OWNER/WORKER`) holds, with leases that end after a time."""
 
     def next_due(self, reaction: int) -> int | None:
         """When the first is due, or was."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-APPLICATION_ID: Final = 0x48574131  # "HWA1"
-DRAFT_APPLICATION_ID: Final = 0x48574154  # "HWAT": files that were made before the schema had version 1
+APPLICATION_ID: Final = 0x48575331  # "HWS1"
+DRAFT_APPLICATION_IDS: Final = (0x48574154, 0x48574131)
+"""Marks of files with tables of before: "HWAT", made before the schema had version 1, and "HWA1", with mirrors."""
 SCHEMA_VERSION: Final = 1
 
 SCHEMA: Final = """
@@ -91,12 +92,6 @@ SCHEMA: Final = """
         seal INTEGER NOT NULL, PRIMARY KEY (doc, branch, piece)
     ) WITHOUT ROWID, STRICT;
 
-    -- Which documents a piece of another space reads.
-    CREATE TABLE mirrors (
-        branch INTEGER NOT NULL, owner INTEGER NOT NULL, piece INTEGER NOT NULL, body BLOB NOT NULL,
-        seal INTEGER NOT NULL, PRIMARY KEY (branch, owner, piece)
-    ) WITHOUT ROWID, STRICT;
-
     -- The reactions of each topic: from which record on, and how far the earlier records were searched.
     CREATE TABLE subscriptions (
         reaction INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, topic TEXT NOT NULL, state INTEGER NOT NULL,
@@ -138,7 +133,7 @@ SCHEMA: Final = """
         ('compacted_seq', '1'), ('compacted_chain', '0'), ('kept_sum', '0'), ('claims_epoch', '0'),
         ('documents_made', '0'), ('snapshots_made', '0'), ('marks_made', '0'), ('branches_made', '0'),
         ('sessions_made', '0'), ('names_made', '0'), ('observations_made', '0'), ('readers_made', '0'),
-        ('mirrors_made', '0'), ('subscriptions_made', '0'), ('targets_made', '0'), ('parked_made', '0'),
+        ('subscriptions_made', '0'), ('targets_made', '0'), ('parked_made', '0'),
         ('attempts_made', '0')
     );
 """

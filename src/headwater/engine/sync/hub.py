@@ -43,6 +43,7 @@ from headwater.protocol.hop_counts import make_patched
 from headwater.protocol.messages import (
     Ack,
     Bye,
+    ClaimCode,
     FromReplica,
     Hello,
     Open,
@@ -62,7 +63,7 @@ from headwater.protocol.messages import (
 )
 from headwater.protocol.observations import WatchWrittenDocuments
 from headwater.protocol.reactions import Finish, WatchTargets
-from headwater.protocol.verdict import Accepted, Conflict
+from headwater.protocol.verdict import Accepted, Conflict, Rejected
 
 UNKNOWN: Final = maxsize
 
@@ -97,7 +98,7 @@ def work_size(engine: Engine, watching: WatchTable, peer: Peer, message: FromRep
             return _size_of_documents(engine, peer, [DocKey(message.scope, message.doc)], most, item)
         case Finish():
             return item * (1 + len(message.outcomes))
-        case Unwatch() | Renew() | WatchEvents() | WatchWrittenDocuments() | WatchTargets():
+        case Unwatch() | Renew() | ClaimCode() | WatchEvents() | WatchWrittenDocuments() | WatchTargets():
             return item
         case _:
             return UNKNOWN
@@ -322,9 +323,11 @@ class Hub:
     def _handle(self, peer: Peer, message: FromReplica) -> None:
         match message:
             case Transact(commits):
-                if any(commit.branch != self._opened(peer).branch for commit in commits):
-                    raise ProtocolError(f"this session is on branch {peer.branch!r}")
-                self._frames.append((self._opened(peer), message))
+                branch = self._opened(peer).branch
+                for commit in commits:
+                    if commit.branch != branch:
+                        raise ProtocolError(f"this session is on branch {branch!r}")
+                self._frames.append((peer, message))
             case Open():
                 self._open(peer, message)
             case Watch():
@@ -482,15 +485,21 @@ class Hub:
         if is_there:
             # fault hub.wave_answered_backwards: owner.send(Verdicts(outcome[::-1]))
             owner.send(Verdicts(outcome))
+        now_us = self._clock.monotonic_us()
+        drops = self._engine.drops_operations
+        has_turns = len(self.turns) > 0
         for commit, verdict in zip(frame, outcome, strict=True):
             # Both are waited for by their seq: the own commit to be covered, the winner to be here before a retry.
             if is_there and (isinstance(verdict, Accepted) or isinstance(verdict.rejection, Conflict)):
                 owner.owes_seq = True
                 self._owed[owner] = None
-                self.turns.note_verdict(owner, verdict, self._clock.monotonic_us())
+                if has_turns or isinstance(verdict, Rejected):
+                    self.turns.note_verdict(owner, verdict, now_us)
+                    has_turns = True
             if isinstance(verdict, Accepted) and verdict.seq == self._announced_seq + 1:
-                self._notify_watchers(owner.session, self._engine.effective(verdict.seq, commit), verdict.seq)
-                self._announced_seq = verdict.seq  # changes after the founding of the space are spread from the log
+                seq = verdict.seq
+                self._notify_watchers(owner.session, self._engine.effective(seq, commit) if drops else commit, seq)
+                self._announced_seq = seq  # changes after the founding of the space are spread from the log
 
     def _notify_watchers(self, author: str, commit: Commit, seq: int) -> None:
         """C9: notify all watchers, in the order of the log."""
@@ -503,14 +512,16 @@ class Hub:
             watchers = self._watching.watchers.get((commit.branch, operation.doc))
             if not watchers:
                 continue
-            size = size_of_patches(operation.patches)
-            theirs = make_patched(operation, seq, commit, author, self._limits.named_hops)
+            size, theirs = 0, None
             for peer in watchers:
                 if peer.state is PeerState.CLOSED:
                     continue  # kept for its next connection, which reads newer changes
                 if peer.session == author:
                     peer.note_change(Own(operation.doc, seq, commit.local_seq))
                 else:
+                    if theirs is None:
+                        size = size_of_patches(operation.patches)
+                        theirs = make_patched(operation, seq, commit, author, self._limits.named_hops)
                     peer.note_change(theirs)
                     if size > self._limits.small_change_bytes:
                         peer.count_bytes(size)

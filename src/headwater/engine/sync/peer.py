@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from operator import attrgetter
+from typing import Final
 
 from headwater.data.address import DocKey
 from headwater.data.patch import Patch
@@ -71,6 +73,7 @@ def size_of_patches(patches: tuple[Patch, ...]) -> int:
 
 
 Send = Callable[[FromEngine], object]
+_SEQ: Final = attrgetter("seq")
 
 
 class PeerState(Enum):
@@ -207,7 +210,10 @@ class Peer:
 
     def take_changes(self) -> tuple[list[DocChange], list[DocKey]]:
         """Take the changes to send now: single changes in the order of the log, and documents to send as a whole."""
-        changes = sorted((c for of_doc in self._changes.values() for c in of_doc), key=lambda change: change.seq)
+        changes: list[DocChange] = []
+        for of_doc in self._changes.values():
+            changes += of_doc
+        changes.sort(key=_SEQ)
         # fault peer.merged_document_dropped: merged = sorted(self._merged)[1:]
         # fault+ peer.changes_reversed: changes.reverse()
         merged = sorted(self._merged)

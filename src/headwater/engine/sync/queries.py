@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, assert_never
 
+import msgspec
+
 from headwater.data.address import NAME_LENGTH, DocKey
 from headwater.data.value import size_of
 from headwater.engine.admission.access import Right
@@ -21,7 +23,10 @@ from headwater.protocol.commit import MAIN, Commit
 from headwater.protocol.messages import (
     Answer,
     Asks,
+    ClaimCode,
+    CodeClaimed,
     EventsStored,
+    ObservationAnswer,
     ObservationQuestion,
     Problem,
     Query,
@@ -30,9 +35,12 @@ from headwater.protocol.messages import (
     WatchEvents,
     state_of,
 )
-from headwater.protocol.mirrors import Mirror, QueryElsewhere, QueryMirrors
 from headwater.protocol.observations import (
+    AffectedNodes,
+    CleanPieces,
     DocumentsWritten,
+    Observations,
+    Observed,
     QueryAffectedNodes,
     QueryBacklog,
     QueryCleanPieces,
@@ -43,6 +51,7 @@ from headwater.protocol.observations import (
     QueryWrittenDocuments,
     Readers,
     WatchWrittenDocuments,
+    WrittenDocuments,
     whose_record,
 )
 from headwater.protocol.reactions import (
@@ -70,12 +79,58 @@ MORE: Final = 1
 Kind = type[WatchEvents] | type[WatchWrittenDocuments] | type[WatchTargets]
 
 
+Name = tuple[str, str]
+"""A branch, and a name there."""
+
+
+class CodeClaims:
+    """The claims of all peers of one space: of two codes under one name, the first is granted while a peer has a claim.
+
+    Programs claim the code of a class before they open its first piece, so that a program with other code does not take
+    pieces over from programs that run. Claims are in memory only: without a connection there is no claim. They decide
+    no commit; a program that lost its claim is stopped by the generation of a piece, once another program has opened
+    it.
+    """
+
+    __slots__ = ("_codes", "_most", "_names", "_peers")
+
+    def __init__(self, most: int) -> None:
+        self._most = most  # claims of one peer
+        self._codes: dict[Name, str] = {}  # the granted code
+        self._peers: dict[Name, set[Peer]] = {}  # its peers; none is without a code, and no code without a peer
+        self._names: dict[Peer, set[Name]] = {}
+
+    def claim(self, peer: Peer, question: ClaimCode) -> bool:
+        """Grant the code to a peer, if no other peer has a claim to another code."""
+        name = (peer.branch, question.name)
+        if max(len(question.name), len(question.code)) > NAME_LENGTH:
+            raise LimitError(f"the name and the code of a claim have at most {NAME_LENGTH} characters")
+        peers = self._peers.get(name, set())
+        if self._codes.get(name) != question.code and peers - {peer}:
+            return False
+        names = self._names.setdefault(peer, set())
+        if name not in names and len(names) >= self._most:
+            raise LimitError(f"one session claims at most {self._most} codes")
+        names.add(name)
+        self._codes[name] = question.code
+        self._peers.setdefault(name, peers).add(peer)
+        return True
+
+    def forget(self, peer: Peer) -> None:
+        """End the claims of a peer that is gone."""
+        for name in self._names.pop(peer, ()):
+            self._peers[name].discard(peer)
+            if not self._peers[name]:
+                del self._peers[name], self._codes[name]
+
+
 class Queries:
     """Answers the questions of all peers of one space."""
 
     __slots__ = (
         "_answer_budget",
         "_answers",
+        "_code_claims",
         "_engine",
         "_finishes",
         "_given",
@@ -89,6 +144,7 @@ class Queries:
         self._engine = engine
         self._limits = limits
         self._answer_budget = answer_budget
+        self._code_claims = CodeClaims(limits.code_claims)
         self._given: dict[Peer, list[GivenTarget]] = {}  # targets that commits gave to workers, not sent yet
         self._finishes: list[tuple[Peer, Finish]] = []  # not done yet: commits may come along
         self._answers: list[tuple[Peer, Finish, Delivering | HeadwaterError]] = []  # done, not sent yet
@@ -114,15 +170,25 @@ class Queries:
                 case QueryCurrent(reads=reads):
                     self._check_may_ask([read.doc for read in reads], peer)
                     self._answer_about_nodes(peer, question)
-                case Mirror() | QueryMirrors():
-                    self._check_may_write(peer, "mirrors")
-                    self._answer_about_nodes(peer, question)
-                case QueryObservations() | QueryNodes() | QueryCleanPieces() | QueryAffectedNodes():
+                case QueryBacklog():
                     self._check_owns(peer)
                     self._answer_about_nodes(peer, question)
-                case QueryBacklog() | QueryReaders() | QueryWrittenDocuments() | QueryElsewhere():
-                    self._check_owns(peer)
+                case QueryReaders(doc=doc):
+                    self._check_may_ask([doc], peer)
                     self._answer_about_nodes(peer, question)
+                case (
+                    QueryObservations()
+                    | QueryNodes()
+                    | QueryCleanPieces()
+                    | QueryAffectedNodes()
+                    | QueryWrittenDocuments()
+                ):
+                    self._check_may_read(peer)
+                    self._answer_about_nodes(peer, question)
+                case ClaimCode():
+                    # A peer that may not write takes no piece over, and keeps no other peer from it.
+                    may_write = self._engine.right_of(peer.principal) >= Right.WRITE
+                    peer.send(CodeClaimed(question.id, not may_write or self._code_claims.claim(peer, question)))
                 case Finish():
                     self._check_may_deliver(peer, question)
                     self._engine.delivery.idle_workers.note_answer(peer)
@@ -152,23 +218,51 @@ class Queries:
             raise LimitError(f"one question is about at most {self._limits.query_documents} nodes. Ask several.")
         if isinstance(question, QueryAffectedNodes) and len(question.also) > self._limits.query_documents:
             raise LimitError(f"one question is about at most {self._limits.query_documents} pieces. Ask several.")
-        if isinstance(question, Mirror) and len(question.docs) > self._limits.commit_reads:
-            raise LimitError(f"one piece reads at most {self._limits.commit_reads} documents of a space")
-        if isinstance(question, Mirror) and _is_long(question):
-            raise LimitError(f"a mirror has a name that is over {NAME_LENGTH} long")
-        peer.send(self._engine.query_observations(question, branch=peer.branch))
+        answer = self._engine.query_observations(question, branch=peer.branch)
+        is_owner = self._engine.right_of(peer.principal) >= Right.OWN
+        peer.send(answer if is_owner else self._visible_part(answer, peer))
+
+    def _visible_part(self, answer: ObservationAnswer, peer: Peer) -> ObservationAnswer:
+        """Return an answer without nodes of other users, and without nodes that read documents of other users."""
+        match answer:
+            case Observations() | AffectedNodes():
+                # fault queries.nodes_of_others_shown: seen = answer.observed
+                seen = tuple([each for each in answer.observed if self._may_see_node(each, peer)])
+                return msgspec.structs.replace(answer, observed=seen)
+            case CleanPieces():
+                # The nodes to keep awake are named with their users: such a piece is resumed node by node.
+                return msgspec.structs.replace(answer, pieces=tuple([p for p in answer.pieces if not p.awake]))
+            case WrittenDocuments():
+                marks = [mark for mark in answer.marks if self._may_see(mark.doc, peer)]
+                return msgspec.structs.replace(answer, marks=tuple(marks))
+            case _:
+                return answer
+
+    def _may_see_node(self, observed: Observed, peer: Peer) -> bool:
+        docs = {read.doc for read in observed.reads} | {read.doc for read in observed.foreign}
+        if observed.cause is not None:
+            docs.add(observed.cause[0])
+        return observed.node.principal in ("", peer.principal) and all(self._may_see(doc, peer) for doc in docs)
+
+    def _may_see(self, doc: DocKey, peer: Peer) -> bool:
+        return self._engine.may_see(doc, peer.principal, peer.session)
 
     def _check_may_ask(self, docs: Iterable[DocKey], peer: Peer) -> None:
         for doc in docs:
-            if not self._engine.may_see(doc, peer.principal, peer.session):
+            if not self._may_see(doc, peer):
                 raise AccessError(f"{doc.scope}:{doc.id} is not for {peer.principal!r}")
 
-    def _check_owns(self, peer: Peer) -> None:
-        """Only owners: nodes and their reads tell how a program is made, and which documents other users have."""
-        if self._engine.right_of(peer.principal) < Right.OWN:
+    def _check_may_read(self, peer: Peer) -> None:
+        """A program that may read a space may resume the nodes whose reads it may see."""
+        if self._engine.right_of(peer.principal) < Right.READ:
             raise AccessError(
-                f"only owners of this space may see the runs of nodes, and {peer.principal!r} is not an owner"
+                f"only users who may read this space may see the runs of nodes, and {peer.principal!r} may not"
             )
+
+    def _check_owns(self, peer: Peer) -> None:
+        """Only owners: the causes name documents of all users."""
+        if self._engine.right_of(peer.principal) < Right.OWN:
+            raise AccessError(f"only owners of this space may see its backlog, and {peer.principal!r} is not an owner")
 
     # ---- stored events ---------------------------------------------------------------------------
 
@@ -285,7 +379,7 @@ class Queries:
 
     def _check_may_watch(self, peer: Peer, kind: Kind) -> None:
         if kind is WatchWrittenDocuments:
-            self._check_owns(peer)
+            self._check_may_read(peer)
         else:
             self._check_may_write(peer)
 
@@ -299,11 +393,12 @@ class Queries:
             self.targets_due()  # Workers check which reactions are new.
         if commit.branch == MAIN and commit.records:
             self._emitted()
-        if commit.branch == MAIN and any(not each.keeps for each in commit.delivered):
+        if commit.delivered and commit.branch == MAIN and any(not each.keeps for each in commit.delivered):
             self.targets_due()  # One that was delivered is free, and may have more.
-        watching = [peer for peer in self._watching[WatchWrittenDocuments] if peer.branch == commit.branch]
-        if watching and self._is_read(commit):
-            self._news[WatchWrittenDocuments].update(dict.fromkeys(watching, seq))
+        if self._watching[WatchWrittenDocuments]:
+            watching = [peer for peer in self._watching[WatchWrittenDocuments] if peer.branch == commit.branch]
+            if watching and self._is_read(commit):
+                self._news[WatchWrittenDocuments].update(dict.fromkeys(watching, seq))
 
     def _emitted(self) -> None:
         """Send a worker the targets that it was given, so that it need not ask, and the news to all other watchers.
@@ -374,6 +469,7 @@ class Queries:
     def forget(self, peer: Peer) -> None:
         """The peer is gone."""
         self._give_up(peer)
+        self._code_claims.forget(peer)
         for peers in (*self._watching.values(), *self._news.values()):
             peers.pop(peer, None)
 
@@ -384,11 +480,6 @@ def _told(kind: Kind, number: int, seq: int) -> EventsStored | DocumentsWritten:
 
 def _nobody() -> None:
     """Do nothing: no caller waits."""
-
-
-def _is_long(said: Mirror) -> bool:
-    names = [said.owner, said.piece, said.branch, *[text for doc, _ in said.docs for text in doc]]
-    return any(len(name) > 2 * NAME_LENGTH for name in names)
 
 
 def answered(engine: Engine, peer: Peer, message: Query, limits: Limits) -> Answer:

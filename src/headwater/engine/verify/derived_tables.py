@@ -30,7 +30,6 @@ from headwater.engine.observations.codec import (
     Body,
     State,
     StoredDoc,
-    decode_mirror,
     docs_of,
     first_of,
     forms_of,
@@ -72,7 +71,6 @@ def check_observed(store: Store, replay: Replay) -> None:
                 _check(store, replay, row, readers)
             after = rows[-1].key
         _check_readers(store, branch.branch, readers)
-        _check_mirrors(store, branch.branch, replay.last_seq)
 
 
 def _check(store: Store, replay: Replay, row: ObservationRow, readers: Counter[tuple[int, int]]) -> None:
@@ -131,25 +129,6 @@ def _check_readers(store: Store, branch: int, readers: Counter[tuple[int, int]])
     listed = store.count_readers(branch)
     if listed != len(readers):
         raise RuleBroken("readers", 0, f"the index lists {listed} readers on branch {branch}, there are {len(readers)}")
-
-
-def _check_mirrors(store: Store, branch: int, last_seq: int) -> None:
-    for owner in store.mirror_owners(branch):
-        after = 0
-        while rows := store.mirrors_after(branch, owner, after, VERIFY_LIMITS.table_rows):
-            for row in rows:
-                try:
-                    docs = decode_mirror(row.body).docs
-                except (msgspec.MsgspecError, ValueError) as error:
-                    raise RuleBroken("mirrors", 0, f"what piece {row.piece} of another space reads: {error}") from error
-                for doc, seq in docs:
-                    if seq > last_seq:
-                        raise RuleBroken(
-                            "mirrors", seq, f"{doc_text(doc)} is read at {seq}, the log ends at {last_seq}"
-                        )
-                if store.name_of(row.owner) is None or store.name_of(row.piece) is None:
-                    raise RuleBroken("names", 0, f"piece {row.piece} of space {row.owner} has no name")
-            after = rows[-1].piece
 
 
 _EPOCH = 2**32

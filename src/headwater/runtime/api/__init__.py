@@ -2,8 +2,7 @@
 
 Start with `entry_points.py` (`headwater.open`, `connect`, `run`), then `runtime.py` (a runtime on an event loop) and
 `space.py` (cells, pieces and transactions of one space). `composition.py` makes the parts of a runtime and connects
-them. `threads.py` takes calls from other threads, `reactions.py` is `rt.reactions`, `dry_run.py` opens runtimes for
-previews and shadow runs.
+them. `threads.py` takes calls from other threads, `reactions.py` is `rt.reactions`.
 
 Imported by `server` and `cli`, and by tests. Imports every other room of the runtime.
 """

@@ -81,6 +81,7 @@ class RuntimeParts:
             transactions=self.transactions,
             sessions=self.sessions,
             worker=Worker(backend, origin),
+            is_only=backend.is_only,
             make_space=make_space,
         )
         self.events = Events(self.pieces, origin)
@@ -95,6 +96,7 @@ class RuntimeParts:
             origin=origin,
         )
         self.pieces.connect(self.events, self.resume)
+        self.events.is_prepared = self.served.is_declared
         self.events.before_handling = self.served.declare
         self.events.on_emitted = self.served.emits
         self.events.on_declared = self.served.declared

@@ -1,4 +1,4 @@
-"""Entry points: `open` a directory, `connect` to a server, `run` a program.
+"""Entry points: `open` a directory, `connect` to a server, `run` a program, `open_dry` for previews and shadow runs.
 
 `open` and `connect` return an `Opening`, which can be awaited or entered; leaving it waits until the runtime's work is
 done. This module makes no decisions.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from os import PathLike
 from os.path import realpath
 from types import TracebackType
@@ -22,7 +22,10 @@ from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.channel.backend import Backend
 from headwater.runtime.core.policy import Policy
 
-__all__ = ["Opening", "connect", "open", "run"]
+if TYPE_CHECKING:
+    from headwater.runtime.resume.dry_nodes import Read, Standing
+
+__all__ = ["Opening", "connect", "open", "open_dry", "run"]
 
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
@@ -209,3 +212,15 @@ def _apart(main: Callable[[], Coroutine[Any, Any, R]]) -> R:
     if failed:
         raise failed[0]
     return result[0]
+
+
+@asynccontextmanager
+async def open_dry(read: Read) -> AsyncIterator[Standing]:
+    """Open a runtime without an engine, in which the nodes of pieces are registered and held.
+
+    `read` returns the stored documents.
+    """
+    from headwater.runtime.resume.dry_nodes import stand_in  # noqa: PLC0415  # Few programs preview.
+
+    async with Runtime(None) as runtime:
+        yield stand_in(runtime.pieces, read)

@@ -22,6 +22,7 @@ from headwater.clock import Clock, RealClock
 from headwater.data.text import shown
 from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError
+from headwater.pieces.handles import Effect
 from headwater.pieces.piece import Piece
 from headwater.reactions.drain import Pace
 from headwater.runtime.api.composition import RuntimeParts
@@ -39,11 +40,13 @@ from headwater.runtime.events.outbox import Outbox
 from headwater.runtime.events.table import IntentRow
 from headwater.runtime.resume.lazy_resume import explained
 from headwater.runtime.writing.space_channel import SpaceChannel
+from headwater.scheduler.failures import Failure
 from headwater.scheduler.introspection.causes import Explanation
 from headwater.scheduler.introspection.introspection import Introspection
 from headwater.scheduler.introspection.snapshot import GraphSnapshot
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.scheduler import Failure, Scheduler
+from headwater.scheduler.node import Node
+from headwater.scheduler.scheduler import Scheduler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -320,15 +323,20 @@ class Runtime:
         """The diagnostics of this runtime: snapshots, statistics, traces, breakpoints. They decide nothing."""
         return self.core.scheduler.introspection
 
-    def why(self, node: NodeHandle | str) -> Explanation:
-        """Return the chain of causes of a node's last run.
+    def why(self, node: NodeHandle | Input[Any] | Effect | str) -> Explanation:
+        """Return the chain of causes of a node's last run: of a node, a member of a piece, or a node by its id.
 
         For a node of a piece that sleeps, the explanation says that the piece sleeps.
         """
+        self.core.check_thread()
         if isinstance(node, NodeHandle):
             return self.introspection.why(node.node)
-        asleep = None if self.introspection.has(node) else explained(self.pieces, node)
-        return asleep or self.introspection.why(node)
+        id = node if isinstance(node, str) else _node_id(node)
+        told = self.introspection.why(id) if self.introspection.has(id) else None
+        if told is not None and (told.runs or told.remembered):
+            return told
+        # A node of a sleeping piece may be registered by its handle and not be resumed yet.
+        return explained(self.pieces, id) or self.introspection.why(id)
 
     def intents(self) -> tuple[IntentRow, ...]:
         """Return every event sent here, from `send` to its outcome: the reason it waits, and the writer it lost to."""
@@ -417,6 +425,20 @@ class Runtime:
         self.core.request_tick()
         await asyncio.wait([landed], timeout=self.close_s)
         return landed.done()
+
+
+def _node_id(member: Input[Any] | Effect) -> str:
+    """Return the id of the node that computes a member, or that writes a cell."""
+    if isinstance(member, Effect):
+        return member.id
+    writers = member.document.writers if isinstance(member, Input) else ()
+    for writer in writers:
+        if isinstance(writer, Node):
+            return writer.id
+    raise AuthoringError(
+        f"why({shown(member)}): no node computes that: name a member that is computed, such as why(cart.total), "
+        "or a node by its id"
+    )
 
 
 def _checked_branches(branches: Mapping[str, str] | None) -> dict[str, str]:

@@ -13,7 +13,6 @@ from typing import Protocol
 from headwater.clock import Clock, RealClock
 from headwater.data.address import check_space
 from headwater.engine.directory import Directory
-from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.database import Synchronous
 from headwater.engine.sync.error_codes import LASTING
@@ -95,7 +94,6 @@ class LocalDirectory:
         "_hosts",
         "_lock",
         "_opening",
-        "_synchronous",
         "closed",
         "is_only",
         "life",
@@ -114,9 +112,8 @@ class LocalDirectory:
         self.token = ""
         self._clock = clock or RealClock()
         self.limits = limits
-        self._synchronous: Synchronous = synchronous
-        self._directory = Directory(str(path), clock=self._clock, limits=limits)
-        self.life = self._clock.new_token(8)  # of the owning process: work that an earlier process began is abandoned
+        self._directory = Directory(str(path), clock=self._clock, limits=limits, synchronous=synchronous)
+        self.life = self._directory.life  # of the owning process: work that an earlier process began is abandoned
         self.is_only = True  # no other process connects to the directory
         self._hosts: dict[str, ThreadHost] = {}
         self._lock = asyncio.Lock()
@@ -163,13 +160,7 @@ class LocalDirectory:
             return made
 
     def _open(self, space: str) -> ThreadHost:
-        store = self._directory.store_of(space, synchronous=self._synchronous)
-        try:
-            engine = Engine(store, clock=self._clock, limits=self.limits)
-        except BaseException:
-            store.close()
-            raise
-        return ThreadHost(engine, clock=self._clock, limits=self.limits, name=space)
+        return ThreadHost(self._directory.open_engine(space), clock=self._clock, limits=self.limits, name=space)
 
     def newest(self, space: str) -> int | None:
         """Return the last seq of a space's log, if the space is open here.

@@ -29,6 +29,8 @@ from headwater.errors import AccessError, HeadwaterError, LoadError, ProtocolErr
 from headwater.protocol.messages import (
     Ack,
     Answer,
+    ClaimCode,
+    CodeClaimed,
     FromEngine,
     FromReplica,
     ObservationAnswer,
@@ -43,6 +45,7 @@ from headwater.protocol.messages import (
 from headwater.replica.pending import Fate
 from headwater.replica.session import LinkState, Session
 from headwater.runtime.channel.transport import Connection, Heard, Lost, Transport
+from headwater.runtime.core.conditions import Conditions
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 
 T = TypeVar("T")
@@ -156,21 +159,24 @@ class Driver:
 
     __slots__ = (
         "_acks",
+        "_checking",
         "_closing",
         "_complained",
+        "_conditions",
         "_connection",
         "_connection_number",
         "_expected",
         "_failed_loads",
         "_flushing",
         "_gone",
+        "_has_told_end",
         "_later",
         "_loop",
         "_on_error",
         "_task",
         "_transport",
-        "_waiters",
         "_yielding",
+        "on_ended",
         "place_in_queue",
         "reconnect_backoff",
         "reconnects",
@@ -201,7 +207,12 @@ class Driver:
         self._later: deque[FromEngine] = deque()  # messages that came after them in the same turn
         self._acks = AckBatch(self._acknowledge)
         self._gone: asyncio.Event = asyncio.Event()
-        self._waiters: list[asyncio.Future[None]] = []
+        self._conditions = Conditions()
+        self._checking = False  # the conditions are checked soon
+        self._has_told_end = False
+        self.on_ended: list[
+            Callable[[HeadwaterError], object]
+        ] = []  # called once, with the error that ended the driver
         self._expected: set[asyncio.Future[Any]] = set()
         self._failed_loads: dict[DocKey, LoadError] = {}
         self._closing: HeadwaterError | None = None
@@ -363,7 +374,7 @@ class Driver:
             self._take_in(self._later.popleft())
 
     def _take_in(self, message: FromEngine) -> None:
-        """Give a message to the session; then `_wake` calls every waiter, `EngineChannel._listen` among them."""
+        """Give a message to the session; then check every condition. `EngineChannel._listen` waits for one."""
         if isinstance(message, Problem) and message.code == "access" and message.fatal:
             self._closing = AccessError(message.message)
             self._end()
@@ -393,7 +404,10 @@ class Driver:
         elif self.session.link is LinkState.GONE:
             self._end()
             return
-        self._wake()
+        if isinstance(message, Verdicts):
+            self._wake()
+        else:
+            self._check()
         if self.session.outgoing:
             self.flush_soon()
 
@@ -443,40 +457,46 @@ class Driver:
 
     # ---- waiting -----------------------------------------------------------------------------------
 
+    def when(self, holds: Callable[[], bool], act: Callable[[], object]) -> None:
+        """Call `act` once, as soon as `holds()` is true. It is not called if the driver ends before."""
+        self._conditions.when(holds, act)
+
     async def until(self, holds: Callable[[], bool], *, within_us: int | None = None) -> bool:
         """Wait until `holds()` is true, for at most `within_us`. Returns whether it is true.
 
         Raises the error that ended the driver, if that comes first.
         """
-        if holds():
-            return True
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + (within_us or 0) / 1e6
-        while not holds():
-            if self._closing is not None:
-                raise self._closing
-            if within_us is not None and loop.time() >= ends_at:
-                return False
-            waiter: asyncio.Future[None] = loop.create_future()
-            self._waiters.append(waiter)
-            timer = loop.call_at(ends_at, _let_go, waiter) if within_us is not None else None
-            try:
-                await waiter
-            finally:
-                if timer is not None:
-                    timer.cancel()
-        return True
+        return await self._conditions.until(holds, within_us=within_us)
+
+    @property
+    def ended(self) -> Exception | None:
+        """The error that ended the driver. None: it has not ended."""
+        return self._closing
+
+    def wake(self) -> None:
+        """Check every condition soon: after the callbacks of verdicts that were taken in just now."""
+        if not self._checking:
+            self._checking = True
+            asyncio.get_running_loop().call_soon(self._check)
+
+    def _check(self) -> None:
+        self._checking = False
+        if self._closing is None:
+            self._conditions.check()
+        else:
+            self._conditions.end(self._closing)
 
     def _wake(self) -> None:
-        if self._waiters:
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                _let_go(waiter)
+        self.wake()
         if self._closing is not None:
             for future in self._expected:
                 if not future.done():  # A done future leaves the set only in the next turn of the loop.
                     future.set_exception(self._closing)
             self._expected.clear()
+            if not self._has_told_end:
+                self._has_told_end = True
+                for told in self.on_ended:
+                    told(self._closing)
 
     def expected(self) -> asyncio.Future[Any]:
         """Return a future for a result that the session will deliver. The future fails if the driver ends before."""
@@ -499,6 +519,14 @@ class Driver:
         for doc in docs:
             if doc in failed:
                 raise failed.pop(doc)
+
+    def is_refused(self, doc: DocKey) -> bool:
+        """True if the engine refused a document that was requested."""
+        return doc in self._failed_loads
+
+    def take_refusal(self, doc: DocKey) -> LoadError | None:
+        """Return the error with which a document was refused, and forget it. None: it was not refused."""
+        return self._failed_loads.pop(doc, None)
 
     async def durable(self) -> None:
         """Wait until every commit made so far, and every result, has its verdict."""
@@ -528,10 +556,21 @@ class Driver:
 
         Raises the error that ended the driver, if that comes first.
         """
+        return await self._answer_of(lambda reply: self.session.query(query, reply))
+
+    async def claim_code(self, question: ClaimCode) -> bool:
+        """Claim the code of a class, and return whether it was granted. Waits and raises as `answer_of` does."""
+
+        def send(reply: Callable[[CodeClaimed | LoadError], object]) -> None:
+            self.session.queries.claim_code(question, reply)
+
+        return (await self._answer_of(send)).is_granted
+
+    async def _answer_of(self, send: Callable[[Callable[[T | LoadError], object]], object]) -> T:
         while True:
             number = self._connection_number
             try:
-                return await self.query(query)
+                return await self._ask(send)
             except LoadError:
                 if number == self._connection_number and self.session.link is LinkState.UP:
                     raise
@@ -565,8 +604,3 @@ class Driver:
         if isinstance(answer, LoadError):
             raise answer
         return answer
-
-
-def _let_go(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

@@ -42,12 +42,12 @@ from headwater.runtime.core.observers import Observers
 from headwater.runtime.core.plain_writes import PlainWrites
 from headwater.runtime.core.time_documents import TimeDocuments
 from headwater.runtime.core.tracker import TransactionTracker, call_in, check_computed
-from headwater.scheduler.failures import INTERRUPTS, as_failure
+from headwater.scheduler.failures import INTERRUPTS, Failure, as_failure
 from headwater.scheduler.graph.edges import writers_above, writers_of
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
-from headwater.scheduler.scheduler import Failure, Scheduler
+from headwater.scheduler.scheduler import Scheduler
 
 
 def circle(node: Node, document: Document, stopped: Sequence[Node]) -> tuple[str, ...]:
@@ -141,6 +141,7 @@ class Core:
         self.observers = Observers(self)
         self.plain_writes = PlainWrites(self)
         self.record_port: RecordPort | None = None
+        self.handle_events: Callable[[], object] = _nothing  # calls the handlers of the events whose turn it is
         self.on_missed: Callable[[Document], object] = ignore  # called with a document that is needed and not here
         self.check_link: Callable[[Document, Document], None] | None = None  # raises if a run may not follow the link
         # Inside a run: whether the piece of a document exists. None: the document is of no piece.
@@ -269,6 +270,7 @@ class Core:
         for space in tuple(self._spaces.values()):
             space.make_deferred_writes()  # Writes that waited for a document are made before a node reads it.
         self.plain_writes.catch_up()
+        self.handle_events()  # Everything that follows from a handler's commit is derived, and sent with it, now.
         self.scheduler.tick()
         for space in self._spaces.values():
             space.channel.flush()
@@ -548,3 +550,7 @@ class Core:
     def is_ready(self, replica: Replica, conflict: Conflict) -> bool:
         space = self._of_replica.get(replica)
         return space is None or space.channel.is_ready(conflict)
+
+
+def _nothing() -> None:
+    """Do nothing: a core without events."""

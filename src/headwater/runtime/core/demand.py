@@ -2,20 +2,21 @@
 
 A transaction that read a stale value and could not have it computed on the spot waits here (I4). It fails with an error
 if the documents do not become fresh within `Observers.window_us`, unless a document that they need is still loading
-then. A transaction or an update also fails if a node that computes one of them is removed meanwhile: its last result
-would be read as if it were a cell. The handler of an event is called again, and registers the node again.
+then, or a node that they need waits for a delay that its author set. A transaction or an update also fails if a node
+that computes one of them is removed meanwhile: its last result would be read as if it were a cell. The handler of an
+event is called again, and registers the node again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from headwater.data.address import Depth, doc_text
 from headwater.data.reader_trie import Spot
 from headwater.errors import AbsentError, NotSettlingError
 from headwater.runtime.core.limits import RUNTIME_LIMITS
-from headwater.runtime.core.tracker import Overtaking, Stale, is_fresh
+from headwater.runtime.core.tracker import is_fresh
 from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -24,36 +25,11 @@ if TYPE_CHECKING:
     from headwater.replica.document import Document
     from headwater.runtime.core.core import Core
 
-T = TypeVar("T")
-
-
-async def with_fresh_values(core: Core, who: str, land: Callable[[], Awaitable[T]]) -> T:
-    """Call `land` until no attempt reads a stale value (`Stale`) or overtakes an earlier write, and return its result.
-
-    The documents of earlier attempts stay demanded until then. `who` names the transaction in error messages.
-    """
-    demands: dict[tuple[Document, ...], Demand] = {}
-    try:
-        while True:
-            try:
-                return await land()
-            except Overtaking as overtaking:
-                await core.plain_writes.wait_for_turn(overtaking.documents)
-                continue
-            except Stale as stale:
-                documents = tuple(stale.documents)
-            if documents not in demands:
-                demands[documents] = Demand(core, who, documents)
-            await demands[documents].wait()
-    finally:
-        for demand in demands.values():
-            demand.end()
-
 
 class Demand:
     """A node that demands stale documents, and the time that they have to become fresh."""
 
-    __slots__ = ("_cancel", "_computed", "_core", "_documents", "_is_late", "_node", "_who")
+    __slots__ = ("_cancel", "_computed", "_core", "_documents", "_is_extended", "_is_late", "_node", "_who")
 
     def __init__(self, core: Core, who: str, documents: Sequence[Document], *, insists: bool = True) -> None:
         """`insists`: it is an error if a node that computes a document is removed meanwhile."""
@@ -61,6 +37,7 @@ class Demand:
         self._who = who
         self._documents = documents
         self._is_late = False
+        self._is_extended = False  # it was given the time until a gate opens
         self._computed = [each for each in documents if each.writers and insists]
         self._node = self._register()
         self._cancel = self._arm()
@@ -92,14 +69,6 @@ class Demand:
         self._cancel()
         self._core.remove(self._node)
 
-    async def wait(self) -> None:
-        """Wait until all documents are fresh. Raises the reason if one cannot become fresh."""
-        while self._first_stale() is not None or self._is_uncomputed():  # Both may change until the task resumes.
-            await self._core.observers.until(self.is_over)
-            error = self.error()
-            if error is not None:
-                raise error
-
     def is_over(self) -> bool:
         """True if all documents are fresh, or one of them will not become fresh."""
         is_fresh = self._first_stale() is None
@@ -127,11 +96,29 @@ class Demand:
         return core.scheduler.gates.alarm(core.clock.monotonic_us() + window_us, self._late)
 
     def _late(self) -> None:
+        gate_us = self._gate_us()
         if self._is_loading():
             self._cancel = self._arm(RUNTIME_LIMITS.demand_again_us)
+        elif gate_us and not self._is_extended:
+            # The gate opens at a known time, and the node has a window from then on. Once: each change may restart a
+            # debounce.
+            self._is_extended = True
+            self._cancel = self._arm(gate_us + self._core.observers.window_us)
         else:
             self._is_late = True
             self._core.observers.check_conditions()
+
+    def _gate_us(self) -> int:
+        """Return the time until the delays that authors set let all nodes run that the documents wait for."""
+        gates, graph = self._core.scheduler.gates, self._core.scheduler.graph
+        writers = [each for document in self._documents for each in document.writers if isinstance(each, Node)]
+        delayed = [
+            gates.eligible_at(node)
+            for writer in writers
+            for node in (writer, *graph.above(writer))
+            if node.status != CLEAN and node.gate is not None and not node.gate.is_held
+        ]
+        return max(0, max(delayed, default=0) - gates.now_us())
 
     def _first_stale(self) -> Document | None:
         scheduler = self._core.scheduler

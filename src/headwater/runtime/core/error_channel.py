@@ -17,8 +17,7 @@ from typing import Final
 from headwater.cells.runtime_port import Subscription
 from headwater.errors import AuthoringError, UpstreamFailedError, cut_frames
 from headwater.runtime.core.limits import RUNTIME_LIMITS
-from headwater.scheduler.failures import INTERRUPTS, as_failure
-from headwater.scheduler.scheduler import Failure
+from headwater.scheduler.failures import INTERRUPTS, Failure, as_failure
 
 LISTENER: Final = "a listener of errors"
 _LOG: Final = logging.getLogger("headwater")

@@ -47,6 +47,8 @@ class RuntimeLimits:
     history_questions: int = 5  # for one past document, if the connection is lost before the answer
     cycle_names: int = 16  # nodes that are named if a value depends on itself: half of them first, half of them last
     settle_slices: int = 1_000_000  # slices of one call of `settle`
+    events_in_a_slice: int = 64  # handlers that are called before the nodes that read their writes run
+    event_generations: int = 1_000  # events posted one by the handler of the other until the chain is reported
     close_s: float = 10.0  # for which closing waits for work that is still to be done
     listed_targets: int = 1_000  # attempts or targets in one answer
     delivered_first_us: int = 2_000  # before the next question whether all is delivered, doubling

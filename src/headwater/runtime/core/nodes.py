@@ -164,23 +164,33 @@ def _home(core: Core, outputs: tuple[Input[Any], ...], envelope: tuple[tuple[Any
 
 def encoder(name: str, output: Input[Any]) -> Callable[[object, MaybeValue], MaybeValue]:
     """Return a function that checks a result by the type of the output and merges it with the stored value."""
-    codec: TypeCodec[Any] = output._codec
-    exact, enter = codec.exact, codec.enter
+    return ResultEncoder(name, output).encode
 
-    def encode(result: object, before: MaybeValue) -> MaybeValue:
-        if result.__class__ is exact:  # Its stored form has no parts that could be taken from the value before.
+
+class ResultEncoder:
+    """Turns the results of one node into values of its output."""
+
+    __slots__ = ("_codec", "_exact", "_name", "_output")
+
+    def __init__(self, name: str, output: Input[Any]) -> None:
+        self._name = name  # of the node, for messages
+        self._output = output
+        self._codec: TypeCodec[Any] = output._codec
+        self._exact = self._codec.exact
+
+    def encode(self, result: object, before: MaybeValue) -> MaybeValue:
+        if result.__class__ is self._exact:  # Its stored form has no parts that could be taken from the value before.
             try:
-                return enter(result, 0)
+                return self._codec.enter(result, 0)
             except Mismatch:
                 pass  # `merge` says what is wrong with it.
         if result is ABSENT:
             return ABSENT
+        name = self._name
         if inspect.iscoroutine(result):
             result.close()
             raise AuthoringError(f"{name!r} returned a coroutine: a run never awaits. Make it a plain function.")
         try:
-            return output.memo().merge(before, result)
+            return self._output.memo().merge(before, result)
         except InvalidValueError as error:
             raise InvalidValueError(f"{name}, result: {error}", path=error.path) from None
-
-    return encode

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -30,6 +29,7 @@ from headwater.errors import (
 from headwater.replica.document import Document
 from headwater.replica.feed import Notification, ignore
 from headwater.replica.replica import Replica
+from headwater.runtime.core.conditions import Conditions
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.scheduler.failures import INTERRUPTS, as_failure, check_plain
 from headwater.scheduler.node import CLEAN, Node, NodeKind
@@ -199,14 +199,13 @@ class Deadline:
 class Observers:
     """All observers of one runtime, and all waits for conditions."""
 
-    __slots__ = ("_body", "_core", "_count", "_ended", "_followed", "_grouped", "_waiting", "window_us")
+    __slots__ = ("_body", "_conditions", "_core", "_count", "_followed", "_grouped", "window_us")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._count = 0
         self._body: WatchStep | None = None  # the step that runs now, if one does
-        self._ended: Exception | None = None
-        self._waiting: list[tuple[Callable[[], bool], Callable[[], object]]] = []
+        self._conditions = Conditions()
         self._grouped: dict[Sink, None] = {}  # sinks with a group
         # how long a pull, a transaction or an event waits for nodes that are held back: `Policy.retry_window_ms`
         self.window_us = RUNTIME_LIMITS.pull_window_us
@@ -216,59 +215,23 @@ class Observers:
 
     def when(self, holds: Callable[[], bool], act: Callable[[], object]) -> None:
         """Call `act` once, as soon as `holds()` is true."""
-        if holds():
-            act()
-        else:
-            self._waiting.append((holds, act))
+        self._conditions.when(holds, act)
 
     def check_conditions(self) -> None:
         """Check every waiting condition again, because something happened."""
-        if self._waiting:
-            waiting, self._waiting = deque(self._waiting), []
-            try:
-                while waiting:
-                    holds, act = waiting.popleft()
-                    if holds():
-                        act()
-                    else:
-                        self._waiting.append((holds, act))
-            finally:
-                self._waiting += waiting  # If one raises, the others keep waiting.
+        self._conditions.check()
 
     def is_awaited(self) -> bool:
         """True if a condition is waited for."""
-        return bool(self._waiting)
+        return bool(self._conditions)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until `holds()` is true.
-
-        Raises the error that ended the runtime, if that comes first, and errors of `holds`.
-        """
-        if holds():
-            return
-        if self._ended is not None:
-            raise self._ended
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def is_over() -> bool:
-            """Decide at the moment the condition holds or the runtime ends: later the condition may be false again."""
-            if not future.done():
-                try:
-                    if holds():
-                        future.set_result(None)
-                    elif self._ended is not None:
-                        future.set_exception(self._ended)
-                except Exception as error:  # Raised to this waiter only.
-                    future.set_exception(error)
-            return future.done()
-
-        self.when(is_over, lambda: None)
-        await future
+        """Wait until `holds()` is true. Raises the error that ended the runtime, if that comes first."""
+        await self._conditions.until(holds)
 
     def end(self, error: HeadwaterError) -> None:
         """End every wait with `error`: the runtime is over."""
-        self._ended = error
-        self.check_conditions()
+        self._conditions.end(error)
 
     # ---- looking -----------------------------------------------------------------------------------
 
@@ -371,8 +334,8 @@ class Observers:
 
     def _cannot(self, node: Node) -> Exception | None:
         """Return the reason why a node will not run, if the document it waits for will not arrive."""
-        if self._ended is not None:
-            return self._ended
+        if self._conditions.ended is not None:
+            return self._conditions.ended
         if node.removed:
             return HeadwaterError(f"{node.id} was removed: look again with another pull()")
         if node.loading is not None:

@@ -176,9 +176,9 @@ class PlainWrites:
         if waiting:
             raise Overtaking(waiting)
 
-    async def wait_for_turn(self, documents: Sequence[Document]) -> None:
-        """Wait until the writes that `check_turn` has found are made."""
-        await self._core.observers.until(lambda: not any(map(self._is_to_be_made, documents)))
+    def are_made(self, documents: Iterable[Document]) -> bool:
+        """True if the writes that `check_turn` has found are made."""
+        return not any(map(self._is_to_be_made, documents))
 
     def _is_to_be_made(self, document: Document) -> bool:
         return self._standing.over((document,)) is not None or self._core.space_of(document).waits_for(document)

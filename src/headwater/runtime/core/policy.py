@@ -80,8 +80,10 @@ class Policy:
     max_delay_ms: float = 1_000  # to at most this
     jitter: float = 1.0  # fraction by which a delay is varied, so that writers that lost together retry apart
     retry_window_ms: float = 30_000  # from the first conflict of a write until it fails with an error
-    backlog: int = 256  # events of one handler of one piece that wait for their turn; one more is refused
-    in_hand: int = 10_000  # events of this runtime without an outcome; one more is refused
+    backlog: int = (
+        256  # events of one handler of one piece that wait; one more `send` waits for room, `post` is refused
+    )
+    in_hand: int = 10_000  # events of this runtime without an outcome; one more waits or is refused in the same way
     in_outbox: int = 100_000  # sends without an outcome that an outbox holds; one more is refused
     intents_kept: int = 1_000  # events with an outcome that can still be inspected
     retention_ms: float = 7 * DAY_MS  # how long the receipt of a handled event is kept

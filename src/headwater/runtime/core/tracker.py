@@ -2,7 +2,8 @@
 
 An author's function is called with the tracker in place. It reads only fresh values (I4): a stale computed that it
 reads runs while the function waits. Where that is not possible, the attempt ends (`Stale`); the caller waits until the
-computed is fresh and calls the function again. A computed counts as a read of the cells that it was computed from.
+computed is fresh and calls the function again. A computed counts as a read of the cells that it was computed from. A
+computed over a cell that the function has written is computed for this transaction alone (`OwnView`).
 
 A read of a document that is not here ends the attempt (`Missing`). A write to one is left out and the function goes on
 to its next read: the writes in between tell which documents are missing, too. The caller loads all of them and calls
@@ -28,6 +29,7 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import BEHIND, Transaction
+from headwater.runtime.core.own_view import OwnView
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.freshness import upstream_failed
 from headwater.scheduler.graph.edges import writers_above
@@ -133,8 +135,10 @@ class TransactionTracker:
     """The tracker of one transaction."""
 
     __slots__ = (
+        "_derived",
         "_home",
         "_is_writing",
+        "_own",
         "_scheduler",
         "_seen",
         "_transaction",
@@ -159,6 +163,8 @@ class TransactionTracker:
         self.postponed: dict[Document, None] = {}  # documents that the attempt needs and that are not here
         self.new_number: Callable[[], int]  # returns a number for the rest of the run; `call_in` sets it
         self._is_writing = False
+        self._own: OwnView | None = None
+        self._derived: list[Spot] = []  # places of derived values that were read since the last write
         self._why: BaseException | None = None  # the reason why the attempt is over
 
     # ---- reading -----------------------------------------------------------------------------------
@@ -166,11 +172,28 @@ class TransactionTracker:
     def prepare(self, run: Run, document: Document) -> None:
         """Run the stale nodes behind a document that is about to be read, while the attempt waits."""
         scheduler = self._scheduler
+        if not document.writers and not scheduler.graph.has_envelopes:
+            return
+        own = self.own_view
+        if own is not None and own.children and any(map(own.is_transient, document.writers)):
+            self._compute(run, own, document)  # Its nodes cannot run before the commit.
+            return
         beside = scheduler.marks.beside
         while not is_fresh(document, scheduler) and self._run_writer(run, document):
             pass  # Each time one node has run, and their number is bounded.
         if scheduler.marks.beside != beside:
             self._stop(Stale((document,)))  # Another document changed meanwhile, and may have been read.
+        if own is not None and is_fresh(document, scheduler):
+            self._compute(run, own, document)
+
+    def _compute(self, run: Run, own: OwnView, document: Document) -> None:
+        """Compute the writers of a document for this transaction, if its writes concern them."""
+        # fault handlers.own_writes_not_seen: return
+        self.call_apart(lambda: own.compute(run, document))
+
+    def call_apart(self, act: Callable[[], T]) -> T:
+        """Call functions of nodes inside the transaction. They are not part of the author's function."""
+        return act()
 
     def _run_writer(self, run: Run, document: Document) -> bool:
         """Run one stale node behind a document. False: none can run while the attempt waits.
@@ -200,6 +223,12 @@ class TransactionTracker:
             # A value that is read now could be one that the write would have changed, through a link.
             self._stop(Missing(*self.postponed))
         is_derived = document.writers or self._scheduler.graph.has_envelopes
+        if is_derived:
+            self._derived.append(spot)
+            if self._own is not None and self._own.is_computed(document):
+                if not is_computed(document):
+                    self._transaction.saw(document.key, spot.path, spot.depth)
+                return spot  # The functions of its writers have read the sources in this transaction.
         # fault transaction.stale_values_read: if False:
         if is_derived and not is_fresh(document, self._scheduler):
             self._stop(Stale((document,)))  # I4
@@ -243,7 +272,7 @@ class TransactionTracker:
                     if source.layers:
                         self.elsewhere[source] = None
                 elif not is_computed(source):
-                    self._transaction.saw_before(source.key, spot.path, spot.depth)
+                    self._transaction.saw(source.key, spot.path, spot.depth)
         return is_computed(document)
 
     def need(self, run: Run, documents: Sequence[Document]) -> None:
@@ -272,7 +301,19 @@ class TransactionTracker:
             raise _LeftOut
         self._stop(Missing(*dict.fromkeys((document, *self.postponed))))
 
+    @property
+    def own_view(self) -> OwnView | None:
+        """The derived values on the view of this transaction. None: it has written nothing."""
+        if self._own is None and self.wrote:
+            self._own = OwnView(self._scheduler.graph, self._home, self._transaction)
+        return self._own
+
     # ---- ending ------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """End the view of the transaction: the function has returned, or the attempt is over."""
+        if self._own is not None:
+            self._own.end()
 
     def _stop(self, why: BaseException) -> NoReturn:
         """End the attempt, also if the author's function catches the signal."""
@@ -301,6 +342,9 @@ class TransactionTracker:
 
     def write(self, run: Run, document: Document, patch: Patch) -> None:
         """Add a patch to the transaction. `OtherSpaceWrite`: the document is of another space."""
+        if self._own is not None and self._own.is_calling:
+            self._own.write(run, document, patch)
+            return
         if document.home is not self._home:
             raise OtherSpaceWrite(document)
         if document.writers:
@@ -309,6 +353,11 @@ class TransactionTracker:
         self._transaction.write(document.key, patch)
         cast("dict[Document, None]", run.overlay)[document] = None
         self.wrote[document] = None
+        for spot in self._derived:
+            spot.stamp = 0  # The write may change this derived value: the next read checks it.
+        self._derived.clear()
+        if self._own is not None:
+            self._own.forget_results(run, self.wrote)
 
     def _stand_behind(self, document: Document, path: Path) -> None:
         """Have this transaction land after earlier writes of this runtime to a document that may be made again."""
@@ -398,3 +447,4 @@ def call_in(current: Current, tracker: TransactionTracker, transaction: Transact
         raise as_failure(error) from error  # It would cancel or end the caller's task.
     finally:
         current.run = None
+        tracker.end()

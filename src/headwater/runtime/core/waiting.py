@@ -26,7 +26,7 @@ def _looked_at(task: asyncio.Task[Any]) -> None:
 class Tasks:
     """The tasks of one runtime."""
 
-    __slots__ = ("_closed", "_core", "_endless", "_limits", "_running", "_timed")
+    __slots__ = ("_closed", "_core", "_endless", "_limits", "_running", "_timed", "on_close")
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -35,6 +35,7 @@ class Tasks:
         self._limits: dict[object, asyncio.Semaphore] = {}
         self._timed: set[asyncio.Future[None]] = set()  # waits of `elapsed`
         self._closed: HeadwaterError | None = None
+        self.on_close: list[Callable[[], object]] = []  # called when the runtime closes, before its tasks are cancelled
 
     @property
     def is_closed(self) -> bool:
@@ -133,6 +134,8 @@ class Tasks:
     async def close(self, why: HeadwaterError) -> None:
         """Cancel all tasks and wait until they have ended. Timed waits of other callers raise `why`."""
         self._closed = why
+        for told in self.on_close:
+            told()
         for task in tuple(self._running):
             task.cancel()
         if self._running:

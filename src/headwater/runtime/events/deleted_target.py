@@ -1,10 +1,12 @@
-"""Refusal of an event whose piece was deleted, or whose child's key left the source, while the event waited.
+"""Refusal of an event whose piece was deleted while the event waited, or whose child left.
+
+A child leaves when its key leaves the source, or when its parent keeps a child of another class in its place.
 
 Only an event that is sent now creates a piece. An event that waited, in the store or for its due time, was meant for
 the piece that existed when it was sent: it may create a piece that never existed, but brings no deleted one back.
 Only durable deletions count; a deletion that may still be rejected refuses no event. A child that does not run here any
 more may have stopped with its keeper or be kept again: a stored event for it stays in the store, and is refused once it
-is certain that its key left.
+is certain that it left.
 """
 
 from __future__ import annotations
@@ -14,15 +16,16 @@ from typing import TYPE_CHECKING
 
 from headwater.data.address import SPACE_SCOPE, check_id, is_space_name
 from headwater.data.value import ABSENT, MaybeValue
-from headwater.errors import HeadwaterError, InvalidValueError, Refused
+from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError, Refused
 from headwater.pieces.names import SEPARATOR, child_name, document_id, unescaped
 from headwater.protocol.messages import Query
-from headwater.runtime.pieces.records import RECORD
-from headwater.scheduler.node import CLEAN
+from headwater.runtime.events.event_rows import is_of_class
+from headwater.runtime.pieces.records import RECORD, class_named
+from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
     from headwater.replica.document import Document
-    from headwater.runtime.events.event import Event
+    from headwater.runtime.events.delivery import EventDelivery
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
 
@@ -41,19 +44,19 @@ class Away(HeadwaterError):
     it needs cannot be fetched without a connection."""
 
 
-def check(event: Event) -> None:
+def check(delivery: EventDelivery) -> None:
     """Inside the handler's transaction: raise Gone if it waited, and its piece is not there any more.
 
     A row is made by its keeper and by no event, so that an event for a row that left is refused if it did not wait,
     too. Away: whether the piece is gone is not known here and now.
     """
-    home = event.instance
+    event, home = delivery.event, delivery.instance
     if not event.is_late and event.period is None and event.delivers is None:
         if home.has_left and home.successor() is None:
             raise Gone(event.stream)
         return
     if home.parent is not None and home.is_stopped:
-        if event.is_stored:
+        if delivery.is_stored:
             raise Away(f"{home.space.name}/{home.id} is part of a piece that is not open here any more")
         if event.period is not None or (not home.is_let_go and home.successor() is None):
             raise Gone(event.stream)
@@ -74,8 +77,11 @@ def _was_there(record: Document) -> bool:
     return record.confirmed is not ABSENT or record.written > 0 or bool(record.layers)
 
 
-async def is_gone(pieces: PieceRegistry, stream: str) -> bool:
-    """Whether the piece that a stored event is for was there, as far as can be known here, and is not any more."""
+async def is_gone(pieces: PieceRegistry, stream: str, cls: str) -> bool:
+    """Whether the piece that a stored event is for was there, as far as can be known here, and is not any more.
+
+    `cls` is the class of the piece when the event was stored.
+    """
     space, _, rest = stream.partition("/")
     id = rest.rpartition(":")[0]
     root = id.partition(SEPARATOR)[0]
@@ -95,7 +101,7 @@ async def is_gone(pieces: PieceRegistry, stream: str) -> bool:
         return False
     await channel.reached(answer.seq)  # The key may be newer than what is shown here.
     # Here is what is durable, and nothing of it is still being made.
-    return channel.is_durable() and pieces.core.is_settled() and _has_no(home, id)
+    return channel.is_durable() and pieces.core.is_settled() and _has_no(home, id, cls)
 
 
 def _is_newer(record: MaybeValue, home: PieceInstance) -> bool:
@@ -104,7 +110,7 @@ def _is_newer(record: MaybeValue, home: PieceInstance) -> bool:
     return isinstance(made, int) and made > home.generation
 
 
-def _has_no(root: PieceInstance, id: str) -> bool:
+def _has_no(root: PieceInstance, id: str, cls: str) -> bool:
     """Whether a piece that is open here keeps no such child. One that could not be made is no child that left."""
     home: PieceInstance | None = root
     while home is not None and home.id != id:
@@ -112,7 +118,18 @@ def _has_no(root: PieceInstance, id: str) -> bool:
         if not below and not _knows(home, id):
             return False
         home = below[0] if below else None
-    return home is None
+    return home is None or _took_its_place(home, cls)
+
+
+def _took_its_place(child: PieceInstance, cls: str) -> bool:
+    """Whether a child is certainly of another class than a stored event names, and that class is imported here."""
+    if is_of_class(child, cls):
+        return False
+    try:
+        class_named(cls)
+    except AuthoringError:
+        return False  # It may be a former name of the class of this child.
+    return child.maker is not None and _is_well(child.maker)
 
 
 def _knows(home: PieceInstance, id: str) -> bool:
@@ -120,10 +137,15 @@ def _knows(home: PieceInstance, id: str) -> bool:
     said = unescaped(id[len(home.id) + 1 :].partition(SEPARATOR)[0])
     for member, keeper in home.coordinators.items():
         if member.stored == said:
-            node = keeper.node
-            is_well = node.is_known and node.status == CLEAN and node.error is None and node.loading is None
-            return is_well and not any(_leads(child_name(home.id, said, text), id) for text in keeper.rows)
+            return _is_well(keeper.node) and not any(
+                _leads(child_name(home.id, said, text), id) for text in keeper.rows
+            )
     return False  # It does not run, or there is no such member any more: then the event waits for one.
+
+
+def _is_well(node: Node) -> bool:
+    """Whether a node is up to date and its last run did not fail."""
+    return node.is_known and node.status == CLEAN and node.error is None and node.loading is None
 
 
 def _leads(piece: str, id: str) -> bool:

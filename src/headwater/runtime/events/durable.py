@@ -23,12 +23,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.errors import (
     AccessError,
     EventExpiredError,
-    HeadwaterError,
     LoadError,
     PreconditionFailedError,
     Refused,
@@ -38,10 +38,12 @@ from headwater.errors import (
 from headwater.protocol.commit import event_id_of
 from headwater.protocol.verdict import Rejection, RuleRefused
 from headwater.runtime.events import event_rows, receipts
+from headwater.runtime.events.event import Barred, EventSource, Storage
 from headwater.runtime.events.event_rows import Unavailable
 from headwater.runtime.events.lineage import Origin, Status
 from headwater.runtime.events.table import STATES, End, IntentRow
-from headwater.runtime.writing.attempt import Outcome, RetriedWrite, Stage, classify
+from headwater.runtime.writing.attempt import Outcome, RetriedWrite, classify
+from headwater.runtime.writing.states import Happened, WriteState
 
 if TYPE_CHECKING:
     from headwater.protocol.commit import SentEvent
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
     from headwater.runtime.core.core import Core
-    from headwater.runtime.events.event import Event
+    from headwater.runtime.events.delivery import EventDelivery
     from headwater.runtime.events.events import Events
     from headwater.runtime.events.outbox import Outbox
 
@@ -112,13 +114,12 @@ class Waiting:
         if self._events.find(event_id_of(row.id, row.payload)) is not None:
             return "it was sent again meanwhile, and has no end yet"
         try:
-            event = event_rows.read(pieces, row.id, row.stream, row.payload, row.due_us, "")
+            event = event_rows.read(pieces, row.id, row.stream, row.payload, row.due_us, EventSource.OUTBOX)
         except Unavailable as error:
             return str(error)
         if event.is_own:  # The window that it was sent from ended with its process: this one is in its place.
-            event.session = pieces.sessions.of(event.instance.space.name, event.user)
-        event.is_late = bool(event.due_us)
-        self._events.resume(event)
+            event = replace(event, session=pieces.sessions.of(event.instance.space.name, event.user))
+        self._events.resume(self._events.deliver(event))
         return None
 
     def rows(self) -> tuple[IntentRow, ...]:
@@ -128,7 +129,7 @@ class Waiting:
                 id=event_id_of(row.id, row.payload),
                 stream=row.stream,
                 user="",
-                state=STATES[Stage.PARKED],
+                state=STATES[WriteState.PARKED],
                 sent_us=event_rows.minted(row.id),
                 error=why,
             )
@@ -139,56 +140,72 @@ class Waiting:
 EVENT_ID_RULE: Final = "event_id"
 
 
-class Keeping:
-    """The storing of one event, on its way."""
+class Keeping(RetriedWrite):
+    """The write that stores one event. It reads nothing, so that no other writer can be faster."""
 
-    __slots__ = ("_core", "_event", "is_there", "origin", "write")
+    __slots__ = ("_core", "_delivery", "_on_over", "failure", "is_there", "origin")
 
-    def __init__(self, core: Core, event: Event) -> None:
+    def __init__(self, core: Core, delivery: EventDelivery, on_over: Callable[[], object]) -> None:
+        super().__init__(node="events", who=f"storing {delivery.stream}")
+        event = delivery.event
         self._core = core
-        self._event = event
-        self.write = RetriedWrite(hooks=self, is_sure=True)
+        self._delivery = delivery
+        self._on_over = on_over
         self.origin = Origin(event.id, event.instance.space.name, event.user, event.session)
         self.is_there = False  # it was refused because the row is there already
+        self.failure: BaseException | None = None
 
     @property
     def is_made(self) -> bool:
-        """Whether its commit is shown here, or was accepted."""
+        """True if its commit is shown here, or was accepted."""
         return self.origin.status in (Status.PENDING, Status.CONFIRMED)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it has its verdict."""
-        return self.origin.status in (Status.CONFIRMED, Status.FAILED)
-
-    def fail(self) -> None:
-        """It is not stored, and never will be."""
-        self.origin.status = Status.FAILED
-        self._event.is_stored = False
-        self._core.observers.check_conditions()
-
-    # ---- hooks of its write --------------------------------------------------------------------------
-
-    async def wait_for_lane(self) -> None:
-        """It was sent, and waits for nobody."""
+    def call(self, transaction: Transaction) -> None:
+        delivery = self._delivery
+        if delivery.is_withdrawn:
+            raise _Withdrawn
+        if delivery.storage is Storage.NOWHERE:
+            delivery.storage = Storage.LEFT
+        transaction.events.append(event_rows.row(delivery.event))
 
     def made(self, transaction: Transaction) -> None:
-        event = self._event
         if self.origin.status is Status.OPEN:
             self.origin.status, self.origin.local_seq = Status.PENDING, transaction.local_seq
-            event.is_stored, event.stored_in = True, event.instance.space.name
-            self._core.observers.check_conditions()
+            self._delivery.mark_stored(self._delivery.instance.space.name)
+            self._core.request_tick()  # Its event may have its turn.
 
     def settled(self, layer: Layer, rejection: Rejection | None) -> None:
         outcome = classify(rejection, layer.local_seq)
         if outcome is Outcome.SUCCESS:
             self.origin.status = Status.CONFIRMED
         elif outcome in (Outcome.STALE, Outcome.UNSENT):
-            # What stands on it fell with it, and waits until it is made again, under another number.
+            # The commits that stand on it are rejected with it, and wait until it is made again, under another number.
             self.origin.status, self.origin.local_seq = Status.OPEN, 0
         else:
             self.is_there = isinstance(rejection, RuleRefused) and rejection.rule == EVENT_ID_RULE
-            self.fail()
+            self._fail()
+
+    def landed(self) -> None:
+        self.take(Happened.OVER)
+        self._on_over()
+
+    def failed(self, error: BaseException) -> None:
+        self.take(Happened.OVER)
+        self._fail()
+        delivery = self._delivery
+        # Before there was room for one more commit it was withdrawn: then nothing of it is anywhere.
+        if self.is_there and delivery.event.is_taken:
+            delivery.mark_stored(delivery.instance.space.name)  # The last time, and the answer was lost.
+        elif not isinstance(error, _Withdrawn):
+            self.failure = delivery.failure = error
+        self._on_over()
+
+    def _fail(self) -> None:
+        """It is not stored, and never will be."""
+        self.origin.status = Status.FAILED
+        if self._delivery.is_stored:
+            self._delivery.storage = Storage.LEFT
+        self._core.request_tick()
 
 
 class _Withdrawn(Exception):
@@ -202,22 +219,25 @@ class Storing:
 
     def __init__(self, events: Events) -> None:
         self._pieces = events.pieces
-        self._under_way: dict[Event, asyncio.Task[None]] = {}
+        self._under_way: dict[EventDelivery, Keeping] = {}
         self.outbox: Outbox | None = None
         self.waiting = Waiting(events)  # what an outbox holds and cannot be handled here yet
 
-    def accept(self, event: Event, *, is_later: bool = False) -> None:
+    def accept(self, delivery: EventDelivery, *, is_later: bool = False) -> None:
         """Begin to store it, if it is to be stored; what is due later always is. StorageError: the outbox cannot."""
-        if event.is_stored or event.origin is not None or event.period is not None or event.delivers is not None:
-            return  # The result of a reaction: whoever has the target next makes it again.
+        event = delivery.event
+        is_follow_up = delivery.is_stored or delivery.origin is not None
+        if is_follow_up or event.period is not None or event.delivers is not None:
+            return  # The result of a reaction: the runtime that has the target next makes it again.
         if self.outbox is not None and not event.is_taken:
             self.outbox.put(event.instance.space.name, event_rows.row(event))
         # What an outbox keeps is as durable as it can be before it is handled; what is due later is not handled here.
         if event.is_durable and (self.outbox is None or is_later):
-            event.keeping = keeping = Keeping(self._pieces.core, event)
-            task = self._pieces.tasks.spawn(self._store(event, keeping), f"storing {event.stream}")
-            self._under_way[event] = task
-            task.add_done_callback(lambda _: self._stored(event))
+            channel = self._pieces.channel(event.instance.space.name)
+            assert channel is not None
+            keeping = Keeping(self._pieces.core, delivery, lambda: self._stored(delivery))
+            delivery.keeping = self._under_way[delivery] = keeping
+            channel.writer.submit_soon(keeping)
 
     def use(self, outbox: Outbox) -> None:
         """Keep what is sent in a file, and send what is in it: the program ended before it had its end."""
@@ -225,53 +245,19 @@ class Storing:
         # fault outbox.not_sent_again:
         self.waiting.take(outbox.rows())
 
-    def _stored(self, event: Event) -> None:
-        """Nobody stores it any more."""
-        self._under_way.pop(event, None)
-        if event.keeping is not None and not event.keeping.is_over:
-            event.keeping.fail()
+    def _stored(self, delivery: EventDelivery) -> None:
+        """The write that stores an event is over."""
+        self._under_way.pop(delivery, None)
+        self._pieces.core.observers.check_conditions()
 
-    async def _store(self, event: Event, keeping: Keeping) -> None:
-        space = event.instance.space.name
-        try:
-            if event.is_withdrawn:
-                return
-
-            def store(transaction: Transaction) -> None:
-                if event.is_withdrawn:
-                    raise _Withdrawn
-                event.is_left = True
-                transaction.events.append(event_rows.row(event))
-
-            await self.commit(space, store, keeping.write)
-        except _Withdrawn:
-            return  # Before there was room for one more commit: nothing of it is anywhere.
-        except HeadwaterError as error:
-            if keeping.is_there and event.is_taken:
-                event.is_stored, event.stored_in = True, space  # The last time, and nobody heard it.
-            else:
-                event.failure = error
-
-    async def accepted(self, event: Event) -> None:
+    async def accepted(self, delivery: EventDelivery) -> None:
         """Wait until it is stored, if it is to be. Raises why it could not be."""
-        task = self._under_way.get(event)
-        if task is not None:
-            event.write.stage = Stage.LOADING
-            await asyncio.shield(task)
-        if event.keeping is not None and event.failure is not None:
-            raise event.failure
+        await self._pieces.core.observers.until(lambda: delivery not in self._under_way)
+        keeping = delivery.keeping
+        if keeping is not None and keeping.failure is not None:
+            raise keeping.failure
 
-    async def made(self, event: Event) -> None:
-        """Wait until the commit that stores it is made, if it is to be stored. Raises why it could not be."""
-        keeping = event.keeping
-        if keeping is None or keeping.is_made:
-            return
-        await self._pieces.core.observers.until(lambda: keeping.is_made or keeping.is_over)
-        if not keeping.is_made:
-            await self.accepted(event)
-            raise asyncio.CancelledError  # It was withdrawn before, or nothing is stored here any more.
-
-    async def commit(self, space: str, body: Any, write: RetriedWrite | None = None) -> None:
+    async def commit(self, space: str, body: Any) -> None:
         """A commit of its own, which reads nothing."""
         channel = self._pieces.channel(space)
         assert channel is not None
@@ -279,44 +265,63 @@ class Storing:
         def attempt(transaction: Transaction) -> None:
             body(transaction)
 
-        await channel.land(attempt, node="events", write=write)
+        await channel.land(attempt, node="events")
 
-    async def ended(self, event: Event, end: End) -> None:
-        """Have what is stored of it go with its end."""
-        if end in (End.LEFT, End.CLOSED) or _is_unknown(event.failure):
-            return  # Whoever takes it up finds out.
-        if event.is_taken and event.is_stored and is_barred(event):
-            return  # It stays for somebody who may: this runtime's rights are not its sender's.
+    def is_to_end(self, delivery: EventDelivery, end: End) -> bool:
+        """Return whether something that is stored of an event has to be removed. False: all of it is gone now."""
+        if self._stays(delivery, end):
+            return False
         if end is not End.DROPPED:
-            for each in (event, *event.absorbed):
-                task = self._under_way.get(each)
-                if task is not None:
-                    await asyncio.shield(task)  # What is not stored yet cannot be removed.
-                if each.is_stored:
-                    await self._remove(each, end)
-        if self.outbox is not None:
-            for each in (event, *event.absorbed):
-                self.outbox.remove(each.row_id)
+            for each in (delivery, *delivery.absorbed):
+                if each in self._under_way or (each.is_stored and not self._went_with_commit(each, end)):
+                    return True
+        self._remove_from_outbox(delivery)
+        return False
 
-    def forget(self, event: Event) -> None:
+    def _stays(self, delivery: EventDelivery, end: End) -> bool:
+        """Return whether an event stays in its store."""
+        if end in (End.LEFT, End.CLOSED) or _is_unknown(delivery.failure):
+            return True  # The runtime that takes it up finds out.
+        # It stays for a runtime that may: this runtime's rights are not its sender's.
+        return delivery.event.is_taken and delivery.is_stored and is_barred(delivery)
+
+    def _remove_from_outbox(self, delivery: EventDelivery) -> None:
+        if self.outbox is not None:
+            for each in (delivery, *delivery.absorbed):
+                self.outbox.remove(each.event.row_id)
+
+    async def ended(self, delivery: EventDelivery, end: End) -> None:
+        """Have everything that is stored of it go with its end."""
+        if self._stays(delivery, end):
+            return
+        if end is not End.DROPPED:
+            for each in (delivery, *delivery.absorbed):
+                # An event that is not stored yet cannot be removed.
+                await self._pieces.core.observers.until(lambda each=each: each not in self._under_way)  # type: ignore[misc]
+                if each.is_stored and not self._went_with_commit(each, end):
+                    await self._remove(each, end)
+        self._remove_from_outbox(delivery)
+
+    def _went_with_commit(self, delivery: EventDelivery, end: End) -> bool:
+        """Return whether the row of an event was removed by the commit of a handling: its own, or the first one."""
+        is_here = delivery.stored_in == delivery.instance.space.name
+        return is_here and (end is End.LANDED or (end is End.HANDLED_BEFORE and not delivery.event.row))
+
+    def forget(self, delivery: EventDelivery) -> None:
         """It was taken back before anything was done for it."""
         if self.outbox is not None:
-            self.outbox.remove(event.row_id)
+            self.outbox.remove(delivery.event.row_id)
 
-    async def _remove(self, event: Event, end: End) -> None:
+    async def _remove(self, delivery: EventDelivery, end: End) -> None:
         # fault+ events.row_elsewhere_stays: return
-        is_here = event.stored_in == event.instance.space.name
-        if end is End.LANDED and is_here:
-            return  # Its row went with its commit.
-        if end is End.HANDLED_BEFORE and is_here and not event.row:
-            return  # It went with the commit of whoever was first.
-        # Whoever may not send it leaves no receipt: its id is of their choice, and may be that of somebody's event.
-        if end in (End.REFUSED, End.FAILED, End.WITHDRAWN) and not event.is_forbidden:
-            withdrawn = Refused(f"{event.stream} was withdrawn before it was handled")
-            failure = withdrawn if end is End.WITHDRAWN else event.failure or withdrawn
-            if await self._bury(event, failure) and is_here:
+        is_here = delivery.stored_in == delivery.instance.space.name
+        # A user who may not send it leaves no receipt: its id is of their choice, and may be that of another's event.
+        if end in (End.REFUSED, End.FAILED, End.WITHDRAWN) and delivery.barred is not Barred.SENDER:
+            withdrawn = Refused(f"{delivery.stream} was withdrawn before it was handled")
+            failure = withdrawn if end is End.WITHDRAWN else delivery.failure or withdrawn
+            if await self._bury(delivery, failure) and is_here:
                 return
-        await self.remove_row(event.row_id, event.stored_in)
+        await self.remove_row(delivery.event.row_id, delivery.stored_in)
 
     async def refuse_row(self, row: StoredEvent, stored_in: str, refused: Refused) -> None:
         """The end of a stored event that nobody can handle any more: its receipt says so, and its row is removed."""
@@ -340,28 +345,30 @@ class Storing:
         # I11: the receipt is there, so that this may be done twice, or not at all.
         await self.commit(stored_in, lambda transaction: transaction.handled.append(row))
 
-    async def _bury(self, event: Event, failure: BaseException) -> bool:
+    async def _bury(self, delivery: EventDelivery, failure: BaseException) -> bool:
         """Leave the receipt of an event that is not handled. False: somebody handled it meanwhile, and that counts."""
 
         def write(transaction: Transaction) -> None:
-            receipts.leave_failure(self._pieces, transaction, event, failure)
+            receipts.leave_failure(self._pieces, transaction, delivery, failure)
 
         while True:
             try:
-                await self.commit(event.instance.space.name, write)
+                await self.commit(delivery.instance.space.name, write)
             except PreconditionFailedError:
                 return False
             except RuleRefusedError:
-                if not receipts.mute(event):  # Once: then there is nothing left to leave out.
+                if not receipts.mute(delivery):  # Once: then there is nothing left to leave out.
                     raise
             else:
                 return True
 
 
-def is_barred(event: Event) -> bool:
+def is_barred(delivery: EventDelivery) -> bool:
     """Whether it failed for what this runtime may not, or could not, read or write, and not by itself."""
-    failure = event.failure
-    if event.is_barred or (isinstance(failure, AccessError) and not event.is_forbidden):
+    failure = delivery.failure
+    if delivery.barred is Barred.RUNTIME:
+        return True
+    if isinstance(failure, AccessError) and delivery.barred is not Barred.SENDER:
         return True
     return isinstance(failure, LoadError) or isinstance(getattr(failure, "__cause__", None), LoadError)
 

@@ -1,122 +1,178 @@
 """`Event`, the data of one request to a handler, and `Sender`, which sends events to one piece.
 
-An event stays the same however often it is handled. `send` waits for its outcome, and a caller that stops waiting does
-not withdraw the event; `post` returns at once. Events are handled elsewhere (`events.py`, `attempt.py`).
+An event is frozen: it stays the same however often it is handled. Its progress is in `delivery.EventDelivery`. `send`
+waits for its outcome, and a caller that stops waiting does not withdraw the event; `post` returns at once.
+
+The id of an event follows from its cause and contains its send time. The id of a follow-up follows from the attempt
+that posts it, so that a retry of the parent posts new ids. Everything else made in a handler follows from the id of the
+event, so that a retry makes the same. An id given by a caller is hashed with the sender and the full address of the
+handler: equal ids of the same sender for the same handler are the same event, and all others are different events. The
+sender is the user, and the session if the program named one.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
 
+from headwater.data.ids import derive, event_id
 from headwater.data.value import Value
 from headwater.errors import AuthoringError
 from headwater.pieces.handles import Intent, Options
+from headwater.runtime.channel.sessions import called
 from headwater.runtime.core.time_documents import EPOCH
 from headwater.runtime.pieces.context import EventHeader
-from headwater.runtime.writing.attempt import RetriedWrite, Stage
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
     from headwater.protocol.commit import Delivered
     from headwater.protocol.reactions import Hold
-    from headwater.replica.document import Document
-    from headwater.replica.pending import Layer
     from headwater.runtime.core.core import Core
-    from headwater.runtime.events.conflict_advice import Seen
-    from headwater.runtime.events.durable import Keeping
     from headwater.runtime.events.events import Events
-    from headwater.runtime.events.lineage import Origin
-    from headwater.runtime.events.table import End
-    from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.view import ScopedView
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+class EventSource(Enum):
+    """Where an event comes from."""
+
+    SENT = "sent"  # it was sent in this process
+    DUE = "due"  # it was sent in this process for a later time, which has come
+    OUTBOX = "outbox"  # an outbox kept it when an earlier process ended
+    STORE = "store"  # it is stored in a space, by whichever process
+
+
+class Storage(Enum):
+    """Where the stored form of an event is."""
+
+    NOWHERE = "nowhere"
+    LEFT = "left"  # the commit that stores it was made: others may find it there
+    STORED = "stored"  # a row of a store remembers it until it is handled
+
+
+class Barred(Enum):
+    """Whose rights an event failed for."""
+
+    NONE = "none"
+    RUNTIME = "runtime"  # its last commit was refused for access: another runtime may handle it
+    SENDER = "sender"  # the user that stored it may not send it: it leaves nothing but its place in the store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Event(EventHeader):
-    """One event, however often it is handled."""
+    """One event: id, target, payload, sender and times. It never changes; `EventDelivery` has its state."""
 
     member: HandlerMember
-    stream: str  # what messages and traces call its handler
+    stream: str  # the name of its handler in messages and traces
     payload: Value
+    retries: int | None = None
     is_own: bool = False  # the session is the sending runtime's own, not one that a program named
-    write: RetriedWrite
-    stamp: int = 0  # its place among all that was sent here; 0: it was not yet
+    source: EventSource = EventSource.SENT
     due_us: int = 0  # when it is to be handled, if not at once
-    period: int | None = None  # of a handler that is due again and again: which time it is
-    is_known: bool = False  # it may have been handled before: its sender gave it an id, or sends it again
-    is_taken: bool = False  # it was stored before, here or elsewhere, and is taken up again
+    period: int | None = None  # the number of the period, for an event of a periodic handler
     delivers: tuple[Hold, Delivered] | None = None  # the record of a reaction that is acknowledged with it
-    is_late: bool = False  # waited in a store or for its due time; does not recreate a deleted piece
-    principal: str = ""  # of one that is taken up: who stored it; empty: one of the application itself
-    is_stored: bool = False  # a row of a store remembers it until it is handled
-    stored_in: str = ""  # the space of that store
-    row: str = ""  # what it is called there, if not by its id: one that its sender gave an id may be stored twice
+    principal: str = ""  # of a stored event: the user that stored it; empty: the application itself
+    row: str = ""  # the id of its row, if that is not its own: an id that its sender gave may be stored twice
     is_durable: bool = False  # it is to be stored before anything else happens
-    is_left: bool = False  # the commit that stores it was made: others may find it there
-    keeping: Keeping | None = None  # what stores it, if it is to be durable: its handling stands on that
-    origin: Origin | None = None  # the attempt that posted it
-    attempt: Origin | None = None  # its own attempt under way, or the last one
-    absorbed: list[Event] = field(default_factory=list)  # those in whose place it is handled, too
-    awaiting: list[asyncio.Future[Any]] = field(default_factory=list)  # futures of callers of `send`
-    is_withdrawn: bool = False
-    is_dropped: bool = False  # what posted it did not land
-    is_dispatched: bool = False
-    kept: str | None = None  # the scope that the outcome is restricted to: user, session, or None for all readers
-    is_of_elsewhere: bool = False  # `kept` is set only because another space was read
-    is_mute: bool = False  # no outcome is written into the sender's scope
-    is_forbidden: bool = False  # whoever stored it may not send it: it leaves nothing but its place in the store
-    is_over: bool = False  # its handler is not called any more, although what is stored of it may still be there
-    is_barred: bool = False  # the last commit was refused for access
-    calls: int = 0  # of its handler, those included that were stopped
-    stood_on: list[Layer] = field(default_factory=list)  # writes without a verdict that its last attempt relied on
-    follows: tuple[Event, ...] = ()  # events of other spaces whose undecided commits its last attempt read
-    seen: Seen | None = None  # what its last commit had read and written, for advice
-    waits: str = ""  # what has to run before it, while it is parked
-    brought: dict[Document, None] = field(default_factory=dict)  # documents that were asked for ahead of its handler
-    advice: str = ""
-    task: asyncio.Task[None] | None = None  # which sees it through, once it has had its turn
-    answer: Any = None
-    failure: BaseException | None = None
-    end: End | None = None
-
-    @property
-    def attempts(self) -> int:
-        return self.write.attempts
+    chain: tuple[str, ...] = ()  # the handlers of the last events that led to it
+    generation: int = 0  # how many events led to it, each posted by the handler of the one before
 
     @property
     def row_id(self) -> str:
         return self.row or self.id
 
     @property
+    def is_taken(self) -> bool:
+        """True if it was stored before this process handled it."""
+        return self.source in (EventSource.OUTBOX, EventSource.STORE)
+
+    @property
+    def is_known(self) -> bool:
+        """True if it may have been handled before: its sender gave it an id, or it was stored."""
+        return bool(self.row) or self.is_taken
+
+    @property
+    def is_late(self) -> bool:
+        """True if it waited in a store or for its due time. Such an event does not create a deleted piece again."""
+        return self.source in (EventSource.DUE, EventSource.STORE) or (
+            self.source is EventSource.OUTBOX and bool(self.due_us)
+        )
+
+    @property
     def is_named(self) -> bool:
-        """Whether its sender may ask what came of it: by an id of its own, or waiting while another one took it up."""
+        """True if its sender may ask for its outcome: by an id of its own, or because another runtime handles it."""
         return bool(self.row) or (self.is_durable and not self.due_us)
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody will be told how it ended."""
-        return any(not each.done() for each in self.awaiting) or any(each.is_awaited for each in self.absorbed)
 
-    @property
-    def may_coalesce(self) -> bool:
-        """Whether a later one may be handled in its place, and it in an earlier one's. Nothing of it may still fall."""
-        if self.origin is not None or self.delivers is not None:  # A result moves the position of its own target.
-            return False
-        return not (self.is_stored or self.is_durable or self.is_withdrawn or self.is_known)
+CHAIN: Final = 5
+"""Events that a message about an endless chain names."""
 
-    @property
-    def is_away(self) -> bool:
-        """Whether it waits for others, and nothing here has to run for it."""
-        return self.write.stage in (Stage.SENT, Stage.BACKING_OFF, Stage.HELD)
 
-    @property
-    def launched(self) -> list[tuple[PieceInstance, bool]]:
-        """The pieces that its attempt under way starts."""
-        return [] if self.attempt is None else self.attempt.launched
+def make_event(
+    events: Events, view: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int
+) -> Event:
+    """An event, with an id of its own or the caller's."""
+    pieces, home, current = events.pieces, view.instance, events.current
+    stream = home.place(member)
+    parent = None if current is None else current[0]
+    minted_us = pieces.core.clock.now_us()
+    user, session = view.user, view.session
+    is_own = pieces.sessions.is_own(home.space.name, user, session)
+    is_kept = pieces.channel(home.space.name) is not None
+    if options.durable and not is_kept:
+        raise AuthoringError(f"options(durable=True) of {member!r}: {home.space.name} is kept nowhere but here")
+    if parent is not None:
+        assert events.handling is not None
+        attempt = events.handling.attempt
+        assert attempt is not None
+        # A follow-up keeps the sender of the event that posted it.
+        user, is_own = parent.user, parent.is_own
+        session = pieces.sessions.there(parent.instance.space.name, home.space.name, user, parent.session)
+        cause = f"{parent.id} {events.origin} {events.handling.calls}"
+        # fault lineage.followups_keep_ids: id = event_id(parent.id, stream, attempt.minted, 0)
+        id = event_id(cause, stream, attempt.minted, minted_us)
+        attempt.minted += 1
+    else:
+        id = event_id(events.origin, stream, events.next_stamp(), minted_us)
+    chain: tuple[str, ...] = ()
+    generation = 0
+    if parent is not None and not due_us:
+        chain, generation = (*parent.chain[1 - CHAIN :], parent.stream), parent.generation + 1
+    given = "" if options.id is None else given_id(user, "" if is_own else called(session), options.id, stream)
+    return Event(
+        id=given or id,
+        row=id if given else "",
+        instance=home,
+        member=member,
+        stream=stream,
+        payload=payload,
+        user=user,
+        session=session,
+        is_own=is_own,
+        minted_us=minted_us,
+        retries=member.retries if options.retries is None else options.retries,
+        due_us=due_us,
+        chain=chain,
+        generation=generation,
+        is_durable=current is None and is_kept and (options.durable or due_us > minted_us),
+    )
+
+
+def given_id(user: str, session: str, said: str, stream: str) -> str:
+    """The id of an event to which its sender gave one. It does not depend on when it was sent.
+
+    Nor on which runtime sent it: a session counts if somebody named it, as a program does for the windows that it
+    serves, and not if it is the runtime's own, which is another one after a restart.
+    """
+    # fault events.caller_ids_not_hashed: return event_id(derive("caller", said), "s", 0, 0)
+    return event_id(derive("caller", user, session, said), stream, 0, 0)
+
+
+def stranger_id(principal: str, said: str, stream: str) -> str:
+    """Return the id of an event whose sender may not write the space of its handler: no other sender can have it."""
+    return event_id(derive("stranger", principal, said), stream, 0, 0)
 
 
 class Sender:
@@ -134,7 +190,8 @@ class Sender:
         if core.current.run is not None:
             raise AuthoringError(f"send() of {member!r} inside a run, which never awaits: write post()")
         core.check_thread()
-        return self._events.sent(self._events.event(self._view, member, payload, options))
+        event = self._events.event(self._view, member, payload, options)
+        return self._events.sent(self._events.deliver(event), is_waiting=options.wait)
 
     def post(self, member: HandlerMember, payload: Value, options: Options) -> Intent:
         return self._posted(member, payload, options, 0)
@@ -156,12 +213,12 @@ class Sender:
         core.check_thread()
         if core.current.run is not None and events.current is None:
             raise AuthoringError(f"post() of {member!r}: this run is repeated. Post it in a handler.")
-        event = events.event(self._view, member, payload, options, due_us)
+        delivery = events.deliver(events.event(self._view, member, payload, options, due_us))
         if events.current is not None:
-            events.follow_up(event)
+            events.follow_up(delivery)
         else:
-            event = events.start(event)
-        return Intent(event.id, lambda: events.withdraw(event))
+            delivery = events.start(delivery)
+        return Intent(delivery.id, lambda: events.withdraw(delivery))
 
     @property
     def core(self) -> Core:

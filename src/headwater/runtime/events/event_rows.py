@@ -15,9 +15,8 @@ from headwater.data.value import Value, freeze
 from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError
 from headwater.pieces.declarations import HandlerMember
 from headwater.protocol.commit import SentEvent, event_id_of
-from headwater.runtime.events.event import Event
+from headwater.runtime.events.event import Event, EventSource
 from headwater.runtime.pieces.records import class_named
-from headwater.runtime.writing.attempt import RetriedWrite
 
 if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
@@ -41,8 +40,8 @@ def row(event: Event) -> SentEvent:
         "session": event.session,
         "at": event.minted_us,
     }
-    if event.write.retries is not None:
-        payload["retries"] = event.write.retries
+    if event.retries is not None:
+        payload["retries"] = event.retries
     if event.is_own:
         payload["own"] = True
     if event.is_durable and not event.due_us:
@@ -57,13 +56,13 @@ def store(pieces: PieceRegistry, transaction: Transaction, attempt: Origin) -> N
     # fault events.followups_not_stored: if True:
     if pieces.channel(attempt.space) is None:
         return  # It is kept nowhere but here.
-    for event in attempt.posted:
-        if not event.is_withdrawn:
-            event.is_stored, event.stored_in = True, attempt.space
-            transaction.events.append(row(event))
+    for delivery in attempt.posted:
+        if not delivery.is_withdrawn:
+            delivery.mark_stored(attempt.space)
+            transaction.events.append(row(delivery.event))
 
 
-def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: int, stored_in: str) -> Event:
+def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: int, source: EventSource) -> Event:
     """The event of a row. Unavailable: it cannot be handled here now."""
     id = event_id_of(row, payload)
     space, _, rest = stream.partition("/")
@@ -71,7 +70,7 @@ def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: i
     if not isinstance(payload, Mapping) or not isinstance(payload.get("args"), Mapping):
         raise Unavailable(f"event {id} for {stream} was not stored by this version of Headwater: handle it by hand")
     said: Mapping[str, Any] = payload
-    home = _home(pieces, space, piece, str(said.get("cls", "")), str(said.get("name", "")))
+    home = _home(pieces, space, piece, class_of(payload), str(said.get("name", "")))
     member = home.schema.get(name)
     if not isinstance(member, HandlerMember):
         raise Unavailable(f"event {id}: {home!r} has no handler {name!r} any more: keep it, or rename it with was=")
@@ -89,12 +88,9 @@ def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: i
         is_own=said.get("own") is True,
         is_durable=said.get("durable") is True,
         minted_us=max(at if isinstance(at, int) else minted(id), due_us),
-        write=RetriedWrite(retries if isinstance(retries, int) else None),
+        retries=retries if isinstance(retries, int) else None,
         due_us=due_us,
-        is_known=True,
-        is_taken=True,
-        is_stored=bool(stored_in),
-        stored_in=stored_in,
+        source=source,
     )
 
 
@@ -106,9 +102,23 @@ def minted(id: str) -> int:
         return 0
 
 
+def class_of(payload: Value) -> str:
+    """Return the name of the class that the piece of a stored event had when the event was stored."""
+    cls = payload.get("cls", "") if isinstance(payload, Mapping) else ""
+    return cls if isinstance(cls, str) else ""
+
+
+def is_of_class(home: PieceInstance, cls: str) -> bool:
+    """Whether a piece is of the class that a stored event names, which may be the former name of the class."""
+    return cls in (home.schema.name, home.schema.was)
+
+
 def _home(pieces: PieceRegistry, space: str, id: str, cls: str, name: str) -> PieceInstance:
     known = pieces.find(space, id)
     if known is not None:
+        # fault rows.child_of_any_class: if False:
+        if known.parent is not None and not is_of_class(known, cls):
+            raise Unavailable(f"{space}/{id} is a {known.schema.name} here, and the event is for a {cls}")
         return known
     if "/" in id:
         raise Unavailable(f"{space}/{id} is part of a piece that is not open here")

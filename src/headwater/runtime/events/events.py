@@ -1,28 +1,48 @@
 """`Events`: all events of one runtime, from sending to outcome. Composes the parts of this folder.
 
-The events of a space are handled in send order; an event that waits delays the events behind it. Every event gets an
-outcome, which is reported to all callers that await the event, and to the error channel if no caller does or if the
-program has a defect. Attempts, storing, taking up and launching are in the other modules.
+The events of a space are handled in send order; an event that waits delays the events behind it. `handle` is called in
+each pass: it gives the event at the front of each lane its turn. Every event gets an outcome, which is reported to all
+callers that await the event, and to the error channel if no caller does or if the program has a defect. An event that
+waits has no task: a callback wakes it (`delivery`). Conversations with the engine before the first attempt of a stored
+event, and after its end, are the errands of a delivery.
 
 `follow_up` posts an event inside a handler: the event is sent with the commit of the attempt, and only with it. It
 counts against the backlog of its handler as if it were queued already. With `coalesce="last"`, a later post of the same
 attempt replaces an earlier one, which then was never sent. `follow_up` starts nothing.
+
+A full backlog makes `send` wait for room, in the order of the calls, unless the caller said `wait=False`; `post` is
+refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.data.address import doc_text
 from headwater.data.trace import EventDecided, EventEnded, EventQueued
 from headwater.data.value import Value
-from headwater.errors import AuthoringError, BacklogFullError, HeadwaterError, cut_frames
+from headwater.errors import (
+    AuthoringError,
+    BacklogFullError,
+    HandlerFailed,
+    HeadwaterError,
+    PreconditionFailedError,
+    Refused,
+    SessionExpiredError,
+    cut_frames,
+)
 from headwater.pieces.declarations import TopicMember
 from headwater.protocol.commit import TopicRecord
-from headwater.runtime.events import attempt, ids, periodic, receipts
+from headwater.runtime.core.limits import RUNTIME_LIMITS
+from headwater.runtime.events import periodic, receipts
+from headwater.runtime.events.attempt import HandlerAttempt
+from headwater.runtime.events.deleted_target import Away
+from headwater.runtime.events.delivery import EventDelivery
 from headwater.runtime.events.durable import Storing
-from headwater.runtime.events.event import Sender
+from headwater.runtime.events.event import Event, EventSource, Sender, Storage, make_event
 from headwater.runtime.events.lane import Lane
 from headwater.runtime.events.lineage import Lineage, Origin, Status
 from headwater.runtime.events.pickup import Takeover
@@ -30,10 +50,10 @@ from headwater.runtime.events.receipts import HandledBefore, Retention
 from headwater.runtime.events.table import End, IntentRow, Table, end_of, tell, terminal_of
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import topic_name
-from headwater.runtime.writing.attempt import Stage
+from headwater.runtime.writing.states import Happened, WriteState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from headwater.cells.runtime_port import Stream, Topic
     from headwater.data.trace import Trace
@@ -43,33 +63,34 @@ if TYPE_CHECKING:
     from headwater.replica.document import Document
     from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
-    from headwater.runtime.events.event import Event
     from headwater.runtime.pieces.context import EventContext
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
 
-def follow_up(attempt: Origin, event: Event, lane: Lane, backlog: int) -> None:
+def follow_up(attempt: HandlerAttempt, delivery: EventDelivery, lane: Lane, backlog: int) -> None:
     """It is sent with the commit of an attempt. BacklogFullError: that posted too much."""
-    before = _before(attempt, event)
+    before = _before(attempt, delivery)
     if before is not None:
         attempt.posted.remove(before)  # Nothing of it is anywhere.
         before.end = End.COALESCED
-    elif not event.due_us:
-        posted = sum(1 for each in attempt.posted if each.stream == event.stream and not each.is_withdrawn)
-        lane.check_room(event.stream, backlog, posted)
-    event.origin = attempt
-    attempt.posted.append(event)
+        before.take(Happened.OVER)
+    elif not delivery.event.due_us:
+        posted = sum(1 for each in attempt.posted if each.stream == delivery.stream and not each.is_withdrawn)
+        lane.check_room(delivery.stream, backlog, posted)
+    delivery.origin = attempt
+    attempt.posted.append(delivery)
 
 
-def _before(attempt: Origin, event: Event) -> Event | None:
+def _before(attempt: HandlerAttempt, delivery: EventDelivery) -> EventDelivery | None:
     """One that the same attempt posted, and in whose place this one is sent."""
+    event = delivery.event
     if event.member.coalesce is None or event.is_known or event.due_us:
         return None
     same = (
         each
         for each in reversed(attempt.posted)
-        if each.stream == event.stream and not (each.is_known or each.due_us or each.is_withdrawn)
+        if each.stream == event.stream and not (each.event.is_known or each.event.due_us or each.is_withdrawn)
     )
     return next(same, None)
 
@@ -78,15 +99,17 @@ class Events:
     """Everything that is sent in one runtime."""
 
     __slots__ = (
-        "_guard",
         "_lanes",
         "_live",
+        "_outside",
         "_stamps",
         "_table",
         "before_handling",
-        "behind",
         "current",
+        "handling",
+        "is_prepared",
         "lineage",
+        "no_lane",
         "on_declared",
         "on_emitted",
         "origin",
@@ -101,22 +124,27 @@ class Events:
         self.pieces = pieces
         self.origin = origin  # part of the ids of this runtime's events
         self.policy = pieces.policy
-        # Called with the target before an event is handled, with each record of a declared topic that a handler emits,
-        # and with each landed commit that declares reactions. The composition of a runtime sets them.
+        # Called with the target before an event is handled, unless the target is prepared, with each record of a
+        # declared topic that a handler emits, and with each landed commit that declares reactions. The composition of
+        # a runtime sets them.
+        self.is_prepared: Callable[[PieceInstance], bool] = lambda _: True
         self.before_handling: Callable[[PieceInstance], Awaitable[None]] | None = None
         self.on_emitted: Callable[[PieceInstance, str, Transaction], None] | None = None
         self.on_declared: Callable[[PieceInstance, Commit], None] | None = None
-        self._lanes: dict[str, Lane] = {}
-        self._live: dict[str, Event] = {}  # by id, in the order of their sending: those without an end
+        self._lanes: dict[str, Lane] = {}  # by space: those with an event that has no end
+        self.no_lane = Lane("", pieces.core.request_tick)  # of events that were not sent yet
+        self._live: dict[str, EventDelivery] = {}  # by id, in the order of their sending: those without an end
+        self._outside: dict[str, deque[tuple[EventDelivery, asyncio.Future[Any]]]] = {}  # by handler
         self._stamps = 0
-        self.behind = 0  # events that wait for one of another space to be committed
         self._table = Table(self.policy.intents_kept)
-        self._guard: asyncio.Task[None] | None = None  # ends with the runtime, and with it whatever still waits
-        self.current: tuple[Event, EventContext] | None = None  # whose handler is being called
+        self.current: tuple[Event, EventContext] | None = None  # the event whose handler is being called
+        self.handling: EventDelivery | None = None  # its delivery
         self.lineage = Lineage(start=self._follow, drop=self._drop, keep=self._keep, stop=pieces.unlaunch)
         self.storing = Storing(self)
         self.takeover = Takeover(self)
         self.retention = Retention(pieces, self.policy, origin)
+        pieces.core.handle_events = self.handle
+        pieces.tasks.on_close.append(self._close)
 
     # ---- the port of pieces ------------------------------------------------------------------------
 
@@ -138,104 +166,143 @@ class Events:
         self, view: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int = 0
     ) -> Event:
         """An event, with an id of its own or the caller's."""
-        return ids.event(self, view, member, payload, options, due_us)
+        return make_event(self, view, member, payload, options, due_us)
+
+    def deliver(self, event: Event, stored_in: str = "") -> EventDelivery:
+        """Return the delivery of an event, which is not sent yet."""
+        return EventDelivery(self, event, stored_in)
 
     def next_stamp(self) -> int:
         """A number for something that is sent: it rises."""
         self._stamps += 1
         return self._stamps
 
-    async def sent(self, event: Event) -> Any:
-        """Have it handled, and wait for its end. Whoever stops waiting does not withdraw it."""
+    async def sent(self, delivery: EventDelivery, *, is_waiting: bool = True) -> Any:
+        """Have an event handled, and wait for its outcome. A caller that stops waiting does not withdraw it.
+
+        `is_waiting`: if too many events of its handler wait, it is sent when there is room.
+        """
+        told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         try:
-            return await self.awaited(self.start(event))
+            self._admit(delivery, told, is_waiting=is_waiting)
+            return await told
         except HeadwaterError as error:
             cut_frames(error)
             raise
 
-    async def awaited(self, event: Event) -> Any:
-        """Wait for the end of an event that was started."""
-        told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        event.awaiting.append(told)
-        return await told
+    def _admit(self, delivery: EventDelivery, told: asyncio.Future[Any], *, is_waiting: bool) -> None:
+        """Start a delivery, or have it wait for room behind the senders that wait already. `told` gets its outcome."""
+        waiting = self._outside.get(delivery.stream) if is_waiting else None
+        if waiting is None:
+            try:
+                self.start(delivery).awaiting.append(told)
+            except BacklogFullError:
+                # fault events.send_is_refused: if True:
+                if not is_waiting:
+                    raise
+                self._outside[delivery.stream] = deque([(delivery, told)])
+        else:
+            waiting.append((delivery, told))
 
-    def follow_up(self, event: Event) -> None:
-        """Inside a handler: it is sent with the commit that is being made."""
-        assert self.current is not None
-        attempt = self.current[0].attempt
+    def _admit_senders(self) -> None:
+        """Start the deliveries of senders that wait for room, as far as there is room."""
+        for stream, waiting in tuple(self._outside.items()):
+            while waiting:
+                delivery, told = waiting[0]
+                try:
+                    if not told.done():  # Otherwise its sender does not wait any more, and sends nothing.
+                        self.start(delivery).awaiting.append(told)
+                except BacklogFullError:
+                    break
+                except HeadwaterError as error:  # The outbox cannot keep it.
+                    told.set_exception(error)
+                waiting.popleft()
+            if not waiting:
+                del self._outside[stream]
+
+    def follow_up(self, delivery: EventDelivery) -> None:
+        """Inside a handler: the event is sent with the commit that is being made."""
+        assert self.handling is not None
+        attempt = self.handling.attempt
         assert attempt is not None
-        follow_up(attempt, event, self._lane(event.instance.space.name), self.policy.backlog)
+        follow_up(attempt, delivery, self._lane(delivery.instance.space.name), self.policy.backlog)
+        self._name_endless_chain(delivery.event)
 
-    def start(self, event: Event) -> Event:
-        """Have it handled, whoever waits for it, after those of its space that were sent before it.
+    def _name_endless_chain(self, event: Event) -> None:
+        """Report a chain of events that post each other once it is as long as no chain that ends."""
+        if event.generation == RUNTIME_LIMITS.event_generations:
+            chain = " -> ".join((*event.chain, event.stream))
+            error = HeadwaterError(
+                f"{event.generation} events were posted one by the handler of the other, the last of them {chain}: "
+                "end the chain, or post the next one later with post_at()"
+            )
+            self.pieces.core.report(event.stream, error)
 
-        Answers the event that is: the same one sent twice at once is one.
+    def start(self, delivery: EventDelivery) -> EventDelivery:
+        """Have an event handled after those of its space that were sent before it, whether a caller waits or not.
+
+        Answers the delivery of the event: the same one sent twice at once is one.
         """
-        known = self._live.get(event.id)
+        known = self._live.get(delivery.id)
         if known is not None:
             return known
-        if self._is_later(event):
-            return self._put_off(event)
+        if self._is_later(delivery):
+            return self._put_off(delivery)
         if len(self._live) >= self.policy.in_hand:
             raise BacklogFullError(
-                f"{len(self._live)} events wait to be handled here, which is the limit, and {event.stream} would be "
+                f"{len(self._live)} events wait to be handled here, which is the limit, and {delivery.stream} would be "
                 "one more: await some of them first"
             )
-        lane = self._lane(event.instance.space.name)
-        before = self._before(lane, event)
+        lane = self._lane(delivery.instance.space.name)
+        before = self._before(lane, delivery)
         if before is None:
-            lane.check_room(event.stream, self.policy.backlog)
-        self._begin(event)
+            lane.check_room(delivery.stream, self.policy.backlog)
+        self._begin(delivery)
         if before is not None:
-            event.absorbed = [*before.absorbed, before]
+            delivery.absorbed = [*before.absorbed, before]
             before.absorbed = []
             self._end(before, End.COALESCED, told=False)
-        self._enter(lane, event)
-        return event
+        self._enter(lane, delivery)
+        return delivery
 
-    def resume(self, event: Event) -> None:
-        """Have one handled that was let in before this runtime was: it is not refused any more."""
-        if self._is_later(event):
-            event.is_durable = True
-            self._put_off(event)
+    def resume(self, delivery: EventDelivery) -> None:
+        """Have an event handled that was accepted before this runtime began: it is not refused any more."""
+        if self._is_later(delivery):
+            delivery.event = replace(delivery.event, is_durable=True)
+            self._put_off(delivery)
             return
-        self._begin(event)
-        self._enter(self._lane(event.instance.space.name), event)
+        self._begin(delivery)
+        self._enter(self._lane(delivery.instance.space.name), delivery)
 
-    def _enter(self, lane: Lane, event: Event) -> None:
-        """It has its place, behind everything that was sent before it."""
+    def _enter(self, lane: Lane, delivery: EventDelivery) -> None:
+        """Give a delivery its place, behind everything that was sent before it."""
         trace = self.trace
         if trace is not None:
-            trace.emit(EventQueued(event.stream, event.id))
-        lane.enter(event)
+            trace.emit(EventQueued(delivery.stream, delivery.id))
+        delivery.lane = lane
+        lane.enter(delivery)
 
-    def decided(self, event: Event) -> None:
-        """It is not called any more, and holds up nobody until its end is written down."""
-        trace = self.trace
-        if trace is not None and not event.is_over:
-            trace.emit(EventDecided(event.stream, event.id))
-        self._lane(event.instance.space.name).let_go(event)
+    def _begin(self, delivery: EventDelivery, *, is_later: bool = False) -> None:
+        """From now on the event is known here."""
+        if not delivery.event.is_taken:  # Otherwise it is kept already, wherever it was taken from.
+            self.storing.accept(delivery, is_later=is_later)
+        delivery.stamp = self.next_stamp()
+        self._live[delivery.id] = delivery
 
-    def _begin(self, event: Event, *, is_later: bool = False) -> None:
-        """From now on it is known here."""
-        if not event.is_taken:  # Otherwise it is kept already, wherever it was taken from.
-            self.storing.accept(event, is_later=is_later)
-        event.stamp = self.next_stamp()
-        self._live[event.id] = event
-        if self._guard is None:
-            self._guard = self.pieces.tasks.keep(_for_ever(), "events that wait for their turn")
-            self._guard.add_done_callback(self._closed)
-
-    def _before(self, lane: Lane, event: Event) -> Event | None:
-        """An event that waits and in whose place this one is handled. What may still fall takes nobody along."""
-        if event.member.coalesce is None or not event.may_coalesce:
+    def _before(self, lane: Lane, delivery: EventDelivery) -> EventDelivery | None:
+        """Return the queued event that this one replaces. An event that may still be undone replaces nothing."""
+        event = delivery.event
+        if event.member.coalesce is None or not delivery.may_coalesce:
             return None
+        front = lane.front
         return lane.last(
             lambda other: (
                 other.stream == event.stream
-                and (other.user, other.session) == (event.user, event.session)
+                and (other.event.user, other.event.session) == (event.user, event.session)
                 and other.may_coalesce
-                and other.task is None
+                and other is not front
+                and not other.calls
+                and other.state is WriteState.QUEUED
             )
         )
 
@@ -243,152 +310,312 @@ class Events:
         # fault+ lane.one_for_all_spaces: space = "busy"
         found = self._lanes.get(space)
         if found is None:
-            found = self._lanes[space] = Lane(space, self._dispatch)
+            found = self._lanes[space] = Lane(space, self.pieces.core.request_tick)
         return found
 
-    def _follow(self, event: Event) -> None:
-        """A follow-up whose commit is made. It was let in when it was posted, and is not refused any more."""
-        if event.is_withdrawn:
+    def _follow(self, delivery: EventDelivery) -> None:
+        """Start a follow-up whose commit is made. It was accepted when it was posted, and is not refused any more."""
+        if delivery.is_withdrawn:
             return
-        if event.id in self._live:
-            self.takeover.again(event.stored_in)  # Another one with the id that its sender gave. Its row stays.
+        if delivery.id in self._live:
+            self.takeover.again(delivery.stored_in)  # Another one with the id that its sender gave. Its row stays.
             return
-        if self._is_later(event):
-            self.takeover.later(event)
+        if self._is_later(delivery):
+            self.takeover.later(delivery)
             return
-        self.resume(event)
+        self.resume(delivery)
 
-    def _is_later(self, event: Event) -> bool:
-        return event.due_us > self.pieces.core.clock.now_us()
+    def _is_later(self, delivery: EventDelivery) -> bool:
+        return delivery.event.due_us > self.pieces.core.clock.now_us()
 
-    def _put_off(self, event: Event) -> Event:
-        """It is due later: once it is stored, that is all that is to be done now."""
-        if self.pieces.channel(event.instance.space.name) is None:
-            self.takeover.later(event)
-            return event
-        self._begin(event, is_later=True)
+    def come_due(self, delivery: EventDelivery) -> None:
+        """Start an event that was due later, in a space without an engine."""
+        event = delivery.event
+        if not (delivery.is_withdrawn or delivery.is_dropped):
+            delivery.event = replace(event, minted_us=event.due_us, source=EventSource.DUE)
+            self.start(delivery)
 
-        async def store() -> None:
-            end = End.STORED
-            try:
-                if event.is_taken:
-                    await receipts.check(self.pieces, event)  # It may have been stored, and handled, the last time.
-                    self.storing.accept(event, is_later=True)
-                await self.storing.accepted(event)
-                if event.is_withdrawn:
-                    end = End.WITHDRAWN
-                else:
-                    self.storing.forget(event)  # An outbox need not keep it any more.
-                    self.takeover.later(event)
-            except HandledBefore as before:
-                event.answer, event.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
-            except (Exception, asyncio.CancelledError) as error:
-                event.failure = error
-                end = end_of(event, error)
-            if end is not End.STORED:
-                await self.storing.ended(event, end)
-            self._end(event, end)
+    def _put_off(self, delivery: EventDelivery) -> EventDelivery:
+        """Put an event off that is due later: once it is stored, nothing else is to be done now."""
+        if self.pieces.channel(delivery.instance.space.name) is None:
+            self.takeover.later(delivery)
+            return delivery
+        self._begin(delivery, is_later=True)
+        delivery.take(Happened.DECIDED)
+        self._begin_errand(delivery, self._store_later(delivery))
+        return delivery
 
-        event.task = self.pieces.tasks.spawn(store(), event.stream)
-        event.task.add_done_callback(lambda _: self._over(event))
-        return event
-
-    def withdraw(self, event: Event) -> bool:
-        """Take it back, until it is dispatched."""
-        is_put_off = event.end is End.STORED or (event.end is None and not event.stamp and event.is_stored)
-        if event.is_withdrawn or event.end is End.WITHDRAWN:
-            return True
-        if event.is_dispatched or event.absorbed or (event.end is not None and not is_put_off):
-            return False
-        if event.is_awaited:
-            return False  # Somebody else sent it, too, under the same id, and waits for it.
-        if (event.is_stored or event.is_left) and not self._is_later(event):
-            return False  # Whoever finds it in the store may handle it at any time.
-        self.storing.forget(event)  # First: if the outbox cannot, a crash would bring it back, and it is handled.
-        event.is_withdrawn = True
-        self.takeover.withdrawn(event)
-        if is_put_off:
-            event.end = End.WITHDRAWN
-            self.pieces.tasks.begin(self.storing.ended(event, End.WITHDRAWN), f"withdrawing {event.stream}")
-        elif event.stamp and not event.is_stored and event.keeping is None:
-            if event.task is None:
-                self._end(event, End.WITHDRAWN)
+    async def _store_later(self, delivery: EventDelivery) -> None:
+        end = End.STORED
+        try:
+            if delivery.event.is_taken:
+                await receipts.check(self.pieces, delivery)  # It may have been stored, and handled, the last time.
+                self.storing.accept(delivery, is_later=True)
+            await self.storing.accepted(delivery)
+            if delivery.is_withdrawn:
+                end = End.WITHDRAWN
             else:
-                event.task.cancel()  # It is in front and loads: nothing has been done for it that others could see.
+                self.storing.forget(delivery)  # An outbox need not keep it any more.
+                self.takeover.later(delivery)
+        except HandledBefore as before:
+            delivery.answer, delivery.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
+        except Exception as error:
+            delivery.failure = error
+            end = end_of(delivery, error)
+        if end is not End.STORED:
+            delivery.decided = end
+            await self._write_end(delivery, end)
+        self._end(delivery, end)
+
+    def withdraw(self, delivery: EventDelivery) -> bool:
+        """Take an event back, until it is dispatched."""
+        end = delivery.end
+        is_put_off = end is End.STORED or (end is None and not delivery.stamp and delivery.is_stored)
+        if delivery.is_withdrawn or end is End.WITHDRAWN:
+            return True
+        if delivery.calls or delivery.absorbed or (end is not None and not is_put_off):
+            return False
+        if delivery.is_awaited:
+            return False  # Another caller sent it under the same id, and waits for it.
+        if delivery.storage is not Storage.NOWHERE and not self._is_later(delivery):
+            return False  # A runtime that finds it in the store may handle it at any time.
+        self.storing.forget(delivery)  # First: if the outbox cannot, a crash would bring it back, and it is handled.
+        delivery.decided = End.WITHDRAWN
+        self.takeover.withdrawn(delivery)
+        if is_put_off:
+            delivery.end = End.WITHDRAWN
+            if delivery.state is not WriteState.ENDED:
+                delivery.take(Happened.OVER)
+            self.pieces.tasks.begin(self.storing.ended(delivery, End.WITHDRAWN), f"withdrawing {delivery.stream}")
+        elif delivery.stamp and not delivery.is_stored and delivery.keeping is None:
+            self.finish(delivery, End.WITHDRAWN)  # Nothing has been done for it that other sessions could see.
         return True
 
     # ---- from its turn to its end ------------------------------------------------------------------
 
-    def _dispatch(self, event: Event) -> None:
-        """It is in front for the first time. In a runtime that closes nothing begins: `_closed` ends it."""
+    def handle(self) -> None:
+        """Give the events at the front of the lanes their turn. Called in each pass, before nodes run."""
         if self.pieces.tasks.is_closed:
             return
-        event.task = self.pieces.tasks.spawn(self._through(event), event.stream)
-        event.task.add_done_callback(lambda _: self._over(event))
+        if self._outside:
+            self._admit_senders()
+        left = RUNTIME_LIMITS.events_in_a_slice
+        lanes = tuple(self._lanes.values())
+        while lanes and left > 0:
+            fronts = [front for lane in lanes if (front := lane.front) is not None]
+            if len(fronts) > 1:
+                fronts.sort(key=_stamp)  # Without a reason to wait, events of several spaces keep their order, too.
+            for front in fronts:
+                self._give_turn(front)
+            lanes = tuple([front.lane for front in fronts if front.lane.front is not front])
+            left -= len(lanes)
+        if lanes:
+            self.pieces.core.request_tick()
 
-    def _over(self, event: Event) -> None:
-        """Nobody sees it through any more. A task that is cancelled before it began never runs, not even its end."""
-        if event.end is None:
-            end = end_of(event, asyncio.CancelledError())
-            if end is End.WITHDRAWN:
-                self.storing.forget(event)
-            self._end(event, end)
+    def _give_turn(self, delivery: EventDelivery) -> None:
+        """Take the event in front of a lane one step further, unless it waits."""
+        if delivery.state is not WriteState.QUEUED:
+            return
+        if delivery.is_withdrawn:
+            self.finish(delivery, End.WITHDRAWN)
+            return
+        keeping = delivery.keeping
+        if keeping is not None and keeping.is_over and not keeping.is_made:
+            self.conclude(delivery, delivery.failure or asyncio.CancelledError(), _nothing)
+            return
+        if delivery.view is None:
+            self._prepare(delivery)
+            return
+        space = delivery.instance.space
+        channel = self.pieces.channel(space.name)
+        if channel is None:
+            self.pieces.transactions.local.advance(space, delivery)
+        else:
+            channel.writer.advance(delivery)
 
-    async def _through(self, event: Event) -> None:
-        """Handle an event from its turn to its outcome."""
-        end = End.LANDED
+    def _prepare(self, delivery: EventDelivery) -> None:
+        """Prepare an event that is in front for the first time."""
+        space = delivery.instance.space
+        channel = self.pieces.channel(space.name)
+        if channel is not None:
+            channel.writer.enlist(delivery, self._requeue)
+        else:
+            delivery.requeue = self._requeue
         try:
-            if event.is_withdrawn:
-                end = End.WITHDRAWN
-            else:
-                event.answer = await attempt.Attempting(self, self._lane(event.instance.space.name)).run(event)
+            is_quick = delivery.is_quick()
+            if is_quick:
+                delivery.prepare_quickly()
+        except Exception as error:
+            self.conclude(delivery, error, _nothing)
+            return
+        if is_quick:
+            self._give_turn(delivery)
+        else:
+            delivery.take(Happened.MISSING)
+            self._begin_errand(delivery, self._load(delivery))
+            self._leave_if_stuck(delivery)
+
+    def _requeue(self, _: object) -> None:
+        self.pieces.core.request_tick()
+
+    async def _load(self, delivery: EventDelivery) -> None:
+        try:
+            await delivery.prepare()
         except HandledBefore as before:
-            event.answer, event.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
-        except (Exception, asyncio.CancelledError) as error:
-            end = end_of(event, error)
-            event.failure = None if end is End.WITHDRAWN else error
-        try:
-            self.decided(event)
-            await self.storing.ended(event, end)
-        except Exception as error:  # Whoever takes it up finds its receipt: this is harmless, and told.
-            self.pieces.core.report(event.stream, error)
-            self.takeover.again(event.stored_in)
-        finally:
-            self._end(event, end)
+            delivery.errand = None
+            delivery.answer, delivery.failure = before.answer, before.failure
+            self.finish(delivery, End.HANDLED_BEFORE)
+        except Exception as error:
+            delivery.errand = None
+            self.conclude(delivery, error, _nothing)
+        else:
+            delivery.errand = None
+            if delivery.state is WriteState.LOADING:
+                delivery.take(Happened.ARRIVED)
+                self.pieces.core.request_tick()
 
-    def _end(self, event: Event, end: End, *, told: bool = True) -> None:
-        """It has its end, and whoever awaits it is told."""
-        core = self.pieces.core
-        event.end = end
-        event.follows = ()
-        event.write.stage = Stage.ENDED
-        self._live.pop(event.id, None)
-        lane = self._lanes.get(event.instance.space.name)
-        if lane is not None:
-            lane.end(event)
-            if not lane:
-                del self._lanes[lane.space]
-        self._table.ended(event, core.clock.monotonic_us(), core.clock.now_us())
+    def _begin_errand(self, delivery: EventDelivery, work: Coroutine[Any, Any, None]) -> None:
+        """Begin a conversation with the engine, whose end wakes the event."""
+        delivery.errand = self.pieces.tasks.spawn(work, delivery.stream)
+
+    def _leave_if_stuck(self, delivery: EventDelivery) -> None:
+        """Leave an event that was taken up in the store if it waits for documents that cannot be fetched.
+
+        It delays no event here. `Away`: there is no connection, and it has not been handled.
+        """
+        if not (delivery.event.is_taken and delivery.is_stored):
+            return
+        channels = [self.pieces.channel(space) for space in (delivery.instance.space.name, delivery.stored_in)]
+
+        def is_stuck() -> bool:
+            return delivery.state is WriteState.LOADING and not any(
+                each is not None and each.is_up() for each in channels
+            )
+
+        def over() -> None:
+            if is_stuck():
+                why = Away(f"{delivery.stream} waits for a connection: a runtime that has one may handle it")
+                self.pieces.core.afterwards(lambda: self.conclude(delivery, why, _nothing))
+
+        self.pieces.core.observers.when(lambda: delivery.calls > 0 or delivery.is_over or is_stuck(), over)
+
+    def conclude(
+        self, delivery: EventDelivery, error: BaseException, examine: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """End an event that failed. `examine` finds out whether it was handled, and raises `HandledBefore` if so."""
+        if delivery.is_over:
+            return
+        delivery.failure = error
+        work = examine()
+        if not _is_examined(delivery, error):
+            work.close()
+            self.finish(delivery, end_of(delivery, error))
+            return
+        self._decide(delivery)
+        self._begin_errand(delivery, self._examine(delivery, error, work))
+
+    async def _examine(self, delivery: EventDelivery, error: BaseException, work: Coroutine[Any, Any, None]) -> None:
+        end: End | None = None
+        try:
+            await work
+        except HandledBefore as before:
+            delivery.answer, delivery.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
+        except Exception as raised:
+            delivery.failure = error = raised
+        end = end or end_of(delivery, error)
+        delivery.decided = end
+        await self._write_end(delivery, end)
+        self._end(delivery, end)
+
+    def finish(self, delivery: EventDelivery, end: End) -> None:
+        """End an event whose outcome is known: now, or when everything that is stored of it says so."""
+        if delivery.is_over:
+            return
+        if end in (End.WITHDRAWN, End.DROPPED):
+            delivery.failure = None
+        delivery.decided = end
+        if delivery.errand is not None:
+            delivery.errand.cancel()
+        self._decide(delivery)
+        if self.storing.is_to_end(delivery, end):
+            self._begin_errand(delivery, self._finish(delivery, end))
+        else:
+            self._end(delivery, end)
+
+    async def _finish(self, delivery: EventDelivery, end: End) -> None:
+        await self._write_end(delivery, end)
+        self._end(delivery, end)
+
+    async def _write_end(self, delivery: EventDelivery, end: End) -> None:
+        try:
+            await self.storing.ended(delivery, end)
+        except Exception as error:  # A runtime that takes it up finds its receipt: this is harmless, and told.
+            self.pieces.core.report(delivery.stream, error)
+            self.takeover.again(delivery.stored_in)
+
+    def _decide(self, delivery: EventDelivery) -> None:
+        """The event is not called any more, and delays none until its end is written down."""
         trace = self.trace
         if trace is not None:
-            backoff_ms = event.write.backoff_us / 1_000
-            trace.emit(EventEnded(event.stream, event.id, event.attempts, end.value, backoff_ms, terminal_of(event)))
+            trace.emit(EventDecided(delivery.stream, delivery.id))
+        delivery.take(Happened.DECIDED)
+        delivery.lane.leave(delivery)
+        channel = self.pieces.channel(delivery.instance.space.name)
+        if channel is not None:
+            channel.writer.withdraw(delivery)
+        delivery.release()
+
+    def _end(self, delivery: EventDelivery, end: End, *, told: bool = True) -> None:
+        """Record the outcome of an event, and tell every caller that awaits it."""
+        core = self.pieces.core
+        delivery.end, delivery.follows, delivery.errand = end, (), None
+        delivery.take(Happened.OVER)
+        self._live.pop(delivery.id, None)
+        lane = delivery.lane
+        lane.end(delivery)
+        if not lane and self._lanes.get(lane.space) is lane:
+            del self._lanes[lane.space]
+        self._table.ended(delivery, core.clock.monotonic_us(), core.clock.now_us())
+        trace = self.trace
+        if trace is not None:
+            backoff_ms = delivery.backoff_us / 1_000
+            kind = terminal_of(delivery)
+            trace.emit(EventEnded(delivery.stream, delivery.id, delivery.attempts, end.value, backoff_ms, kind))
         if told:
-            tell(core, event, end)
-        self.takeover.ended(event)
+            tell(core, delivery, end)
+        self.takeover.ended(delivery)
         if end is End.LANDED:
-            self.retention.landed(event)
-        core.request_tick()
+            self.retention.landed(delivery)
+        if lane or self._outside or core.observers.is_awaited():
+            core.request_tick()
 
     def note(self, row: IntentRow) -> None:
         """A stored event has its end here that was never in hand here."""
         self._table.note(row)
 
-    def _closed(self, _: object) -> None:
-        """The runtime is closed: nothing that waits is left behind."""
-        for event in tuple(self._live.values()):
-            if event.task is None:
-                self._end(event, End.CLOSED)
+    def _close(self) -> None:
+        """End all events, because the runtime is closed."""
+        for delivery in tuple(self._live.values()):
+            if delivery.end is not None:
+                continue  # The attempt that posted it was ended just now, and it with that.
+            is_known = delivery.state is WriteState.STORING and delivery.decided not in (
+                None,
+                End.WITHDRAWN,
+                End.DROPPED,
+            )
+            end = delivery.decided if is_known else end_of(delivery, asyncio.CancelledError())
+            assert end is not None
+            if delivery.state is not WriteState.STORING:
+                self._decide(delivery)
+            if end is End.WITHDRAWN:
+                self.storing.forget(delivery)
+            self._end(delivery, end)
+        why = SessionExpiredError("the runtime was closed while a sender waited for room: open another one")
+        outside, self._outside = self._outside, {}
+        for waiting in outside.values():
+            for _, told in waiting:
+                if not told.done():
+                    told.set_exception(why)
 
     # ---- what an attempt launched ------------------------------------------------------------------
 
@@ -399,16 +626,14 @@ class Events:
 
         self.pieces.core.afterwards(keep)
 
-    def _drop(self, event: Event) -> None:
-        """I10: what posted it did not land. If its own commit is on its way, that cannot land either."""
+    def _drop(self, delivery: EventDelivery) -> None:
+        """I10: the attempt that posted it did not land. If its own commit is on its way, that cannot land either."""
         # fault+ lineage.nothing_taken_back: return
-        event.is_dropped = True
-        if not event.stamp or event.end is not None:
+        if delivery.end is not None or delivery.state is WriteState.STORING:
             return
-        if event.task is None:
-            self._end(event, End.DROPPED)
-        elif event.write.stage is not Stage.SENT:
-            event.task.cancel()
+        delivery.decided = End.DROPPED
+        if delivery.stamp and delivery.state is not WriteState.SENT:
+            self.finish(delivery, End.DROPPED)
 
     # ---- looking -----------------------------------------------------------------------------------
 
@@ -417,22 +642,13 @@ class Events:
         """Who hears what happens, if somebody does."""
         return self.pieces.core.scheduler.trace
 
-    async def until_made(self, holds: Callable[[], bool]) -> None:
-        """Wait until events of other spaces are committed: each commit is looked at."""
-        self.behind += 1
-        try:
-            await self.pieces.core.observers.until(holds)
-        finally:
-            self.behind -= 1
-
-    def is_waiting(self, event: Event) -> bool:
+    def is_waiting(self, delivery: EventDelivery) -> bool:
         """Whether an event is still, or again, to be committed."""
-        lane = self._lanes.get(event.instance.space.name)
-        return lane is not None and lane.is_waiting(event)
+        return delivery.lane.is_waiting(delivery)
 
-    def makers_of(self, documents: Iterable[Document], layers: Sequence[Layer]) -> tuple[Event, ...]:
+    def makers_of(self, documents: Iterable[Document], layers: Sequence[Layer]) -> tuple[EventDelivery, ...]:
         """The events of this runtime whose commits some of these layers are; each is on one of the documents."""
-        found: dict[Event, None] = {}
+        found: dict[EventDelivery, None] = {}
         wanted = set(layers)
         for document in documents if layers else ():
             lane = self._lanes.get(self.pieces.core.name_of(document.home) or "")
@@ -444,7 +660,7 @@ class Events:
     @property
     def in_hand(self) -> int:
         """Events that have no end yet."""
-        return len(self._live)
+        return len(self._live) + sum(map(len, self._outside.values()))
 
     def has_local_work(self) -> bool:
         """Whether one waits for its turn, or for something to run here. What waits for others does not count."""
@@ -455,7 +671,7 @@ class Events:
         if front is None or front.is_away:
             return False
         channel = self.pieces.channel(lane.space)
-        return front.write.stage is not Stage.LOADING or channel is None or channel.is_up()
+        return front.state is not WriteState.LOADING or channel is None or channel.is_up()
 
     def intents(self) -> tuple[IntentRow, ...]:
         """Every event that was sent here, as it is now, how the last ones ended, and what cannot be handled here."""
@@ -463,7 +679,7 @@ class Events:
         rows = self._table.rows(self._live.values(), clock.monotonic_us(), clock.now_us())
         return (*rows, *self.storing.waiting.rows(), *self.takeover.rows())
 
-    def find(self, id: str) -> Event | None:
+    def find(self, id: str) -> EventDelivery | None:
         """The event of an id that has no end yet."""
         return self._live.get(id)
 
@@ -497,5 +713,16 @@ class Events:
         run.transaction.records.append(TopicRecord(name, key, record, owner.id))
 
 
-async def _for_ever() -> None:
-    await asyncio.get_running_loop().create_future()
+def _stamp(delivery: EventDelivery) -> int:
+    return delivery.stamp
+
+
+async def _nothing() -> None:
+    """Examine nothing: no runtime can have handled the event."""
+
+
+def _is_examined(delivery: EventDelivery, error: BaseException) -> bool:
+    """Return whether the failure of an event may mean that it was handled, or that its origin did not land."""
+    if isinstance(error, PreconditionFailedError):
+        return True
+    return isinstance(error, (Refused, HandlerFailed)) and delivery.calls > 0 and receipts.may_be_handled(delivery)

@@ -1,7 +1,7 @@
 """The queue of events of one space.
 
 Events of a space are handled in send order. Lanes are independent, with one exception: the event in front waits for an
-earlier event of another lane if it had read that event's rejected commit (`attempt.EventHooks`).
+earlier event of another lane if it had read that event's rejected commit (`delivery.EventDelivery.has_turn`).
 
 An event gets its position when it is sent, whatever it waits for, and the event in front has the turn. It leaves the
 lane when its commit is made, without waiting for the verdict, and returns to the same position if the commit is
@@ -14,7 +14,6 @@ the commits of earlier events that read or wrote a place which it writes, and is
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable
@@ -28,10 +27,10 @@ from headwater.replica.transaction import Transaction
 from headwater.runtime.core.tracker import RECORDS, may_fall
 
 if TYPE_CHECKING:
-    from headwater.runtime.events.event import Event
+    from headwater.runtime.events.delivery import EventDelivery
 
 
-def _stamp(event: Event) -> int:
+def _stamp(event: EventDelivery) -> int:
     return event.stamp
 
 
@@ -94,23 +93,26 @@ class UndecidedCommits:
 class Lane:
     """The events of one space that have no end."""
 
-    __slots__ = ("_next", "_on_front", "_streams", "_waiting", "made", "space", "undecided", "unended")
+    __slots__ = ("_on_front", "_streams", "_waiting", "made", "space", "undecided", "unended")
 
-    def __init__(self, space: str, on_front: Callable[[Event], object]) -> None:
+    def __init__(self, space: str, on_front: Callable[[], object]) -> None:
         self.space = space
-        self._on_front = on_front  # called with the event in front if it has no task yet (`Events._dispatch`)
-        self._waiting: list[Event] = []  # by stamp: those that are still, or again, to be committed
+        self._on_front = on_front  # called when another event may be in front: requests a pass
+        self._waiting: list[EventDelivery] = []  # by stamp: those that are still, or again, to be committed
         self._streams: Counter[str] = Counter()  # how many of them each handler has
-        self._next: dict[Event, asyncio.Future[None]] = {}  # those that wait for their turn
         self.undecided = UndecidedCommits()
-        self.made: dict[int, Event] = {}  # those that are committed here and have no verdict, by number of the commit
-        self.unended: dict[Event, None] = {}  # all of them, those on the wire included, in the order of their sending
+        self.made: dict[
+            int, EventDelivery
+        ] = {}  # those that are committed here and have no verdict, by number of the commit
+        self.unended: dict[
+            EventDelivery, None
+        ] = {}  # all of them, those on the wire included, in the order of their sending
 
     def __bool__(self) -> bool:
         return bool(self.unended)
 
     @property
-    def front(self) -> Event | None:
+    def front(self) -> EventDelivery | None:
         """Whose turn it is."""
         return self._waiting[0] if self._waiting else None
 
@@ -129,17 +131,17 @@ class Lane:
                 'them first, raise Policy(backlog=...), or declare coalesce="last" where only the last one counts'
             )
 
-    def enter(self, event: Event) -> None:
+    def enter(self, event: EventDelivery) -> None:
         """Add a sent event at the position of its stamp."""
         self.unended[event] = None
         self._add(event)
 
-    def _add(self, event: Event) -> None:
+    def _add(self, event: EventDelivery) -> None:
         insort(self._waiting, event, key=_stamp)
         self._streams[event.stream] += 1
-        self._look()
+        self._on_front()
 
-    def leave(self, event: Event) -> None:
+    def leave(self, event: EventDelivery) -> None:
         """Its commit is made, or it has an end: the next one has its turn."""
         at = self._place(event)
         if at is not None:
@@ -147,58 +149,31 @@ class Lane:
             self._streams[event.stream] -= 1
             if not self._streams[event.stream]:
                 del self._streams[event.stream]
-            self._look()
+            self._on_front()
 
-    def let_go(self, event: Event) -> None:
-        """It is not called any more. What is still to be written down of its end holds up nobody."""
-        event.is_over = True
-        self.leave(event)
-
-    def come_back(self, event: Event) -> None:
+    def come_back(self, event: EventDelivery) -> None:
         """Its commit was rejected: it has its turn again, before everything that was sent after it."""
         if event in self.unended and self._place(event) is None:
             # fault+ lane.rejected_first: event.stamp = min([each.stamp for each in self.unended]) - 1
             # fault+ lane.rejected_last: event.stamp = max([each.stamp for each in self.unended]) + 1_000_000
             self._add(event)
 
-    def end(self, event: Event) -> None:
+    def end(self, event: EventDelivery) -> None:
         """It has its end."""
         self.leave(event)
         self.unended.pop(event, None)
 
-    def is_waiting(self, event: Event) -> bool:
+    def is_waiting(self, event: EventDelivery) -> bool:
         return self._place(event) is not None
 
-    def last(self, of: Callable[[Event], bool]) -> Event | None:
+    def last(self, of: Callable[[EventDelivery], bool]) -> EventDelivery | None:
         """The last one that waits and is of a kind."""
         return next((event for event in reversed(self._waiting) if of(event)), None)
 
-    def _place(self, event: Event) -> int | None:
+    def _place(self, event: EventDelivery) -> int | None:
         at = bisect_left(self._waiting, event.stamp, key=_stamp)
         return at if at < len(self._waiting) and self._waiting[at] is event else None
 
-    def _look(self) -> None:
-        """Resume or dispatch the event in front."""
-        front = self.front
-        if front is None:
-            return
-        waiter = self._next.pop(front, None)
-        if waiter is not None:
-            if not waiter.done():
-                waiter.set_result(None)
-        elif front.task is None:
-            self._on_front(front)
-
-    async def wait_for_turn(self, event: Event) -> None:
-        """Wait until an event is in front."""
-        while self.front is not event:
-            waiter = self._next[event] = asyncio.get_running_loop().create_future()
-            try:
-                await waiter
-            finally:
-                if self._next.get(event) is waiter:
-                    del self._next[event]
-
-    def is_first(self, event: Event) -> bool:
+    def is_first(self, event: EventDelivery) -> bool:
         """Whether everything that was sent before it has its end."""
         return next(iter(self.unended), None) is event

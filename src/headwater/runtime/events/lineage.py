@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headwater.replica.transaction import Transaction
-    from headwater.runtime.events.event import Event
+    from headwater.runtime.events.delivery import EventDelivery
     from headwater.runtime.pieces.instance import PieceInstance
 
 __all__ = ["Lineage", "Origin", "Status"]
@@ -46,7 +46,7 @@ class Origin:
         self.status = Status.OPEN
         self.local_seq = 0  # of its commit, once that is made
         self.minted = 0  # events that were made in it, those included that it does not send
-        self.posted: list[Event] = []
+        self.posted: list[EventDelivery] = []
         self.launched: list[tuple[PieceInstance, bool]] = []  # and whether that waits until the commit is durable
 
     def condition(self, space: str) -> OriginCommitted | None:
@@ -66,8 +66,8 @@ class Lineage:
     def __init__(
         self,
         *,
-        start: Callable[[Event], object],
-        drop: Callable[[Event], object],
+        start: Callable[[EventDelivery], object],
+        drop: Callable[[EventDelivery], object],
         keep: Callable[[Origin, PieceInstance], object],
         stop: Callable[[PieceInstance], object],
     ) -> None:

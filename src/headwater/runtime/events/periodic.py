@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
+from headwater.data.ids import event_id
+from headwater.data.value import freeze
 from headwater.errors import AuthoringError, BacklogFullError
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.names import document_id
-from headwater.runtime.events.ids import periodic
+from headwater.runtime.events.event import Event
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
-    from headwater.runtime.events.event import Event
+    from headwater.runtime.events.delivery import EventDelivery
     from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.instance import PieceInstance
 
@@ -41,7 +43,7 @@ async def _send(events: Events, home: PieceInstance, member: HandlerMember) -> N
     pieces, every_us = home.pieces, member.every_ms * 1_000
     clock = pieces.core.clock
     sent = clock.now_us() // every_us if not member.catch_up else -1
-    last: Event | None = None
+    last: EventDelivery | None = None
     while True:
         now_us = clock.now_us()
         period = now_us // every_us
@@ -49,7 +51,7 @@ async def _send(events: Events, home: PieceInstance, member: HandlerMember) -> N
         if period != sent and (last is None or last.end is not None):
             sent = period
             try:
-                last = events.start(periodic(home, member, period))
+                last = events.start(events.deliver(make_periodic(home, member, period)))
             except BacklogFullError as error:  # The next period comes in any case.
                 pieces.core.report(home.place(member), error)
         await pieces.tasks.elapsed((period + 1) * every_us - now_us)
@@ -78,3 +80,22 @@ def is_over(core: Core, event: Event) -> bool:
         return True
     last.set(event.period)
     return False
+
+
+def make_periodic(home: PieceInstance, member: HandlerMember, period: int) -> Event:
+    """The event of one period of a handler that is due again and again. Nobody sent it."""
+    assert member.every_ms is not None
+    stream = home.place(member)
+    began_us = period * member.every_ms * 1_000
+    return Event(
+        id=event_id("period", stream, period, began_us),
+        instance=home,
+        member=member,
+        stream=stream,
+        payload=freeze({}),
+        user="",
+        session="",
+        minted_us=home.pieces.core.clock.now_us(),
+        retries=member.retries,
+        period=period,
+    )

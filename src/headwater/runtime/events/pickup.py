@@ -17,6 +17,7 @@ connection. `Principals` takes nothing up.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -31,12 +32,13 @@ from headwater.protocol.messages import Query, StoredEvent, StoredEvents
 from headwater.runtime.channel.sessions import beside
 from headwater.runtime.events import event_rows
 from headwater.runtime.events.deleted_target import Gone, is_gone
+from headwater.runtime.events.event import EventSource, stranger_id
 from headwater.runtime.events.event_rows import Unavailable
-from headwater.runtime.events.ids import stranger_id
 from headwater.runtime.events.table import STATES, End, IntentRow
-from headwater.runtime.writing.attempt import Stage
+from headwater.runtime.writing.states import WriteState
 
 if TYPE_CHECKING:
+    from headwater.runtime.events.delivery import EventDelivery
     from headwater.runtime.events.event import Event
     from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.registry import PieceRegistry
@@ -130,21 +132,23 @@ class Principals:
         right = self.right_of(row)
         return right is not None and right >= Right.WRITE
 
-    def believe(self, event: Event, row: StoredEvent) -> None:
+    def believe(self, event: Event, row: StoredEvent) -> Event:
         """Say for whom it is handled.
 
         A stranger is in the session in which they stored it, or in one that nobody has: sessions are known to others.
         """
-        event.id, event.principal = self.id_of(row), row.principal
-        event.row = "" if event.id == row.id else row.id
+        id = self.id_of(row)
+        event = replace(event, id=id, principal=row.principal, row="" if id == row.id else row.id)
         if self._is_believed(row):
-            return
-        if event.session not in (row.session, beside(row.session, event.user)):
-            event.session = beside(row.session, event.session)
+            return event
+        session = event.session
+        if session not in (row.session, beside(row.session, event.user)):
+            session = beside(row.session, session)
         # What was sent for another user, as the follow-up of an event that was taken up for them, is nobody's here: it
         # reads nothing of the one who stored it for them, nor of the one it names.
         is_own = event.user in ("", row.principal)
-        event.user = row.principal if is_own else derive("nobody", row.principal, event.user)
+        user = row.principal if is_own else derive("nobody", row.principal, event.user)
+        return replace(event, session=session, user=user)
 
 
 EventPlace = tuple[int, str]
@@ -174,7 +178,7 @@ class Takeover:
         self._pieces = events.pieces
         self._random = events.pieces.core.clock.randomness(f"taking up {events.origin}")
         self._spaces: dict[str, Attending] = {}
-        self._kept: dict[Event, Callable[[], None]] = {}  # due later, of spaces that are nowhere but here
+        self._kept: dict[EventDelivery, Callable[[], None]] = {}  # due later, of spaces that are nowhere but here
 
     def attend(self, channel: SpaceChannel) -> None:
         """A space is opened: hear of what is stored in it."""
@@ -183,9 +187,10 @@ class Takeover:
         if space not in self._spaces:
             self._spaces[space] = Attending(self._events, space, channel)
 
-    def later(self, event: Event) -> None:
+    def later(self, delivery: EventDelivery) -> None:
         """It is due later."""
-        space = event.instance.space.name if event.origin is None else event.origin.space
+        event, origin = delivery.event, delivery.origin
+        space = event.instance.space.name if origin is None else origin.space
         attending = self._spaces.get(space)
         if attending is not None:
             attending.look_at(event.due_us)
@@ -198,13 +203,11 @@ class Takeover:
             )
 
         def due() -> None:
-            self._kept.pop(event, None)
-            if not (event.is_withdrawn or event.is_dropped):
-                event.minted_us, event.is_late = event.due_us, True
-                self._events.start(event)
+            self._kept.pop(delivery, None)
+            self._events.come_due(delivery)
 
         wait_us = event.due_us - core.clock.now_us()
-        self._kept[event] = core.scheduler.gates.alarm(core.clock.monotonic_us() + wait_us, due)
+        self._kept[delivery] = core.scheduler.gates.alarm(core.clock.monotonic_us() + wait_us, due)
 
     def again(self, space: str) -> None:
         """Something stored was left there: it is looked at when it was left alone for a while."""
@@ -220,15 +223,15 @@ class Takeover:
         if attending is not None:
             attending.opened()
 
-    def ended(self, event: Event) -> None:
+    def ended(self, delivery: EventDelivery) -> None:
         """It has its end here. If it was taken up, there is room for another one."""
-        attending = self._spaces.get(event.stored_in) if event.is_taken else None
+        attending = self._spaces.get(delivery.stored_in) if delivery.event.is_taken else None
         if attending is not None:
-            attending.ended(event)
+            attending.ended(delivery)
 
-    def withdrawn(self, event: Event) -> None:
+    def withdrawn(self, delivery: EventDelivery) -> None:
         """It is not due any more."""
-        cancel = self._kept.pop(event, None)
+        cancel = self._kept.pop(delivery, None)
         if cancel is not None:
             cancel()
 
@@ -243,7 +246,7 @@ class Takeover:
                 id=event_id_of(row.id, row.payload),
                 stream=row.stream,
                 user=row.principal,
-                state=STATES[Stage.PARKED],
+                state=STATES[WriteState.PARKED],
                 sent_us=row.stored_us,
                 next_try_us=attending.next_look_us,
                 due_us=row.due_us or None,
@@ -294,7 +297,7 @@ class Attending:
         self._patience_us = PARKED_US[0]
         self._principals = Principals(events.pieces, space, channel)
         self._in_hand: set[str] = set()  # rows that were taken up and have no end
-        self._failed: dict[str, Event] = {}  # those that had one here that did not remove their row
+        self._failed: dict[str, EventDelivery] = {}  # those that had one here that did not remove their row
         self.parked: dict[str, tuple[StoredEvent, str]] = {}
         channel.driver.session.queries.watch_events(self._heard)
 
@@ -323,16 +326,17 @@ class Attending:
         if self.parked:
             self.look_at(self._pieces.core.clock.now_us() + self._patience_us)
 
-    def ended(self, event: Event) -> None:
+    def ended(self, delivery: EventDelivery) -> None:
         """One that was taken up has its end. Half of them at a time make room for others."""
-        self._in_hand.discard(event.row_id)
-        if event.end in (End.REFUSED, End.FAILED, End.HANDLED_BEFORE):
-            self._failed[event.row_id] = event
+        row_id, end = delivery.event.row_id, delivery.end
+        self._in_hand.discard(row_id)
+        if end in (End.REFUSED, End.FAILED, End.HANDLED_BEFORE):
+            self._failed[row_id] = delivery
             if len(self._failed) > FAILED:
                 del self._failed[next(iter(self._failed))]
-        if event.end in (End.LEFT, End.HANDLED_BEFORE):
+        if end in (End.LEFT, End.HANDLED_BEFORE):
             # It is to be found out what became of its child, or whether its row is gone.
-            wait_us = PARKED_US[0] if event.end is End.LEFT else self._grace_us
+            wait_us = PARKED_US[0] if end is End.LEFT else self._grace_us
             self.look_at(self._pieces.core.clock.now_us() + wait_us)
         if self._left_off is not None and len(self._in_hand) <= self._room_at:
             self.look_at(self._pieces.core.clock.now_us())
@@ -404,20 +408,7 @@ class Attending:
             self._pieces.tasks.begin(self._refuse_gone(), f"events of {self._space} whose pieces are gone")
 
     async def _page(self, due_by_us: int, after: EventPlace) -> StoredEvents:
-        driver = self._channel.driver
-        reply = driver.expected()
-
-        def answered(answer: StoredEvents | LoadError) -> None:
-            if not reply.done():
-                if isinstance(answer, LoadError):
-                    reply.set_exception(answer)
-                else:
-                    reply.set_result(answer)
-
-        driver.session.queries.ask_events(answered, due_by_us=due_by_us, after=after, limit=PAGE)
-        driver.flush()
-        page: StoredEvents = await reply
-        return page
+        return await self._channel.driver.stored_events(due_by_us=due_by_us, after=after, limit=PAGE)
 
     def _take(self, row: StoredEvent, now_us: int) -> int | None:
         """Take one up, if it may be. Answers when it may be looked at again; None: there is no room for it."""
@@ -434,7 +425,7 @@ class Attending:
         free_us = row.due_us if row.due_us > row.stored_us else row.stored_us + self._grace_us
         known = events.find(self._principals.id_of(row))
         if known is not None:
-            return MAX_INT if known.row_id == row.id else now_us + self._grace_us
+            return MAX_INT if known.event.row_id == row.id else now_us + self._grace_us
         if free_us > now_us:
             return free_us
         if len(self._in_hand) >= TAKEN:
@@ -449,11 +440,9 @@ class Attending:
             self._forbid(row)
             return MAX_INT
         try:
-            event = event_rows.read(self._pieces, row.id, row.stream, row.payload, row.due_us, self._space)
-            event.is_late = True
-            self._principals.believe(event, row)
+            event = event_rows.read(self._pieces, row.id, row.stream, row.payload, row.due_us, EventSource.STORE)
             self._in_hand.add(row.id)
-            events.start(event)
+            events.start(events.deliver(self._principals.believe(event, row), self._space))
         except Unavailable as error:
             self._park(row, str(error))
         except BacklogFullError:
@@ -476,16 +465,17 @@ class Attending:
 
     async def _refuse_gone(self) -> None:
         """What waits for a piece that was deleted, or for a child whose key left, waits for nothing."""
-        gone = dict[str, bool]()
+        gone = dict[tuple[str, str], bool]()
         try:
             for row, _ in tuple(self.parked.values()):
-                piece = row.stream.rpartition(":")[0]
+                cls = event_rows.class_of(row.payload)
+                piece = row.stream.rpartition(":")[0], cls
                 is_asked = row.id not in self._failed and self._principals.may_leave_receipt(row)
                 if not is_asked or not gone.get(piece, len(gone) < TAKEN):
                     continue
                 try:
                     if piece not in gone:
-                        gone[piece] = await is_gone(self._pieces, row.stream)
+                        gone[piece] = await is_gone(self._pieces, row.stream, cls)
                     if gone[piece]:
                         await self._refuse(row)
                         self.look_at(self._pieces.core.clock.now_us())  # There is room for others to be parked.
@@ -514,7 +504,8 @@ class Attending:
         )
 
     def _park(self, row: StoredEvent, why: str) -> None:
-        """It stays where it is; what is said in it is not kept here."""
+        """It stays where it is; of what is said in it, only its id and the class of its piece are kept here."""
         if len(self.parked) < PARKED:
             said = event_id_of(row.id, row.payload)
-            self.parked[row.id] = (msgspec.structs.replace(row, payload={} if said == row.id else {"id": said}), why)
+            kept = {"cls": event_rows.class_of(row.payload), **({} if said == row.id else {"id": said})}
+            self.parked[row.id] = (msgspec.structs.replace(row, payload=kept), why)

@@ -37,6 +37,7 @@ from headwater.runtime.events.event_rows import minted
 if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
     from headwater.runtime.core.policy import Policy
+    from headwater.runtime.events.delivery import EventDelivery
     from headwater.runtime.events.event import Event
     from headwater.runtime.pieces.registry import PieceRegistry
 
@@ -90,23 +91,25 @@ def narrowest(scopes: Iterable[str]) -> str | None:
     return "user" if "user" in kinds else "session" if "session" in kinds else None
 
 
-def leave(pieces: PieceRegistry, transaction: Transaction, event: Event, result: Value) -> None:
+def leave(pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, result: Value) -> None:
     """Inside the handler's transaction: that it was handled, with whatever it is handled in the place of."""
-    attempt = event.attempt
+    attempt = delivery.attempt
     launched = () if attempt is None else tuple(home.id for home, _ in attempt.launched)
     raw: Any = result
-    _write(pieces, transaction, event, Receipt(at_us=_now(pieces), result=raw, launched=launched))
+    _write(pieces, transaction, delivery, Receipt(at_us=_now(pieces), result=raw, launched=launched))
 
 
-def leave_failure(pieces: PieceRegistry, transaction: Transaction, event: Event, failure: BaseException) -> None:
+def leave_failure(
+    pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, failure: BaseException
+) -> None:
     """In a transaction of its own: that a stored event came to another end, and is not taken up again."""
     said = str(failure)
     if isinstance(failure, Refused):
         receipt = Receipt(at_us=_now(pieces), refused=failure.reason)
     else:
         receipt = Receipt(at_us=_now(pieces), failed=f"{type(failure).__name__}: {said}")
-    # fault receipts.failure_not_written: transaction.handled.append(event.row_id)
-    _write(pieces, transaction, event, receipt)
+    # fault receipts.failure_not_written: transaction.handled.append(delivery.event.row_id)
+    _write(pieces, transaction, delivery, receipt)
 
 
 def leave_refusal(pieces: PieceRegistry, transaction: Transaction, id: str, refused: Refused) -> None:
@@ -115,46 +118,53 @@ def leave_refusal(pieces: PieceRegistry, transaction: Transaction, id: str, refu
     transaction.create(place(id), encoded)
 
 
-def _write(pieces: PieceRegistry, transaction: Transaction, event: Event, receipt: Receipt) -> None:
+def _write(pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, receipt: Receipt) -> None:
+    event, attempt = delivery.event, delivery.attempt
     is_kept = pieces.channel(event.instance.space.name) is not None
     if not is_kept and not event.is_known:
         return  # The space is nowhere but here: nobody can have the same event, unless its sender gave it an id.
     whole: Any = codec_for(Receipt).encode(receipt)
     mark = whole
+    kept = None if attempt is None else attempt.kept
     # What is nowhere but here is read by nobody else.
-    scope = scope_of(event, event.kept) if is_kept and _says_something(receipt) else SPACE_SCOPE
+    scope = scope_of(event, kept) if is_kept and _says_something(receipt) else SPACE_SCOPE
     if scope != SPACE_SCOPE:
-        mark = codec_for(Receipt).encode(_mark(receipt, event.kept))
-    for each in (event, *event.absorbed):
+        mark = codec_for(Receipt).encode(_mark(receipt, kept))
+    for each in (delivery, *delivery.absorbed):
         # I11: of all commits that handle one event, whoever makes them, the first one creates this.
         # fault receipts.not_written:
         transaction.create(place(each.id), mark)
         # Otherwise nobody asks what came of it, and nothing has to be kept for an answer.
         # fault receipts.not_written: if False:
-        if scope != SPACE_SCOPE and each.is_named and _may_answer(event):
+        if scope != SPACE_SCOPE and each.event.is_named and _may_answer(delivery):
             transaction.create(place(each.id, scope), whole)
         if each.is_stored and each.stored_in == each.instance.space.name:
             # fault receipts.handled_event_stays_stored:
-            transaction.handled.append(each.row_id)
+            transaction.handled.append(each.event.row_id)
 
 
 def _says_something(receipt: Receipt) -> bool:
     return (receipt.result, receipt.refused, receipt.failed) != (None, None, None)
 
 
-def _may_answer(event: Event) -> bool:
+def _may_answer(delivery: EventDelivery) -> bool:
     """Whether what came of it is left in a scope of its sender's: whoever could read something narrow can write beside
     it; who read another space may perhaps not, which is found out by trying."""
-    return not event.is_of_elsewhere or (not event.is_mute and bool(event.user or event.session))
+    event, attempt = delivery.event, delivery.attempt
+    if attempt is None or not attempt.is_of_elsewhere:
+        return True
+    return delivery.leaves_answer and bool(event.user or event.session)
 
 
-def mute(event: Event) -> bool:
+def mute(delivery: EventDelivery) -> bool:
     """Its commit was refused. Whether it may be tried again without the answer in its sender's scope.
 
     A connection is not told whose it is: one that handles what another user sent may not write there.
     """
-    has_answer = event.is_of_elsewhere and event.is_named and not event.is_mute
-    event.is_mute = event.is_mute or has_answer
+    attempt = delivery.attempt
+    is_of_elsewhere = attempt is not None and attempt.is_of_elsewhere
+    has_answer = is_of_elsewhere and delivery.event.is_named and delivery.leaves_answer
+    delivery.leaves_answer = delivery.leaves_answer and not has_answer
     return has_answer
 
 
@@ -169,14 +179,20 @@ def _now(pieces: PieceRegistry) -> int:
     return pieces.core.clock.now_us()
 
 
-async def check(pieces: PieceRegistry, event: Event) -> None:
-    """Raise what came of an event if it was handled before. Only one that may have been is asked for."""
-    if event.is_known or event.is_stored:
-        await answered(pieces, event, is_certain=False)
+def may_be_handled(delivery: EventDelivery) -> bool:
+    """Whether an event may have been handled before: only then its receipt is asked for."""
+    return delivery.event.is_known or delivery.is_stored
 
 
-async def answered(pieces: PieceRegistry, event: Event, *, is_certain: bool = True) -> None:
+async def check(pieces: PieceRegistry, delivery: EventDelivery) -> None:
+    """Raise what came of an event if it was handled before."""
+    if may_be_handled(delivery):
+        await answered(pieces, delivery, is_certain=False)
+
+
+async def answered(pieces: PieceRegistry, delivery: EventDelivery, *, is_certain: bool = True) -> None:
     """Raise what came of an event that was handled before."""
+    event = delivery.event
     value = await _stored(pieces, event, SPACE_SCOPE)
     if isinstance(value, Absent):
         if not is_certain:
@@ -254,13 +270,15 @@ class Retention:
         """The scopes whose handlings are counted, and the narrow ones with receipts to be deleted later."""
         return list(self._landed), list(self._left)
 
-    def landed(self, event: Event) -> None:
+    def landed(self, delivery: EventDelivery) -> None:
         """It was handled. Every so many are followed by a sweep, also if no process handles so many."""
+        event, attempt = delivery.event, delivery.attempt
+        kept = None if attempt is None else attempt.kept
         space = event.instance.space.name
         self._count((space, SPACE_SCOPE))
         now_us = self._pieces.core.clock.now_us()
-        if event.kept is not None and event.is_named:
-            narrow = (space, scope_of(event, event.kept))
+        if kept is not None and event.is_named:
+            narrow = (space, scope_of(event, kept))
             self._count(narrow)
             self._note(narrow, now_us)
         for swept in self._over(now_us):

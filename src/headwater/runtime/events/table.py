@@ -28,11 +28,12 @@ from headwater.errors import (
     SessionExpiredError,
 )
 from headwater.runtime.events.deleted_target import Away, Gone
-from headwater.runtime.writing.attempt import Stage
+from headwater.runtime.events.event import Barred, Storage
+from headwater.runtime.writing.states import WriteState
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
-    from headwater.runtime.events.event import Event
+    from headwater.runtime.events.delivery import EventDelivery
 
 __all__ = ["End", "IntentRow", "Table"]
 
@@ -52,7 +53,7 @@ class End(Enum):
     CLOSED = "closed"  # the runtime was closed before its end: a stored one is handled later, by whoever takes it up
 
 
-STATES: dict[Stage, str] = {stage: stage.value for stage in Stage}
+STATES: dict[WriteState, str] = {state: state.value for state in WriteState}
 """What the table calls what has no end."""
 
 
@@ -89,7 +90,7 @@ class Table:
     def __init__(self, kept: int) -> None:
         self._ended: deque[IntentRow] = deque(maxlen=kept)
 
-    def ended(self, event: Event, now_us: int, wall_us: int) -> None:
+    def ended(self, event: EventDelivery, now_us: int, wall_us: int) -> None:
         """It has its end: this is how it is remembered."""
         self._ended.append(row_of(event, now_us, wall_us))
 
@@ -97,32 +98,31 @@ class Table:
         """Something has its end that was never in hand here."""
         self._ended.append(row)
 
-    def rows(self, living: Iterable[Event], now_us: int, wall_us: int) -> tuple[IntentRow, ...]:
+    def rows(self, living: Iterable[EventDelivery], now_us: int, wall_us: int) -> tuple[IntentRow, ...]:
         """All of them, those with an end first."""
         return (*self._ended, *(row_of(event, now_us, wall_us) for event in living))
 
 
-def row_of(event: Event, now_us: int, wall_us: int) -> IntentRow:
-    write = event.write
-    collision = write.collision()
-    failure = event.failure
+def row_of(delivery: EventDelivery, now_us: int, wall_us: int) -> IntentRow:
+    event, end, failure = delivery.event, delivery.end, delivery.failure
+    collision = delivery.collision()
     return IntentRow(
         id=event.id,
         stream=event.stream,
         user=event.user,
-        state=STATES[write.stage] if event.end is None else event.end.value,
+        state=STATES[delivery.state] if end is None else end.value,
         sent_us=event.minted_us,
-        attempts=write.attempts,
-        conflicts=write.conflicts,
-        next_try_us=wall_us + write.next_us - now_us if write.next_us and event.end is None else None,
+        attempts=delivery.attempts,
+        conflicts=delivery.conflicts,
+        next_try_us=wall_us + delivery.next_us - now_us if delivery.next_us and end is None else None,
         due_us=event.due_us or None,
         conflict="" if collision is None else f"{doc_text(collision.doc)}#{path_text(collision.path)}",
         winner="" if collision is None else _who(collision.session, collision.node),
-        waits=event.waits if event.end is None else "",
-        advice=event.advice,
+        waits=delivery.waits if end is None else "",
+        advice=delivery.advice,
         error="" if failure is None else f"{type(failure).__name__}: {failure}",
-        ended_us=None if event.end is None else wall_us,
-        origin="" if event.origin is None else event.origin.event,
+        ended_us=None if end is None else wall_us,
+        origin="" if delivery.origin is None else delivery.origin.event,
     )
 
 
@@ -136,19 +136,20 @@ _QUIET: Final = (End.WITHDRAWN, End.DROPPED, End.HANDLED_BEFORE, End.LEFT, End.C
 """Ends that nobody is told of who did not ask."""
 
 
-def end_of(event: Event, error: BaseException) -> End:
+def end_of(event: EventDelivery, error: BaseException) -> End:
     """How an event ended whose handling raised."""
     if event.is_dropped:
         return End.DROPPED
     if isinstance(error, asyncio.CancelledError):
-        is_untouched = not (event.is_dispatched or event.is_left or event.is_stored)
+        is_untouched = not event.calls and event.storage is Storage.NOWHERE
         return End.WITHDRAWN if event.is_withdrawn and is_untouched else End.CLOSED
     if isinstance(error, Away):
         return End.LEFT
-    return End.REFUSED if isinstance(error, Refused) else End.FAILED
+    is_forbidden = event.barred is Barred.SENDER
+    return End.REFUSED if is_forbidden or isinstance(error, Refused) else End.FAILED
 
 
-def tell(core: Core, event: Event, end: End) -> None:
+def tell(core: Core, event: EventDelivery, end: End) -> None:
     """Answer everybody who awaits it, and tell the error channel what is for everybody to know."""
     failure = event.failure
     if end is End.CLOSED:
@@ -167,14 +168,14 @@ def tell(core: Core, event: Event, end: End) -> None:
                 told.set_exception(failure)
     if not isinstance(failure, Exception) or end in _QUIET:
         return
-    if isinstance(failure, Gone) and event.period is not None:
+    if isinstance(failure, Gone) and event.event.period is not None:
         return  # Nobody sent it, and the next period says the same.
     if isinstance(failure, _LOUD) or not is_awaited:
         cause = failure.__cause__ if isinstance(failure, HandlerFailed) else failure
         core.report(event.stream, cause if isinstance(cause, Exception) else failure)
 
 
-def terminal_of(event: Event) -> str:
+def terminal_of(event: EventDelivery) -> str:
     """The kind of end of an event that is not tried again."""
     match event.failure:
         case CommitConvergenceError():

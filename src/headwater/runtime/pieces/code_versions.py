@@ -1,11 +1,15 @@
 """Versions of piece classes: rolling deploys between processes, and new code inside a running process.
 
-Generations. The record of a piece stores the fingerprints of its members as of the last time the piece was opened, and
-a generation number that rises each time they differ from the stored ones. Every derived run of an open piece reads the
-number, so that admission rejects commits that an older version of the class has in flight. An older version that sees
-a newer number reports one error and stops running the piece. Handlers of the older version continue: an event is a
-change that a sender asked for. A member without a fingerprint counts as unchanged here, and members that store no
-result (effects, handlers, reactions) do not count.
+Generations. The record of a piece stores the fingerprints of its members and the version of its class as of the last
+time the piece was opened, and a generation number that rises each time they differ from the stored ones. Every derived
+run of an open piece reads the number, so that admission rejects commits that an older version of the class has in
+flight. An older version that sees a newer number reports one error and stops running the piece. Handlers of the older
+version continue: an event is a change that a sender asked for. A member without a fingerprint counts as unchanged here,
+and members that store no result (effects, handlers, reactions) do not count.
+
+Claims. Of two codes with the same version, the first is in charge until no process that runs it is connected: before a
+piece is opened, the engine is asked whether connected sessions have claimed another code of its class (`claim`). A
+higher version has claims of its own, and takes over by the generation; a lower one is refused by the record.
 
 Replacing classes (`changed`, `renew`). Fingerprints decide which members run again: a member with an equal fingerprint
 stays clean, whatever else changed in its file. A member without a fingerprint counts as changed here. Readers of a
@@ -18,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from headwater.data.value import ABSENT, MaybeValue
+from headwater.data.ids import derive
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
     CellMember,
@@ -36,77 +40,42 @@ from headwater.pieces.declarations import (
 )
 from headwater.pieces.fingerprints.fingerprint import Fingerprint, Fingerprinter
 from headwater.pieces.piece import Piece
-from headwater.replica.document import NotLoaded
+from headwater.protocol.messages import ClaimCode
 from headwater.runtime.pieces.fold.fold import Folding
 from headwater.runtime.pieces.identity import KEYS
 from headwater.runtime.pieces.records import classes as imported_classes
 from headwater.runtime.pieces.records import stored_name
 
 if TYPE_CHECKING:
-    from headwater.cells.handle import Input
-    from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.writing.space_channel import SpaceChannel
 
 __all__ = ["changed", "described", "fingerprints", "renew"]
-
-
-class GenerationCheck:
-    """Refuses derived runs of one piece and its children if a newer version of the class runs the piece."""
-
-    __slots__ = ("_checked", "_checked_for", "_core", "_instance", "_number", "_records")
-
-    def __init__(self, core: Core, records: Records, instance: PieceInstance) -> None:
-        self._core = core
-        self._records = records
-        self._instance = instance
-        self._number: Input[int] | None = None  # the handle of the stored generation, once the piece was opened
-        self._checked: MaybeValue = ABSENT  # the record whose generation was compared last,
-        self._checked_for = 0  # and the generation that it was compared with
-
-    def check(self) -> None:
-        """Inside a derived run: read the generation, and refuse the run if it is newer than the one that runs here."""
-        generation = self._instance.generation
-        if not generation:
-            return
-        number = self._number
-        if number is None:
-            number = self._number = self._records.generation(self._instance)
-        elif self._checked_for == generation and number.read_unchanged(self._checked):
-            return
-        now = number.get(0)
-        if now > generation:
-            raise self._outdated(now)
-        value = number.document.value
-        if not isinstance(value, NotLoaded):
-            self._checked, self._checked_for = value, generation
-
-    def _outdated(self, now: int) -> AuthoringError:
-        instance, core = self._instance, self._core
-        error = AuthoringError(
-            f"{instance!r} is run by a newer version of its class ({now}, this is {instance.generation}): "
-            "results of this program are refused. Start it again with the new code."
-        )
-
-        def stop() -> None:
-            if instance.is_open:
-                instance.stop()
-                core.report(f"{instance.space.name}/{instance.id}", error)
-
-        core.afterwards(stop)
-        return error
 
 
 class CodeVersions:
     """The version of its class (the generation) that runs each open piece of one runtime."""
 
-    __slots__ = ("_checks", "_core", "_records")
+    __slots__ = ("_is_only",)
 
-    def __init__(self, core: Core, records: Records) -> None:
-        self._core = core
-        self._records = records
-        self._checks: dict[PieceInstance, GenerationCheck] = {}  # by piece without a parent
+    def __init__(self, *, is_only: bool) -> None:
+        """`is_only`: no other process connects to the spaces, so that no code has to be claimed."""
+        self._is_only = is_only
+
+    async def claim(self, instance: PieceInstance, channel: SpaceChannel | None) -> None:
+        """Before a piece is opened: refuse it if connected programs run other code of this version of its class."""
+        if channel is None or self._is_only or not (members := self.members(instance.cls)):
+            return
+        schema = instance.schema
+        name = derive("class", stored_name(instance.cls), str(schema.version))
+        code = derive("code", *[f"{member} {digest}" for member, digest in sorted(members.items())])
+        if not await channel.driver.claim_code(ClaimCode(0, name, code)):
+            raise AuthoringError(
+                f"{instance!r} is not opened: programs that are connected run other code of its class. Open it when "
+                f"they have stopped, or, if the code of this program is newer, write class {instance.cls.__name__}("
+                f"Piece, version={schema.version + 1}), which takes over from them"
+            )
 
     def members(self, cls: type[Piece]) -> Mapping[str, str]:
         """Return the fingerprints of the derived members of a class and of its possible children, by name."""
@@ -145,16 +114,6 @@ class CodeVersions:
         """Return whether a member of a class has another fingerprint than the stored one."""
         now = self.members(cls)
         return any(stored.get(name) != digest for name, digest in now.items())
-
-    def check_of(self, root: PieceInstance) -> GenerationCheck:
-        """Return the check that derived runs of a piece without a parent, and of its children, begin with."""
-        found = self._checks.get(root)
-        if found is None:
-            found = self._checks[root] = GenerationCheck(self._core, self._records, root)
-        return found
-
-    def forget(self, instance: PieceInstance) -> None:
-        self._checks.pop(instance, None)
 
 
 def _derived(cls: type[Piece]) -> Iterator[str]:

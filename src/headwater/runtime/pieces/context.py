@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PieceT = TypeVar("PieceT", bound=Piece)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EventHeader:
     """The part of an event that is visible in the context of its handler: id, target, sender and time."""
 

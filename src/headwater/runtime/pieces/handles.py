@@ -5,7 +5,8 @@ Each is created once per `ScopedView`, at its first use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
@@ -107,7 +108,7 @@ def _given(view: ScopedView, member: GivenMember) -> Any:
 
 def _computed(view: ScopedView, member: ComputedMember | MaterializerMember) -> Computed[Any]:
     instance = view.instance
-    document = view.document(member.stored)
+    document = view.result_document(member.stored)
     handle: Computed[Any] = Computed(instance.pieces.core, document, instance.schema.codec(member))
     id = view.node_id(member.stored)
     is_materializer = isinstance(member, MaterializerMember)
@@ -116,7 +117,7 @@ def _computed(view: ScopedView, member: ComputedMember | MaterializerMember) -> 
         NodeSpec(
             id=id,
             kind=NodeKind.MATERIALIZER if is_materializer else NodeKind.COMPUTATION,
-            fn=_derive(view, member.fn),
+            fn=partial(member.fn, view.piece),
             home=instance.space.replica,
             outputs=(document, *[_written(view, member, each) for each in writes]) if writes else (document,),
             encode=encoder(id, handle),
@@ -132,22 +133,6 @@ def _computed(view: ScopedView, member: ComputedMember | MaterializerMember) -> 
     )
     handle.set_maker(view.maker(member))
     return handle
-
-
-def _call(view: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
-    piece = view.piece
-    return lambda: fn(piece)
-
-
-def _derive(view: ScopedView, fn: Callable[[Any], Any]) -> Callable[[], object]:
-    """Return a call of `fn` that is refused if a newer version of the class runs the piece. For nodes with outputs."""
-    piece, check = view.piece, view.generation_check()
-
-    def derive() -> object:
-        check()
-        return fn(piece)
-
-    return derive
 
 
 def _written(view: ScopedView, member: Declaration, target: Declaration) -> Document:
@@ -193,7 +178,7 @@ def show(view: ScopedView, member: EffectMember) -> Node:
         NodeSpec(
             id=shown_as(view, member),
             kind=NodeKind.EFFECT,
-            fn=_call(view, member.fn),
+            fn=partial(member.fn, view.piece),
             home=instance.space.replica,
             returns=False,
             parent=instance.maker,

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakValueDictionary
 
 from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Delays
+from headwater.data.address import Depth
+from headwater.data.reader_trie import Spot
+from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AbsentError, AuthoringError, GoneError, HeadwaterError
 from headwater.pieces.declarations import (
     ChildMember,
@@ -23,7 +26,8 @@ from headwater.pieces.declarations import (
     Scope,
 )
 from headwater.pieces.piece import Piece
-from headwater.replica.document import NOT_HERE, Document
+from headwater.protocol.observations import generation_of
+from headwater.replica.document import NOT_HERE, Document, NotLoaded
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces import idle
 from headwater.runtime.pieces.handles import (
@@ -41,10 +45,81 @@ from headwater.scheduler.node import AFRESH, Node
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.children.coordinator import ChildSet
     from headwater.runtime.pieces.identity import NodeIdentity
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.resume_state import ResumeState
+
+
+FIRST: Final = 1
+"""The generation of a record that does not name one."""
+
+
+class GenerationCheck:
+    """The guard of the derived nodes of one piece without a parent, and of its children (`scheduler.node.Guard`).
+
+    `code_versions` says what a generation is. No node reads it: the check compares the record before each derived run,
+    and each result that is sent names the generation among its reads, so that admission refuses a result that an older
+    version of the class had on its way.
+    """
+
+    __slots__ = ("_checked", "_checked_for", "_core", "_instance", "_is_stopping", "_spot", "document")
+
+    def __init__(self, core: Core, instance: PieceInstance) -> None:
+        key, path = generation_of(instance.id)
+        self._core = core
+        self._instance = instance
+        self.document = instance.space.replica.documents.of(key)
+        self._spot = Spot(self.document, path, Depth.DEEP)
+        self._checked: MaybeValue | NotLoaded = ABSENT  # the record whose generation was compared last,
+        self._checked_for = 0  # and the generation that it was compared with
+        self._is_stopping = False
+
+    @property
+    def spot(self) -> Spot | None:
+        """The read of the generation in the commits of results. None: the piece was not opened here."""
+        return self._spot if self._instance.generation else None
+
+    def is_passed(self) -> bool:
+        """True unless the record names a newer generation than the one that runs here; then the piece is stopped."""
+        value, generation = self.document.value, self._instance.generation
+        if value is self._checked and generation == self._checked_for:
+            return True
+        # fault generations.newer_code_ignored: if False:
+        if generation and _number(value) > generation:
+            self._stop()
+            return False
+        self._checked, self._checked_for = value, generation
+        return True
+
+    def refusal(self) -> AuthoringError:
+        """Return the error of a run that did not pass."""
+        instance, now = self._instance, _number(self.document.value)
+        return AuthoringError(
+            f"{instance!r} is run by a newer version of its class ({now}, this is {instance.generation}): "
+            "results of this program are refused. Start it again with the new code."
+        )
+
+    def _stop(self) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        instance, core, error = self._instance, self._core, self.refusal()
+
+        def stop() -> None:
+            self._is_stopping = False
+            if instance.is_open:
+                instance.stop()
+                core.report(f"{instance.space.name}/{instance.id}", error)
+
+        core.afterwards(stop)
+
+
+def _number(record: MaybeValue | NotLoaded) -> int:
+    """Return the generation that a record names. 0: there is no record, or it is not here."""
+    number = record.get("generation", FIRST) if isinstance(record, dict) else 0
+    return number if isinstance(number, int) else 0
 
 
 class PieceInstance:
@@ -57,6 +132,7 @@ class PieceInstance:
     __slots__ = (
         "__weakref__",
         "_delays",
+        "_generation_check",
         "_held",
         "_kept",
         "_periods",
@@ -73,6 +149,7 @@ class PieceInstance:
         "is_made",
         "is_new",
         "is_stopped",
+        "is_transient",
         "maker",
         "name",
         "nodes",
@@ -107,12 +184,14 @@ class PieceInstance:
         self.nodes: list[Node] = []
         self.coordinators: dict[Declaration, ChildSet] = {}
         self.generation = 0  # the generation of its class that runs it here (`code_versions`); 0: it was not opened
+        self._generation_check: GenerationCheck | None = None  # of a piece without a parent, once a node needs it
         self.is_launched = False  # by a handler whose commit has no verdict yet
         self.is_new = False  # it was made in this process: no node of it ever ran
         self.resume_state: ResumeState | None = None  # stored observations of its nodes; a child uses those of its root
         self.is_made = False  # its record is known to exist
         # For good: its element left, the commit that launched it failed, or its class was defined again.
         self.is_stopped = False
+        self.is_transient = False  # it exists in one transaction only
         self.is_let_go = False  # is_stopped, because its keeper stopped, which may keep it again
         # Views with a holder: a program, a node, a running event. Weak, because a server sees many sessions.
         self._views: WeakValueDictionary[tuple[Scope, str, str], ScopedView] = WeakValueDictionary()
@@ -220,13 +299,17 @@ class PieceInstance:
             instance = instance.parent
         return instance
 
-    def check_generation(self) -> None:
-        """Inside a derived run: refuse it if a newer version of the class runs the root of this piece."""
-        self.pieces.code_versions.check_of(self.root).check()
+    def generation_check(self) -> GenerationCheck:
+        """Return the check that the derived runs of a piece without a parent, and of its children, begin with."""
+        found = self._generation_check
+        if found is None:
+            found = self._generation_check = GenerationCheck(self.pieces.core, self)
+        return found
 
-    def generation_check(self) -> Callable[[], None]:
-        """Return `check_generation` as a function for the runs of one node."""
-        return self.pieces.code_versions.check_of(self.root).check
+    def check_generation(self) -> None:
+        """Stop the piece if a newer version of its class runs it, according to its record."""
+        if self._generation_check is not None:
+            self._generation_check.is_passed()
 
     def digest(self, member: Declaration, *, keys: bool = False) -> str:
         """Return the fingerprint of a member, or of its element keys."""
@@ -244,10 +327,15 @@ class PieceInstance:
         current = core.current
         run, current.run = current.run, None  # As `PieceRegistry.outside_run` does.
         try:
-            node = core.register(spec, rooted=rooted)
+            core.check_thread()
+            node = core.scheduler.register(spec, rooted=rooted)
         finally:
             current.run = run
         self.nodes.append(node)
+        if spec.outputs or spec.envelope:
+            guard = node.guard = self.root.generation_check()
+            if guard.document.value is NOT_HERE and guard.spot is not None:
+                core.load(guard.document)  # A piece that slept was opened without its record.
         pieces.idle.used(self)
         pieces.node_source.add_node(self, node, spec, identity)
         if run is not None and run.node is not None and run.log is None:
@@ -296,6 +384,8 @@ class PieceInstance:
     def request(self, user: str, session: str) -> list[Document]:
         """Request all documents of the piece that a user and a session need, and keep them until it is closed for them.
 
+        The record of the piece is requested with them.
+
         Return them. An attempt of a node would stop at each one that is not here.
         """
         found = self._held.get((user, session))
@@ -303,19 +393,23 @@ class PieceInstance:
         # fault+ opening.documents_one_by_one: documents = cells_of(self.view("session", user, session))
         if found is None:
             self._hold(user, session, documents)
-        for each in documents:
+        record = self.generation_check().document
+        for each in (*documents, record):
             if each.value is NOT_HERE:
                 self.space.load(each)
         return documents
 
     def _hold(self, user: str, session: str, documents: list[Document]) -> None:
         self._held[user, session] = documents
-        self.space.hold(documents)
+        # With the record, which says whether a newer version of the class runs the piece.
+        self.space.hold([*documents, self.generation_check().document])
 
     def release(self, user: str, session: str) -> None:
         """Release the documents that were requested for a user and a session."""
         others = {each for whose, documents in self._held.items() if whose != (user, session) for each in documents}
         self.space.let_loose([each for each in self._held.pop((user, session), ()) if each not in others])
+        if not self._held:
+            self.space.let_loose([self.generation_check().document])
 
     @property
     def held(self) -> list[Document]:
@@ -466,12 +560,12 @@ class PieceInstance:
             for node in self.nodes:
                 self.pieces.core.remove(node)
 
-        if self.has_left:
+        if self.has_left and not self.is_transient:
             self._read_again()
         self.pieces.outside_run(remove)
         self.nodes.clear()
-        self.space.let_loose(self.held)
-        self._held.clear()
+        for user, session in tuple(self._held):
+            self.release(user, session)
         for view in self._views.values():
             view.forget()  # A holder of the piece that reads again gets new nodes.
         self._shown.clear()

@@ -102,6 +102,7 @@ async def open_piece(
     made = instance.view("session", space.user, session).piece
     if isinstance(what, Piece) and instance.inputs is None:
         instance.inputs = dict(what.__inputs__)
+    await pieces.code_versions.claim(instance, pieces.channel(space.name))
 
     def make() -> frozenset[str]:
         if pieces.records.exists(instance):
@@ -124,8 +125,10 @@ async def open_piece(
         return made
     is_requested = not instance.is_open and not pieces.node_source.may_sleep(instance)
     if is_requested:
-        instance.request(space.user, session)  # In one message with the record, which the transaction requests.
+        instance.request(space.user, session)
     try:
+        if is_requested:  # Otherwise the transaction would be called twice.
+            await _until_here(space, [instance.generation_check().document])
         if gone := await pieces.transactions.transact(space.local, make):
             await _warn_of_unclaimed(space, instance, gone)
         await _given(instance)

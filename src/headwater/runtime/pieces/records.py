@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
-from headwater.cells.handle import Input
 from headwater.cells.model import Model
-from headwater.data.value import ABSENT
+from headwater.data.patch import Patch
+from headwater.data.value import ABSENT, Value, freeze
 from headwater.errors import AbsentError, AuthoringError, NotReadyError
 from headwater.pieces.names import document_id
 from headwater.pieces.piece import Piece
@@ -45,20 +46,23 @@ class Record(Model):
     cls: str
     name: str
     inputs: Mapping[str, str]
-    generation: int = 1  # rises when the piece is opened with other fingerprints than `members`
+    generation: int = 1  # rises when the piece is opened with other fingerprints than `members`, or a higher version
     members: Mapping[str, str] = {}  # fingerprints of its members and those of its children
     cells: tuple[str, ...] = ()  # cells of its class and of the classes of its children, as of the last opening
+    version: int = 0  # of its class, as its author said; never goes back
 
 
 class Records:
     """Reading and writing of records, inside and outside runs."""
 
-    __slots__ = ("_codec", "_core", "_pieces")
+    __slots__ = ("_codec", "_core", "_pieces", "_templates")
 
     def __init__(self, core: Core, pieces: PieceRegistry) -> None:
         self._core = core
         self._pieces = pieces
         self._codec: Any = None
+        # By class, with the fingerprints that it has: they change when code is replaced in the running program.
+        self._templates: WeakKeyDictionary[type[Piece], tuple[object, dict[str, Value]]] = WeakKeyDictionary()
 
     def cell(self, space: LocalSpace, id: str) -> Cell[Record]:
         if self._codec is None:
@@ -83,6 +87,17 @@ class Records:
             raise AbsentError(f"{space.name} has no piece {name!r}: open or create it first")
         return cell.memo().decode(value)  # type: ignore[no-any-return]
 
+    def _template(self, cls: type[Piece]) -> dict[str, Value]:
+        """Return the stored form of a new record of a class. It depends on the class alone, except name and inputs."""
+        generations, schema = self._pieces.code_versions, cls.__schema__
+        members = generations.members(cls)
+        known = self._templates.get(cls)
+        if known is None or known[0] is not members:
+            cells = generations.cells(cls)
+            record = Record(cls=schema.name, name="", inputs={}, members=members, cells=cells, version=schema.version)
+            known = self._templates[cls] = (members, self._codec.encode(record))
+        return known[1]
+
     def found(self, space: LocalSpace, id: str) -> PieceInstance:
         """Return the instance of a piece that is known by its id alone."""
         record = self._stored(space, id, id)
@@ -99,19 +114,24 @@ class Records:
         there = cell.get(None)
         generations = self._pieces.code_versions
         if there is None:
-            members = generations.members(instance.cls)
-            cells = generations.cells(instance.cls)
-            cell.set(Record(cls=schema.name, name=instance.name, inputs=inputs, members=members, cells=cells))
+            run = self._core.current.run
+            assert run is not None
+            value = {**self._template(instance.cls), "name": instance.name, "inputs": freeze(inputs)}
+            run.tracker.write(run, cell.document, Patch("add", (), value))
             instance.generation, instance.is_new = 1, True
             return frozenset()
         if there.cls not in (schema.name, schema.was):
             raise self._another(instance, there)
+        if there.version > schema.version:
+            raise self._older(instance, there)
         if there.cls != schema.name:
             cell.at(lambda record: record.cls).set(schema.name)
         if instance.inputs and dict(there.inputs) != dict(inputs):
             cell.at(lambda record: record.inputs).set(inputs)
         instance.generation, instance.is_new = there.generation, False
-        if generations.is_newer(instance.cls, there.members):
+        if there.version != schema.version:
+            cell.at(lambda record: record.version).set(schema.version)
+        if there.version != schema.version or generations.is_newer(instance.cls, there.members):
             instance.generation += 1
             cell.at(lambda record: record.generation).set(instance.generation)
             cell.at(lambda record: record.members).set(generations.members(instance.cls))
@@ -121,29 +141,41 @@ class Records:
         cell.at(lambda record: record.cells).set(cells)
         return frozenset(there.cells).difference(cells)
 
-    def generation(self, instance: PieceInstance) -> Input[int]:
-        """Return the handle of the stored generation of a piece."""
-        return self.cell(instance.space, instance.id).at(lambda record: record.generation)
-
     def _another(self, instance: PieceInstance, there: Record) -> AuthoringError:
         return AuthoringError(
             f"{instance.name!r} of {instance.space.name} is a {there.cls}, not a {instance.schema.name}: choose "
             f"another name, or, if it was renamed, write class {instance.cls.__name__}(Piece, was={there.cls!r})"
         )
 
-    async def check(self, instance: PieceInstance) -> None:
-        """Before the first event of a piece: check that its record does not name another class."""
+    def _older(self, instance: PieceInstance, there: Record) -> AuthoringError:
+        schema = instance.schema
+        here = f"version {schema.version}" if schema.version else "a class without a version"
+        return AuthoringError(
+            f"{instance!r} is run by version {there.version} of its class, and this program has {here}: start the "
+            f"program with the new code, or, if its code is the newer one, write class {instance.cls.__name__}(Piece, "
+            f"version={there.version + 1})"
+        )
+
+    def is_checked(self, instance: PieceInstance) -> bool:
+        """Check that the record of a piece does not name another class. False: the record is not here."""
         if instance.is_made or instance.parent is not None:
-            return
+            return True
         cell = self.cell(instance.space, instance.id)
-        if cell.document.value is NOT_HERE:
-            await self._core.loaded(cell.document)
         value = cell.document.value
-        if value is not ABSENT and value is not NOT_HERE:
+        if value is NOT_HERE:
+            return False
+        if value is not ABSENT:
             there = cell.memo().decode(value)
             if there.cls not in (instance.schema.name, instance.schema.was):
                 raise self._another(instance, there)
             instance.is_made = True
+        return True
+
+    async def check(self, instance: PieceInstance) -> None:
+        """Load the record of a piece, and check that it does not name another class."""
+        if not self.is_checked(instance):
+            await self._core.loaded(self.cell(instance.space, instance.id).document)
+            self.is_checked(instance)
 
     def keep(self, instance: PieceInstance) -> None:
         """Inside a handler: create the piece with its first event, if it was not opened before or was deleted."""

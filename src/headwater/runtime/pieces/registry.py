@@ -17,6 +17,7 @@ from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
 from headwater.pieces.names import SEPARATOR, piece_id
 from headwater.pieces.piece import Piece
+from headwater.protocol.observations import whose_record
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces.children.coordinator import ChildSet
 from headwater.runtime.pieces.children.prefetch import Prefetch
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from headwater.pieces.declarations import FoldMember, ResourceMember
     from headwater.pieces.handles import Computed, Resource
     from headwater.replica.document import Document
+    from headwater.replica.feed import Notification
     from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.policy import Policy
@@ -88,10 +90,12 @@ class PieceRegistry:
         transactions: Transactions,
         sessions: UserSessions,
         worker: Worker,
+        is_only: bool,
         make_space: Callable[[str, str, str], object],
     ) -> None:
         self.core = core
         core.has_piece = self.has_piece
+        core.scheduler.on_foreign = self._check_generations
         self.tasks = tasks
         self.policy = policy
         self.channel = channel  # returns the channel of a space by its name; None: the space has no engine
@@ -104,7 +108,7 @@ class PieceRegistry:
         self._pasts: dict[str, DocumentHistory] = {}  # by space, created at its first use
         self.records = Records(core, self)
         self.idle = IdlePieces(core, policy.named_pieces)
-        self.code_versions = CodeVersions(core, self.records)
+        self.code_versions = CodeVersions(is_only=is_only)
         self.erasures = Erasures(core, tasks, self, policy.erasures)
         self._resources = Resources(core, tasks, transactions, worker)
         self.link_access = LinkAccess(core, sessions, self)
@@ -175,18 +179,35 @@ class PieceRegistry:
             child.open(user, session, is_back=is_back)
         return child
 
+    def make_transient_child(self, parent: PieceInstance, piece: Piece, id: str) -> PieceInstance:
+        """Create a child that exists in one transaction only. It is not found by its id, and is not opened."""
+        type(piece).__schema__.check()
+        child = PieceInstance(
+            self, parent.space, type(piece), id, id, inputs=dict(piece.__inputs__), parent=parent, maker=None
+        )
+        child.is_new = child.is_transient = True
+        return child
+
     def forget_instance(self, instance: PieceInstance) -> None:
         """Note that a piece was stopped. Its name leads to its instance while that has a holder, unless it is over."""
         self._kept.pop(instance, None)
         self.idle.forget(instance)
         self.node_source.forget_piece(instance)
-        self.code_versions.forget(instance)
         if instance.is_stopped and self._instances.get((instance.space.name, instance.id)) is instance:
             del self._instances[instance.space.name, instance.id]
 
     def find(self, space: str, id: str) -> PieceInstance | None:
         """Return the instance of a piece by its id, if it exists in this runtime."""
         return self._instances.get((space, id))
+
+    def _check_generations(self, notification: Notification) -> None:
+        """Stop the pieces that a newer version of their class runs, according to records that have changed."""
+        for change in notification.changes:
+            id = whose_record(change.document.key)
+            space = self.core.name_of(change.document.home) if id else None
+            instance = None if space is None else self.find(space, id)
+            if instance is not None:
+                instance.check_generation()
 
     def find_by_id(self, space: LocalSpace, id: str) -> PieceInstance:
         """Return the instance of a piece by its id: one of this runtime, or one made from the record or the keeper."""

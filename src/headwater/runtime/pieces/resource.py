@@ -211,7 +211,6 @@ class Fetch:
 
     def _want(self) -> str:
         """Return the digest of the wanted input. `_look` checks after the run whether its result exists."""
-        self._view.instance.check_generation()
         source = self._input
         try:
             value = source.get()

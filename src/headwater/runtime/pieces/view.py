@@ -46,7 +46,7 @@ _COMPUTED = (ComputedMember, FoldMember, ResourceMember)
 class ScopedView:
     """The members of a piece for the runs of one scope, user and session."""
 
-    __slots__ = ("__weakref__", "_check", "_recorded", "handles", "instance", "piece", "scope", "session", "user")
+    __slots__ = ("__weakref__", "_recorded", "handles", "instance", "piece", "scope", "session", "user")
 
     def __init__(self, instance: PieceInstance, scope: Scope, user: str, session: str) -> None:
         self.instance = instance
@@ -54,7 +54,6 @@ class ScopedView:
         self.user = user
         self.session = session
         self.handles: dict[Declaration, Any] = {}
-        self._check: Callable[[], None] | None = None  # see `generation_check`, once it was asked for
         self._recorded: dict[Declaration, Any] = {}  # inputs from the record: access is checked at every use
         self.piece: Piece = object.__new__(instance.cls)
         object.__setattr__(self.piece, "__bound__", self)
@@ -76,11 +75,10 @@ class ScopedView:
         if found is not None:
             return found
         instance = self.instance
-        if isinstance(member, GivenMember):
-            if instance.inputs is None:
-                return self._given(member)
-        elif instance.is_stopped and instance.has_left:  # Inputs belong to the maker.
-            return self._handle_of_replacement(member)
+        if instance.is_stopped and instance.has_left and not isinstance(member, GivenMember):
+            return self._handle_of_replacement(member)  # Inputs belong to the maker.
+        if instance.inputs is None and isinstance(member, GivenMember):
+            return self._given(member)
         found = self._make(member)
         if found is not None:
             self.handles[member] = found
@@ -143,15 +141,12 @@ class ScopedView:
         made.set_maker(lambda: self._handle_after(member))
         return made
 
-    def generation_check(self) -> Callable[[], None]:
-        """Return the function that each derived run of the piece begins with (`PieceInstance.generation_check`)."""
-        if self._check is None:
-            self._check = self.instance.generation_check()
-        return self._check
-
     def maker(self, member: Declaration) -> Callable[[], object]:
         """Return the function that a handle calls when its document has no writer."""
-        return lambda: self._handle_after(member) if self.instance.is_stopped else self.handle(member)
+        return partial(self._make_writer, member)
+
+    def _make_writer(self, member: Declaration) -> Any:
+        return self._handle_after(member) if self.instance.is_stopped else self.handle(member)
 
     def maker_of_cell(self, member: Declaration, writers: Sequence[Declaration]) -> Callable[[], object]:
         """Return the function that a cell calls when no node writes its document and a run reads it.
@@ -240,9 +235,18 @@ class ScopedView:
             return instance.space.replica.documents.of(DocKey(SPACE_SCOPE, id))
         return instance.space.document(id, check_scope(self.owner))
 
+    def result_document(self, stored: str) -> Document:
+        """Return the document of the result of a member's node. A transient child has results of its own.
+
+        A child with the same id may be running, and its results stay those of its own nodes.
+        """
+        return self.document(f"{stored}/apart" if self.instance.is_transient else stored)
+
     def node_id(self, stored: str) -> str:
         """Return the id of the node of a member, as in messages and traces."""
         suffix = "" if self.scope == "space" else f" of {self.owner}"
+        if self.instance.is_transient:
+            suffix += " in a transaction"
         return f"{self.instance.space.name}/{self.instance.id}:{stored}{suffix}"
 
     def context(self) -> Context:

@@ -40,7 +40,6 @@ from headwater.runtime.events.deleted_target import Gone
 from headwater.runtime.events.event import Event
 from headwater.runtime.pieces.links import pulled
 from headwater.runtime.pieces.records import RECORD, stored_name, topic_name
-from headwater.runtime.writing.attempt import RetriedWrite
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Piece
@@ -244,7 +243,8 @@ class BoundReaction:
         failures = 0
         while True:
             try:
-                await self._events.sent(self._event(instance, batch, member, arguments, failures))
+                event = self._event(instance, batch, member, arguments, failures)
+                await self._events.sent(self._events.deliver(event), is_waiting=False)
             except PreconditionFailedError as error:
                 raise LeaseLostError from error
             except Gone as gone:
@@ -279,7 +279,7 @@ class BoundReaction:
             user="",
             session="",
             minted_us=self._core.clock.now_us(),
-            write=RetriedWrite(member.retries),
+            retries=member.retries,
             delivers=(
                 batch.hold,
                 Delivered(batch.hold.reaction, batch.hold.key, last.seq, last.ordinal, not batch.is_last),

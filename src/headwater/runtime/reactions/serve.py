@@ -106,7 +106,8 @@ class ServedReactions:
         self._pieces = pieces  # for the reactions, which find the pieces of records in it
         self._events = events
         self._backend = backend
-        self._worker = origin[:8]  # names this runtime in claims of records
+        # Names this runtime in claims of records; an owner of the directory ends the claims of the owners before it.
+        self._worker = f"{backend.life}/{origin[:8]}" if backend.life else origin[:8]
         self._serving: dict[str, Serving] = {}
         self._declared: set[tuple[str, type[Piece]]] = set()  # by session: another one may be of an older state
         self._known: set[tuple[str, str]] = set()  # reactions that were declared by commits, by session, too
@@ -148,6 +149,16 @@ class ServedReactions:
     def drain(self, space: str) -> Drain | None:
         serving = self._serving.get(space)
         return None if serving is None else serving.drain
+
+    def is_declared(self, instance: PieceInstance) -> bool:
+        """Return whether the reactions of a class are declared, so that `declare` would do nothing."""
+        channel = self._channels.get(instance.space.name)
+        if channel is None:
+            return True
+        declared = (channel.driver.session.key, instance.cls)
+        if declared not in self._declared and not any(True for _ in reactions_of(instance.cls)):
+            self._declared.add(declared)
+        return declared in self._declared
 
     async def declare(self, instance: PieceInstance) -> None:
         """Declare the reactions of a class before one of its handlers is called, so that they get its records."""

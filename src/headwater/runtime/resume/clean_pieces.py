@@ -63,6 +63,7 @@ def decides(
 def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
     """The same of all pieces of a class, and of the children that they may have."""
     said = [f"={identity}" if identity is not None else "-"]
+    said.append(f"version {cls.__schema__.version}")  # A higher one has to be written to the record.
     for each in with_children(cls):
         schema = each.__schema__
         said.append(schema.name)  # A class without members is another class than every other one, too.

@@ -18,8 +18,6 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.value import MaybeValue
 from headwater.errors import HeadwaterError
@@ -47,7 +45,6 @@ from headwater.runtime.resume.fingerprint import Codes, about, owner_of
 from headwater.runtime.resume.resume import Resume
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
-from headwater.scheduler.run_reporter import standing_on
 
 if TYPE_CHECKING:
     from headwater.runtime.pieces.instance import PieceInstance
@@ -104,6 +101,7 @@ class Stood:
     node: Node
     identity: NodeIdentity
     said: About  # which one it is, and what its code does
+    implied: str | None  # the declarations behind its reads; None: not known here
     observed: Observed
     is_kept: bool  # whether what it keeps, such as its rows or its child, comes back without a run
 
@@ -147,11 +145,10 @@ class Standing(Resume):
         if observed is None or at in self.stood:
             return
         self.codes.look(home.cls, identity.code)
-        said = about(self.codes, home, node, spec, identity, observed.node.generation)
+        said = about(self.codes, home, spec, identity, observed.node.generation)
         self._have_records(space, observed)
         implied = self.implied(home, identity, observed)
-        said = msgspec.structs.replace(said, fingerprint=standing_on(said.fingerprint, implied))
-        self.stood[at] = Stood(home, node, identity, said, observed, identity.restore is None)
+        self.stood[at] = Stood(home, node, identity, said, implied, observed, identity.restore is None)
         if identity.restore is not None:
             self._to_restore.append(self.stood[at])
             if not self._is_making:

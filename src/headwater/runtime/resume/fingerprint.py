@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from headwater.runtime.core.local_space import LocalSpace
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
-    from headwater.scheduler.node import Node
     from headwater.scheduler.registry import NodeSpec
 
 
@@ -110,6 +109,30 @@ class Defaults:
             if said:
                 found.append(said)
         return derive_cached("defaults", *sorted(found)) if found else ""
+
+    def of_own_reads(self, home: PieceInstance, root: PieceInstance, documents: list[Document]) -> str | None:
+        """Return the same if the node read only documents of its piece of which `of_reads_by` knows the declarations.
+
+        None: ask `of_reads_by`. This is done for each first run.
+        """
+        # fault+ fingerprint.declarations_ignored: return ""
+        own = self._own.get((root.cls, home is not root))
+        if own is None:
+            return None
+        replica, prefix = home.space.replica, f"{home.id}:"
+        start = len(prefix)
+        found: list[str] = []
+        for document in documents:
+            scope, id = document.key
+            if document.home is not replica or scope != SPACE_SCOPE or id[:start] != prefix:
+                return None
+            said = own.get(id[start:])
+            if said is None:
+                return None
+            if said and said not in found:
+                found.append(said)
+        found.sort()
+        return derive_cached("defaults", *found) if found else ""
 
     def _of_document(self, pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> str | None:
         id, stored = owner_of(doc)
@@ -335,14 +358,14 @@ class Codes:
             known = self._all(cls)
         return known.get(code, UNKNOWN).why if code else ""
 
-    def said(self, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity) -> tuple[str, str, str]:
+    def said(self, home: PieceInstance, spec: NodeSpec, identity: NodeIdentity) -> tuple[str, str, str]:
         """Return the fingerprint of a node, empty if it cannot be known, its kind, and its delays."""
         given = given_to(home)
-        outputs = node.outputs
+        outputs = spec.outputs
         is_shared = (
             given == ""
             and len(outputs) == 1
-            and not node.envelope
+            and not spec.envelope
             and not identity.scope
             and not identity.element
             and identity.member == identity.code
@@ -351,19 +374,19 @@ class Codes:
         at = (home.cls, identity.member)
         found = self._said.get(at) if is_shared else None
         if found is None:
-            found = self._describe(home, node, spec, identity, given)
+            found = self._describe(home, spec, identity, given)
             if is_shared:
                 self._said[at] = found
         return found
 
     def _describe(
-        self, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity, given: str | None
+        self, home: PieceInstance, spec: NodeSpec, identity: NodeIdentity, given: str | None
     ) -> tuple[str, str, str]:
         code = self.of(home.cls, identity.code)
         fingerprint = ""
         if code is not None and given is not None:
-            places = [_place(home, identity, each.key) for each in node.outputs]
-            places += [_place(home, identity, inside.key, path) for inside, path in node.envelope]
+            places = [_place(home, identity, each.key) for each in spec.outputs]
+            places += [_place(home, identity, inside.key, path) for inside, path in spec.envelope]
             # fault fingerprint.always_the_same: fingerprint = "always the same"
             fingerprint = derive_cached("node", code, given, *places)
         # fault fingerprint.always_the_same: kind = spec.kind.value
@@ -377,12 +400,10 @@ class Codes:
         self.defaults.forget()
 
 
-def about(
-    codes: Codes, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity, generation: int
-) -> About:
+def about(codes: Codes, home: PieceInstance, spec: NodeSpec, identity: NodeIdentity, generation: int) -> About:
     """What is the same in every run of a node."""
     member, child, scope, principal = identity.key(home)
-    fingerprint, kind, delays = codes.said(home, node, spec, identity)
+    fingerprint, kind, delays = codes.said(home, spec, identity)
     return About(NodeKey(home.root.id, generation, member, child, scope, principal), kind, fingerprint, delays)
 
 

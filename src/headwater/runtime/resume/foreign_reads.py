@@ -1,144 +1,40 @@
-"""Reads of other spaces by nodes that are resumed: whether they still hold, and the mirrors of the readers.
+"""Reads of other spaces by nodes that are resumed, and whether they still hold.
 
 `Elsewhere`: a node that read another space is resumed only if that space answers, by the function that admits commits,
-that the reads would be admitted there now, and if the mirror of its piece exists there; then the node is subscribed to
-the reads as of the seq of the answer. If the space does not answer in time or may not be asked, the node is unknown and
-runs (I7). A read whose value had no verdict yet is reported once it has one. Reads of the node's own space are not
-judged here.
+that the reads would be admitted there now; then the node is subscribed to the reads as of the seq of the answer. If the
+space does not answer in time or may not be asked, the node is unknown and runs (I7). A read whose value had no verdict
+yet is reported once it has one. Reads of the node's own space are not judged here. Nothing is written into the other
+space: a write there finds the nodes that are subscribed in some process, and any other node compares when it is needed.
 
 `up` and `answered` ask the engine of a space: they wait a limited time for a connection and for an answer. A refusal
 and a timeout count as no answer; the caller decides the consequence.
-
-`Mirroring` writes into other spaces which pieces read documents there, so that a write there finds these pieces. A
-mirror is derived from the stored observations of the piece's nodes, whichever runtime ran them: any of several runtimes
-may write it, and writing it again repairs it. It is written when a piece reads other documents than before, once all
-commits are confirmed, and each time before its nodes are resumed. It never decides whether a node is clean.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError
 from headwater.protocol.commit import Read
 from headwater.protocol.messages import ObservationQuestion
-from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, ReadElsewhere
 from headwater.protocol.observations import Current, ForeignRead, Observed, QueryCurrent
 from headwater.replica.document import NOT_HERE
 from headwater.replica.replica import Replica
 from headwater.runtime.pieces.resume_state import ForeignAnswers
 from headwater.runtime.resume import writers
+from headwater.runtime.resume.judge import Reason
 from headwater.runtime.resume.limits import ResumeLimits
 from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.persistence import Held
 
 if TYPE_CHECKING:
     from headwater.runtime.core.local_space import LocalSpace
-    from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.resume_state import ResumeState
     from headwater.runtime.writing.space_channel import SpaceChannel
-
-
-Docs = dict[DocKey, int]
-"""Documents of one space, each with the earliest seq that was seen."""
-
-
-class Mirroring:
-    """Says in other spaces what the pieces of one runtime read there."""
-
-    __slots__ = ("_is_sure", "_limits", "_pieces", "_to_tell", "_under_way")
-
-    def __init__(self, pieces: PieceRegistry, is_sure: Callable[[], bool], limits: ResumeLimits) -> None:
-        self._limits = limits
-        self._pieces = pieces
-        self._is_sure = is_sure  # nothing waits to be told again of what nodes read elsewhere
-        self._to_tell: dict[
-            PieceInstance, None
-        ] = {}  # pieces that read other documents elsewhere than their mirrors say
-        self._under_way: list[SpaceChannel] = []  # of those that are telling it, each once
-
-    def is_done(self) -> bool:
-        """No mirror is due, unless the network holds it up."""
-        return not any(channel.is_up() for channel in self._under_way)
-
-    def changed(self, root: PieceInstance) -> None:
-        """A node of a piece reads other documents of other spaces than before."""
-        if root in self._to_tell or self._pieces.tasks.is_closed:
-            return
-        channel = self._pieces.channel(root.space.name)
-        if channel is None:
-            return
-        self._to_tell[root] = None
-        self._under_way.append(channel)
-        self._pieces.tasks.begin(self._tell(root, channel), f"mirrors of {root!r}")
-
-    async def _tell(self, root: PieceInstance, channel: SpaceChannel) -> None:
-        try:
-            pieces = self._pieces
-            await pieces.tasks.until(self._is_due, round(pieces.policy.answer_ms * 1_000))
-            del self._to_tell[root]  # What comes from here on is told anew.
-            channel.tell_runs()
-            # Who is not there now is told when the piece is next here.
-            here = [each.driver.session.space for each in self.channels() if each.is_up() and each is not channel]
-            await self.say(root, channel, here)
-        finally:
-            self._under_way.remove(channel)
-
-    def _is_due(self) -> bool:
-        """Nothing is about to change what is to be told."""
-        return (
-            self._is_sure()
-            and self._pieces.core.is_quiet()
-            and all(channel.is_durable() or not channel.is_up() for channel in self.channels())
-        )
-
-    def channels(self) -> list[SpaceChannel]:
-        """Those of all spaces that are open here."""
-        found = [self._pieces.channel(space.name) for space in self._pieces.core.spaces()]
-        return [channel for channel in found if channel is not None]
-
-    async def say(self, root: PieceInstance, channel: SpaceChannel, spaces: Iterable[str]) -> set[str]:
-        """Say in these spaces what the nodes of a piece read there. Answers where that is noted."""
-        found = await self._read_elsewhere(root.id, channel)
-        if found is None:
-            return set()
-        docs, at = found
-
-        async def noted(name: str) -> bool:
-            there = await up(self._pieces, name)
-            if there is None:
-                return False
-            read = docs.get((name, there.replica.branch), {})
-            said = Mirror(0, root.space.name, root.id, tuple(read.items()), channel.replica.branch, at)
-            # fault mirrors.not_said: return True
-            return isinstance(await answered(self._pieces, there, said), Mirrored)
-
-        names = tuple(dict.fromkeys(spaces))
-        answers = await asyncio.gather(*[noted(name) for name in names])
-        return {name for name, is_noted in zip(names, answers, strict=True) if is_noted}
-
-    async def _read_elsewhere(
-        self, piece: str, channel: SpaceChannel
-    ) -> tuple[dict[tuple[str, str], Docs], int] | None:
-        """What the nodes of a piece read, by space and branch, and as of which seq that is all. None: not known."""
-        docs: dict[tuple[str, str], Docs] = {}
-        at, after = None, None
-        for _ in range(self._limits.foreign_pages):
-            page = await answered(self._pieces, channel, QueryElsewhere(0, piece, after))
-            if not isinstance(page, ReadElsewhere):
-                return None
-            at = page.seq if at is None else min(at, page.seq)
-            for each in page.docs:
-                known = docs.setdefault((each.space, each.branch), {})
-                known[each.doc] = min(known.get(each.doc, each.seq), each.seq)
-            after = page.next
-            if after is None:
-                return docs, at
-        return None
 
 
 async def up(pieces: PieceRegistry, name: str) -> SpaceChannel | None:
@@ -178,26 +74,30 @@ async def answered(pieces: PieceRegistry, channel: SpaceChannel, question: Obser
         return None
 
 
-WRITTEN_THERE: Final = "a value that it read in another space was written"
-"""Why a node is to run."""
-
-
 class Elsewhere:
     """Speaks with other spaces for the nodes of one runtime."""
 
-    __slots__ = ("_limits", "_pieces", "_unsure", "mirroring")
+    __slots__ = ("_limits", "_pieces", "_unsure")
 
     def __init__(self, pieces: PieceRegistry, limits: ResumeLimits) -> None:
         self._limits = limits
         self._pieces = pieces
         self._unsure: dict[Node, None] = {}  # what they read elsewhere had no verdict yet when they ran
-        self.mirroring = Mirroring(pieces, lambda: not self._unsure, limits)
 
     def is_told(self) -> bool:
-        """Everything about other spaces is told that can be told now: nothing waits for a verdict, no mirror is due."""
-        if not self.mirroring.is_done():
-            return False
-        return not self._unsure or any(not channel.is_up() for channel in self.mirroring.channels())
+        """Return whether every run that read another space is reported, unless the network holds it up."""
+        channels = self._channels()
+        if not self._unsure or any(not channel.is_up() for channel in channels):
+            return True
+        # A node may depend on the result of an invalid node that is not demanded. That result is not sent: nothing
+        # will decide it until the node runs.
+        # fault foreign_reads.unsent_results_awaited: return False
+        return not self._is_confirmed() and not any(channel.replica.has_unconfirmed() for channel in channels)
+
+    def _channels(self) -> list[SpaceChannel]:
+        """Return the channels of all spaces that are open here."""
+        found = [self._pieces.channel(space.name) for space in self._pieces.core.spaces()]
+        return [channel for channel in found if channel is not None]
 
     # ---- what is told of runs ------------------------------------------------------------------------
 
@@ -230,23 +130,20 @@ class Elsewhere:
 
     # ---- coming back ---------------------------------------------------------------------------------
 
-    async def ask(self, root: PieceInstance, channel: SpaceChannel, observed: Iterable[Observed]) -> ForeignAnswers:
-        """Whether what nodes of a piece read elsewhere would be admitted there now. The mirrors are seen to first."""
+    async def ask(self, observed: Iterable[Observed]) -> ForeignAnswers:
+        """Ask the other spaces that some nodes read whether these reads would be admitted there now."""
         known = ForeignAnswers()
         reads: dict[str, dict[ForeignRead, None]] = {}
         for read in [read for each in observed for read in each.foreign]:
             reads.setdefault(read.space, {})[read] = None
-        if reads:
-            # I7: a node whose piece nobody would find when it is written there is unknown, whatever it read.
-            mirrored = await self.mirroring.say(root, channel, reads)
-            await asyncio.gather(*[self._ask(known, name, tuple(reads[name])) for name in reads if name in mirrored])
+        await asyncio.gather(*[self._ask(known, name, tuple(reads[name])) for name in reads])
         return known
 
     async def _ask(self, known: ForeignAnswers, name: str, reads: tuple[ForeignRead, ...]) -> None:
         there = await up(self._pieces, name)
         if there is None:
             return
-        # What was read of another branch, or of a log that nobody can name, is unknown.
+        # I7: what was read of another branch, or of a log that nobody can name, is unknown.
         # fault foreign_reads.branch_not_compared: asked = [read for read in reads if read.chain is not None]
         asked = [read for read in reads if read.chain is not None and read.branch == there.replica.branch]
         most = self._limits.foreign_reads
@@ -300,14 +197,14 @@ class Elsewhere:
         for document in documents:
             self._pieces.core.space_of(document).let_be(document)
 
-    def why_not(self, known: ForeignAnswers, observed: Observed) -> str | None:
-        """Why a node is to run because of what it read elsewhere, if it is."""
+    def why_not(self, known: ForeignAnswers, observed: Observed) -> Reason | None:
+        """Return why a node is to run because of its reads in other spaces, if it is."""
         # fault+ foreign_reads.not_compared: [known.held.setdefault(read, 1 << 52) for read in observed.foreign]
         # fault+ foreign_reads.not_compared: known.written.clear()
         if any(read in known.written for read in observed.foreign):
-            return WRITTEN_THERE
+            return Reason.WRITTEN_THERE
         if not all(read in known.held for read in observed.foreign):
-            return "another space did not say whether it was written"
+            return Reason.NO_ANSWER
         return None
 
     def have_made(self, observed: Observed) -> None:

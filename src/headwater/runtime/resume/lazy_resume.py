@@ -299,7 +299,8 @@ async def _registered(
     resuming: Resume, root: PieceInstance, found: Mapping[Key, tuple[Observed, int] | None]
 ) -> list[Node] | None:
     phase = root.resume_state
-    assert phase is not None
+    if phase is None:
+        return None  # The piece was stopped while the engine was asked for its nodes.
     # Its children are being made: whoever is in them comes after them.
     await resuming.pieces.core.observers.until(lambda: not phase.asked or root.resume_state is not phase)
     phase.asked += 1

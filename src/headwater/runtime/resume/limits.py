@@ -13,7 +13,6 @@ class ResumeLimits:
     page: int = 1_000  # nodes, pieces or readers in one question or answer
     piece_pages: int = 1_000  # of observations of one piece; beyond them its nodes are unknown
     clean_pages: int = 100  # of clean pieces of one space; beyond them pieces are opened node by node
-    foreign_pages: int = 1_000  # of reads of one piece in other spaces; beyond them its mirrors are incomplete
     foreign_reads: int = 5_000  # in one question to another space
     foreign_documents: int = 1_000  # of one other space that are loaded before their readers are resumed
     unsure_nodes: int = 100_000  # reported again when their reads of other spaces are confirmed

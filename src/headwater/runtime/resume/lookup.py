@@ -105,10 +105,9 @@ class Asking:
 
     async def compare_elsewhere(self, root: PieceInstance, phase: ResumeState, observed: Iterable[Observed]) -> None:
         """Ask other spaces whether the reads that these nodes made there still hold."""
-        channel = self._resuming.pieces.channel(root.space.name)
         readers = [each for each in observed if each.foreign]
-        if readers and channel is not None:
-            phase.elsewhere.add(await self._resuming.elsewhere.ask(root, channel, readers))
+        if readers:
+            phase.elsewhere.add(await self._resuming.elsewhere.ask(readers))
 
     async def answered(self, channel: SpaceChannel, question: ObservationQuestion) -> ObservationAnswer | None:
         """One answer, once the replica has reached what it speaks of. None: it cannot be had, or not in time."""

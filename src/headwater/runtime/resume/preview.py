@@ -20,37 +20,33 @@ from headwater.protocol.observations import NodeKey, Observed, label_of
 from headwater.runtime.pieces.identity import changes, kind_of
 from headwater.runtime.pieces.records import RECORD, Record
 from headwater.runtime.resume.dry_nodes import OpenDry, Standing, Stood
+from headwater.runtime.resume.judge import Reason, judge
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
 from headwater.scheduler.node import NodeKind
 
 if TYPE_CHECKING:
     from headwater.runtime.pieces.registry import PieceRegistry
 
-__all__ = ["CLEAN", "CODE", "Judged", "Known", "Preview", "fates_of", "preview", "put_up"]
+__all__ = ["CLEAN", "Judged", "Known", "Preview", "fates_of", "preview", "put_up"]
 
 CLEAN: Final = "clean"
 RERUN: Final = "rerun"
 MAY: Final = "may"
 GONE: Final = "gone"
 
-CODE: Final = "its code has changed"
-TIMES: Final = "its debounce or throttle has changed"
-FAILED: Final = "it failed"
-WRITTEN: Final = "a value that it read was written"
-ELSEWHERE: Final = "a value that it read in another space was written, or that space did not answer"
-UNKNOWN: Final = "its code has no fingerprint"
-UNCOMPARED: Final = "its last run cannot be compared"
-KEEPS: Final = "its rows or its child cannot be restored"
-NO_MAKER: Final = "the writer of a value that it read is not here"
 MAKER: Final = "the node that makes its piece runs again"
 NOT_MADE: Final = "it is not in this program"
 FOLLOWS: Final = "it reads a value that is computed again"
 
-WHOLE: Final = "another member of its piece does something else"
-PIECES_RUN_WHOLE: Final = False
-"""Whether a class that does something else makes all of its pieces' nodes run, as one generation of each piece."""
+MAKING: Final = frozenset({each.value for each in (Reason.KEEPS, Reason.CODE, Reason.OPAQUE, Reason.UNCOMPARED)})
+"""Reasons of a row that has to run before it has a child."""
 
-UNKNOWNS: Final = frozenset({UNKNOWN, UNCOMPARED, ELSEWHERE, KEEPS, NO_MAKER})
+ELSEWHERE: Final = "a value that it read in another space was written, or that space did not answer"
+"""The text of both reasons: an answer is stored with neither."""
+
+UNKNOWNS: Final = frozenset(
+    {Reason.OPAQUE.value, Reason.UNCOMPARED.value, ELSEWHERE, Reason.KEEPS.value, Reason.NO_WRITER.value}
+)
 """Reasons that say that it is not known whether anything changed."""
 
 
@@ -174,16 +170,6 @@ def _fresh(pieces: PieceRegistry, known: Known) -> list[tuple[str, str, str]]:
     return found
 
 
-def _renewed(pieces: PieceRegistry, known: Known) -> set[str]:
-    """The pieces that would be of another generation if they were opened with this code."""
-    found = set()
-    for piece, record in known.records.items():
-        home = pieces.find(known.space, piece)
-        if home is not None and record is not None and pieces.code_versions.is_newer(home.cls, record.members):
-            found.add(piece)
-    return found
-
-
 # ---- each node by itself -------------------------------------------------------------------------------
 
 
@@ -208,11 +194,6 @@ def fates_of(standing: Standing, known: Known) -> dict[NodeKey, Fate]:
 def _judged(standing: Standing, known: Known) -> dict[NodeKey, Fate]:
     """What becomes of each node of a space, but for what follows from others."""
     fates = fates_of(standing, known)
-    if PIECES_RUN_WHOLE:
-        renewed = _renewed(standing.pieces, known)
-        for node, (is_now, _, _) in list(fates.items()):
-            if is_now == CLEAN and node.piece in renewed:
-                fates[node] = (RERUN, WHOLE, ())
     _wait_for_makers(fates)
     return fates
 
@@ -232,37 +213,43 @@ def _as_told(space: str, observed: Observed, fate: Fate) -> Judged:
 
 
 def judged(standing: Standing, stood: Stood, *, is_held: bool, limits: ResumeLimits = DEFAULT_RESUME_LIMITS) -> Fate:
-    """What becomes of one node, by the rules of resuming, in their order."""
-    observed, said = stood.observed, stood.said
-    if not said.fingerprint:
-        why = standing.codes.why(stood.home.cls, stood.identity.code) or "the inputs of its piece are not known here"
-        return RERUN, UNKNOWN, (why,)
-    if not observed.fingerprint:
-        why = "it read the time or a value of one session, read a failed value, or returned a cleanup function"
-        return RERUN, UNCOMPARED, (why,)
-    if (observed.fingerprint, observed.kind) != (said.fingerprint, said.kind):
-        return RERUN, CODE, changes(observed.kind, said.kind)
-    if observed.gate != said.gate:
-        return RERUN, TIMES, (f"{observed.gate} before, {said.gate} now (debounce/throttle, ms)",)
-    if observed.failed:
-        return RERUN, FAILED, ()
-    if observed.stale:
-        reads = [observed.reads[place] for place, _ in observed.stale]
-        written = [
-            f"{doc_text(read.doc, read.path)} at seq {seq}"
-            for read, (_, seq) in zip(reads, observed.stale, strict=True)
-        ]
-        most = limits.listed_reads
-        more = len(written) - most
-        return RERUN, WRITTEN, (*written[:most], *((f"and {more} more",) if more > 0 else ()))
-    if observed.foreign and not is_held:
-        spaces = dict.fromkeys(read.space for read in observed.foreign)
-        return RERUN, ELSEWHERE, tuple(spaces)
-    if not stood.is_kept:
-        return RERUN, KEEPS, ()
-    if not standing.has_makers(stood):
-        return RERUN, NO_MAKER, ()
-    return CLEAN, "", ()
+    """What becomes of one node, by the rules of resuming."""
+    observed = stood.observed
+    foreign = None if is_held or not observed.foreign else Reason.NO_ANSWER
+    reason = judge(stood.said, stood.implied, observed, foreign)
+    if reason is None and not stood.is_kept:
+        reason = Reason.KEEPS
+    if reason is None and not standing.has_makers(stood):
+        reason = Reason.NO_WRITER
+    match reason:
+        case None:
+            return CLEAN, "", ()
+        case Reason.OPAQUE | Reason.UNDECLARED:
+            why = (
+                standing.codes.why(stood.home.cls, stood.identity.code) or "the inputs of its piece are not known here"
+            )
+            return RERUN, Reason.OPAQUE.value, (why,)
+        case Reason.UNCOMPARED:
+            why = "it read the time or a value of one session, read a failed value, or returned a cleanup function"
+            return RERUN, reason.value, (why,)
+        case Reason.CODE:
+            return RERUN, reason.value, changes(observed.kind, stood.said.kind)
+        case Reason.DELAYS:
+            return RERUN, reason.value, (f"{observed.gate} before, {stood.said.gate} now (debounce/throttle, ms)",)
+        case Reason.WRITTEN:
+            return RERUN, reason.value, _written(observed, limits.listed_reads)
+        case Reason.NO_ANSWER | Reason.WRITTEN_THERE:
+            return RERUN, ELSEWHERE, tuple(dict.fromkeys(read.space for read in observed.foreign))
+        case _:
+            return RERUN, reason.value, ()
+
+
+def _written(observed: Observed, most: int) -> tuple[str, ...]:
+    """List the stale reads of a node, each with the write that it missed."""
+    reads = [(observed.reads[place], seq) for place, seq in observed.stale]
+    written = [f"{doc_text(read.doc, read.path)} at seq {seq}" for read, seq in reads]
+    more = len(written) - most
+    return (*written[:most], *((f"and {more} more",) if more > 0 else ()))
 
 
 # ---- who stands on them --------------------------------------------------------------------------------
@@ -270,7 +257,7 @@ def judged(standing: Standing, stood: Stood, *, is_held: bool, limits: ResumeLim
 
 def _wait_for_makers(fates: dict[NodeKey, Fate]) -> None:
     """What is below a row that has to run first is looked at again once its child is there."""
-    again = [node for node, fate in fates.items() if fate[1] in (KEEPS, CODE, UNKNOWN, UNCOMPARED)]
+    again = [node for node, fate in fates.items() if fate[1] in MAKING]
     rows = {node.piece for node in again if node.member.endswith(" row")}
     for node, (fate, reason, _) in list(fates.items()):
         if fate == GONE and reason == NOT_MADE and node.child and node.piece in rows:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Container, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey
@@ -41,12 +40,13 @@ from headwater.runtime.pieces.idle import nodes_of
 from headwater.runtime.pieces.resume_state import LookupBatch, RegisteredNode, ResumeState
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import Codes, about, have_given
-from headwater.runtime.resume.foreign_reads import WRITTEN_THERE, Elsewhere
+from headwater.runtime.resume.foreign_reads import Elsewhere
+from headwater.runtime.resume.judge import Reason, judge
 from headwater.runtime.resume.lazy_resume import LazyResume
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
 from headwater.runtime.resume.lookup import Asking, key_of
 from headwater.scheduler.node import Node, Remembered
-from headwater.scheduler.run_reporter import RunReporter, standing_on
+from headwater.scheduler.run_reporter import RunReporter
 
 if TYPE_CHECKING:
     from headwater.runtime.channel.backend import Backend
@@ -73,8 +73,58 @@ def _gone(channel: SpaceChannel, home: PieceInstance, node: NodeKey) -> None:
 
 TO_RUN: Final = -1
 """In place of a seq: what was read was written since."""
-WRITTEN: Final = "a value that it read was written"
-"""Why a node is to run; that it was written in another space is `elsewhere`'s to say."""
+STALE: Final = (Reason.WRITTEN, Reason.WRITTEN_THERE)
+"""Reasons with which a node is connected to the reads of its last run until it has run."""
+
+
+def _counter(reason: Reason, node: Node) -> str:
+    """Return the name of the counter of a reason. Code without a fingerprint is counted by what is in its way."""
+    if reason not in (Reason.OPAQUE, Reason.UNCOMPARED):
+        return str(reason.value)
+    return f"{Reason.OPAQUE.value}{f': {node.opaque}' if node.opaque else ''}"
+
+
+class NodeDescription:
+    """Facts about one node of a piece, for its reporter (`scheduler.run_reporter.NodeFacts`)."""
+
+    __slots__ = ("_home", "_identity", "_resume", "_root", "_spec", "keeps_children")
+
+    def __init__(
+        self, resume: Resume, home: PieceInstance, root: PieceInstance, spec: NodeSpec, identity: NodeIdentity
+    ) -> None:
+        self._resume = resume
+        self._home = home
+        self._root = root
+        self._spec = spec
+        self._identity = identity
+        self.keeps_children = identity.started is not None
+
+    def describe(self) -> About:
+        root = self._root
+        generation = root.generation or (0 if root.resume_state is None else root.resume_state.generation)
+        return about(self._resume.looked_at, self._home, self._spec, self._identity, generation)
+
+    def imply(self, documents: list[Document]) -> str | None:
+        home, defaults = self._home, self._resume.looked_at.defaults
+        implied = defaults.of_own_reads(home, self._root, documents)
+        if implied is None:
+            name_of, replica, name = self._resume.pieces.core.name_of, home.space.replica, home.space.name
+            reads = [(name if each.home is replica else name_of(each.home) or "", each.key) for each in documents]
+            implied = defaults.of_reads_by(home, self._identity, reads)
+        return implied
+
+    def started(self) -> tuple[str, ...] | None:
+        started = self._identity.started
+        return () if started is None else started()
+
+    def name_of(self, replica: Replica) -> str | None:
+        return self._resume.pieces.core.name_of(replica)
+
+    def chain_of(self, replica: Replica) -> int | None:
+        return self._resume.elsewhere.chain_of(replica)
+
+    def on_unsure(self, node: Node) -> None:
+        self._resume.elsewhere.unsure(node)
 
 
 class Resume:
@@ -183,28 +233,15 @@ class Resume:
         if phase is None:
             phase = root.resume_state = self.begin(root, channel)
         if identity is not None:
-            core = self._pieces.core
             node.opaque = self._codes.look(home.cls, identity.code)
-
-            def described() -> About:
-                generation = root.generation or (0 if root.resume_state is None else root.resume_state.generation)
-                return about(self._codes, home, node, spec, identity, generation)
-
-            elsewhere = self.elsewhere
-            node.reporter = RunReporter(
-                channel.driver.session.runs,
-                described,
-                core.name_of,
-                limits=core.scheduler.limits,
-                started=identity.started,
-                chain_of=elsewhere.chain_of,
-                on_elsewhere=lambda: elsewhere.mirroring.changed(root),
-                on_unsure=elsewhere.unsure,
-                imply=partial(self._implied, home, identity),
-            )
+            facts = NodeDescription(self, home, root, spec, identity)
+            node.reporter = RunReporter(channel.driver.session.runs, facts, self._pieces.core.scheduler.limits)
         if not phase.is_over:
             self._pieces.core.scheduler.hold(node, phase.document)
         if identity is not None:
+            if phase.is_over and not phase.table and not phase.as_of:
+                self.counts["nothing is known"] += 1
+                return
             entered = RegisteredNode(home, node, identity)
             if phase.as_of and (identity.is_new or (home.is_new and home is not root)):
                 self.counts["nothing is known"] += 1
@@ -316,7 +353,7 @@ class Resume:
             await self.have_classes(root, [known for known, _ in phase.table.values()])
             await have_given(root, round(self._pieces.policy.answer_ms * 1_000))
             _drop_members(root, phase, channel)
-            phase.elsewhere = await self.elsewhere.ask(root, channel, [known for known, _ in phase.table.values()])
+            phase.elsewhere = await self.elsewhere.ask([known for known, _ in phase.table.values()])
         finally:
             del self.under_way[phase]
         phase.is_over = True
@@ -375,7 +412,7 @@ class Resume:
             if not all(self._is_told(entered, read.doc) for read in observed.reads) or not self.elsewhere.has_makers(
                 observed
             ):
-                self.counts["the writer of a value that it read is not here"] += 1
+                self.counts[Reason.NO_WRITER.value] += 1
             elif self._installed(entered, observed, seq):
                 self.counts["clean"] += 1
             elif self._asks_again(entered, observed, seq):
@@ -442,62 +479,40 @@ class Resume:
         if phase is None or node.removed or node.reporter is None:
             return None
         known = phase.table.pop(identity.key(home), None)
-        why = "nothing is known" if known is None else self._why_not(entered, known[0])
-        if known is None or why is not None:
-            self.counts[why or ""] += 1
-            # I7: what it stands on is wanted until it has run, and runs before it, as in a process that stayed.
-            return (known[0], TO_RUN) if known is not None and why in (WRITTEN, WRITTEN_THERE) else None
-        return known
+        if known is None:
+            self.counts["nothing is known"] += 1
+            return None
+        why = self._why_not(entered, known[0])
+        if why is None:
+            return known
+        self.counts[_counter(why, node)] += 1
+        # I7: what it stands on is wanted until it has run, and runs before it, as in a process that stayed.
+        return (known[0], TO_RUN) if why in STALE else None
 
-    def _why_not(self, entered: RegisteredNode, observed: Observed) -> str | None:
-        """Why a node is to run, if it is."""
-        reporter = entered.node.reporter
+    def _why_not(self, entered: RegisteredNode, observed: Observed) -> Reason | None:
+        """Judge a node, and restore what it keeps. Return why it is to run, if it is."""
+        reporter, identity = entered.node.reporter, entered.identity
         assert reporter is not None
-        said = reporter.describe()
-        if observed.node.generation > said.node.generation:
-            return "another generation"
-        if not said.fingerprint or not observed.fingerprint:
-            opaque = entered.node.opaque
-            return f"its code has no fingerprint{f': {opaque}' if opaque else ''}"
         phase = entered.instance.root.resume_state
         there = None if phase is None else self.elsewhere.why_not(phase.elsewhere, observed)
-        implied = self.implied(entered.instance, entered.identity, observed)
-        if implied is None:
-            return there or "the defaults of the values that it read are not known"
-        if (observed.fingerprint, observed.kind) != (standing_on(said.fingerprint, implied), said.kind):
-            return "its code has changed"
-        if observed.gate != said.gate:
-            return "its debounce or throttle has changed"
-        keeps_rows = entered.identity.is_keeper
-        if observed.failed:
-            if not keeps_rows:
-                self._restored(entered, observed)  # A run that fails lets go of nothing.
-            return "it failed"
-        # fault resume.writes_ignored: if False:
-        # fault materializers.never_dirty: if observed.stale and not entered.node.envelope:
-        if observed.stale:
+        reason = judge(reporter.describe(), self.implied(entered.instance, identity, observed), observed, there)
+        if reason is None:
+            return None if self._restored(entered, observed) else Reason.KEEPS
+        if reason is Reason.FAILED and not identity.is_keeper:
+            self._restored(entered, observed)  # A run that fails lets go of nothing.
+        if reason is Reason.WRITTEN:
             reporter.set_cause(observed)
             # I7: its run finds out which of the rows that it had are gone, or whether its child is another, as in a
             # process that stayed; what is known of those goes with them.
-            if not keeps_rows:
+            if not identity.is_keeper:
                 self._restored(entered, observed)
             elif phase is not None and phase.as_of and not self._restored(entered, observed):
                 self.sleeping.fully(entered.instance.root)
-            return WRITTEN
-        if there is not None:
-            return there
-        return None if self._restored(entered, observed) else "its rows or its child cannot be restored"
+        return reason
 
     def _restored(self, entered: RegisteredNode, observed: Observed) -> bool:
         restore = entered.identity.restore
         return restore is None or restore(observed.children)
-
-    def _implied(self, home: PieceInstance, identity: NodeIdentity, documents: list[Document]) -> str | None:
-        """Return how the documents that a run of a node read are declared."""
-        here, name_of = home.space, self._pieces.core.name_of
-        replica, name = here.replica, here.name
-        reads = [(name if each.home is replica else name_of(each.home) or "", each.key) for each in documents]
-        return self._codes.defaults.of_reads_by(home, identity, reads)
 
     def implied(self, home: PieceInstance, identity: NodeIdentity, observed: Observed) -> str | None:
         """Return the same for the reads of a stored observation of the node."""

@@ -1,24 +1,32 @@
-"""One write over all its attempts: their number, the first conflict, the last conflict, and the current stage.
+"""`RetriedWrite`: one write over all its attempts, from its request to its end.
 
-`classify` is the one place that maps a verdict to its meaning for the writer. A `RetriedWrite` is told of every attempt
-and of every verdict at the moment it is received, before anything else happens; a caller that has to act at these
-moments passes `WriteHooks`. A `RetriedWrite` never waits and never retries by itself.
+`classify` is the one place that maps a verdict to its meaning for the writer. A `RetriedWrite` is data and callbacks:
+its writer (`retry.Writer`) takes it through its attempts, and calls it at every step. It is in one `State`, which
+changes as the table in `states` says. It never waits and never retries by itself.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, assert_never
 
 from headwater.protocol.verdict import Collision, Conflict, PreconditionFailed, Rejection, RuleRefused
+from headwater.runtime.writing.states import Happened, WriteState, next_state
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headwater.replica.document import Document
     from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
+    from headwater.runtime.core.demand import Demand
 
-__all__ = ["Outcome", "RetriedWrite", "Stage", "WriteHooks", "classify"]
+__all__ = ["FunctionWrite", "Outcome", "RetriedWrite", "classify"]
 
 SESSION_GONE: Final = "session_gone"
+T = TypeVar("T")
 
 
 class Outcome(Enum):
@@ -47,79 +55,102 @@ def classify(rejection: Rejection | None, own: int) -> Outcome:
             assert_never(rejection)
 
 
-class Stage(Enum):
-    """The current stage of a write."""
-
-    QUEUED = "queued"  # waits for its turn
-    RUNNING = "running"
-    PARKED = "parked"  # waits until a node that it reads has run, or for its time
-    LOADING = "loading"  # waits for a document that it reads
-    SENT = "sent"  # committed here, without a verdict
-    HELD = "held"  # waits for room: too many commits have no verdict
-    BACKING_OFF = "backing off"  # met a conflict, and waits until a retry is useful
-    ENDED = "ended"
-
-
-class WriteHooks(Protocol):
-    """Callbacks for every attempt of a write."""
-
-    async def wait_for_lane(self) -> None:
-        """Wait until the write may be tried. Nothing is awaited between this call and the attempt."""
-
-    def made(self, transaction: Transaction) -> None:
-        """Called after an attempt was committed here. If it was refused at once, `settled` was called before."""
-
-    def settled(self, layer: Layer, rejection: Rejection | None) -> None:
-        """Called with the verdict at the moment it is received."""
-
-
 class RetriedWrite:
-    """One write, over all its attempts."""
+    """One write, over all its attempts. A subclass says what an attempt does and what follows from its end."""
 
     __slots__ = (
         "attempts",
         "backoff_us",
         "began_us",
         "conflicts",
-        "hooks",
-        "is_sure",
+        "demands",
+        "is_limited",
         "last",
+        "loaded",
         "next_us",
+        "node",
+        "own",
+        "requeue",
         "retries",
-        "stage",
+        "state",
+        "who",
     )
 
-    def __init__(self, retries: int | None = None, hooks: WriteHooks | None = None, *, is_sure: bool = False) -> None:
+    insists = True  # it is an error if a node that computes a value that it waits for is removed meanwhile
+
+    def __init__(self, retries: int | None = None, *, node: str = "", who: str = "a write", is_limited: bool = False):
         self.retries = retries  # 0: not retried after a conflict; otherwise the window bounds retries
-        self.hooks = hooks
-        self.is_sure = is_sure  # it reads nothing, so no other writer can be faster
+        self.node = node  # who commits it
+        self.who = who  # its name in messages
+        self.is_limited = is_limited  # its first attempt counts against the limit of those in flight
+        self.state = WriteState.QUEUED
         self.attempts = 0  # commits made for this write
         self.conflicts = 0  # commits of these that lost against another writer
         self.began_us: int | None = None  # time of the first conflict, on the clock of connected time
         self.next_us = 0  # time of the next attempt, if known; 0: not known
         self.backoff_us = 0  # total delay of its attempts so far
         self.last: Conflict | None = None
-        self.stage = Stage.QUEUED
+        self.own = 0  # the number of its last commit
+        self.demands: dict[tuple[Document, ...], Demand] = {}  # values that its attempts found stale
+        self.loaded: dict[Document, None] = {}  # documents that were fetched for it
+        self.requeue: Callable[[RetriedWrite], object] = _nothing  # set by its writer: looks at its turn again
 
-    async def wait_for_lane(self) -> None:
-        if self.hooks is not None:
-            await self.hooks.wait_for_lane()
+    def take(self, happened: Happened) -> None:
+        """Change the state as the table says."""
+        self.state = next_state(self.state, happened)
+
+    @property
+    def is_over(self) -> bool:
+        """True if it is called no more."""
+        return self.state is WriteState.ENDED or self.state is WriteState.STORING
+
+    # ---- what a subclass says ------------------------------------------------------------------------
+
+    def has_turn(self) -> bool:
+        """Return whether it may be tried now."""
+        return True
+
+    def call(self, transaction: Transaction) -> None:
+        """Make one attempt in a transaction."""
+        raise NotImplementedError
 
     def made(self, transaction: Transaction) -> None:
-        if self.stage is Stage.RUNNING:
-            self.stage = Stage.SENT
-        if self.hooks is not None:
-            self.hooks.made(transaction)
+        """Called after an attempt was committed here. If it was refused at once, `settled` was called before."""
 
     def settled(self, layer: Layer, rejection: Rejection | None) -> None:
-        if classify(rejection, layer.local_seq) is Outcome.STALE:
+        """Called with the verdict at the moment it is received, before anything else happens."""
+
+    def parked(self, documents: Sequence[Document]) -> None:
+        """Called when it begins to wait for stale documents."""
+
+    def landed(self) -> None:
+        """Called when its commit is durable. It ends itself (`Happened.OVER`)."""
+        self.take(Happened.OVER)
+
+    def failed(self, error: BaseException) -> None:
+        """Called when an attempt raised an error that is no reason to wait, or the write failed for good."""
+        self.take(Happened.OVER)
+
+    # ---- called by the writer ------------------------------------------------------------------------
+
+    def heard(self, layer: Layer, rejection: Rejection | None) -> Outcome:
+        """Take in the verdict of an attempt."""
+        outcome = classify(rejection, layer.local_seq)
+        self.own = layer.local_seq
+        if outcome is Outcome.STALE:
             assert isinstance(rejection, Conflict)
             self.conflicts += 1
             self.last = rejection
-        if rejection is not None:
-            self.stage = Stage.BACKING_OFF
-        if self.hooks is not None:
-            self.hooks.settled(layer, rejection)
+        if not self.is_over and outcome in (Outcome.STALE, Outcome.UNSENT):
+            self.take(Happened.REJECTED)
+        self.settled(layer, rejection)
+        return outcome
+
+    def end_demands(self) -> None:
+        """Release everything that was demanded for its attempts."""
+        for demand in self.demands.values():
+            demand.end()
+        self.demands.clear()
 
     def delayed(self, now_us: int, delay_us: int) -> None:
         """Record that the next attempt is made after a delay at the earliest."""
@@ -129,3 +160,45 @@ class RetriedWrite:
     def collision(self) -> Collision | None:
         """Return the address that the write last lost, and the winner."""
         return self.last.collisions[0] if self.last is not None and self.last.collisions else None
+
+
+class FunctionWrite(RetriedWrite, Generic[T]):
+    """A function that is called in a transaction, and the future of its result."""
+
+    __slots__ = ("_attempt", "_on_over", "_result", "future")
+
+    def __init__(
+        self,
+        attempt: Callable[[Transaction], T],
+        *,
+        node: str = "",
+        who: str = "a transaction",
+        retries: int | None = None,
+        on_over: Callable[[BaseException | None], object] | None = None,
+    ) -> None:
+        super().__init__(retries, node=node, who=who)
+        self._attempt = attempt
+        self._on_over = on_over
+        self._result: Any = None
+        self.future: asyncio.Future[T] | None = None  # None: no coroutine awaits it
+
+    def call(self, transaction: Transaction) -> None:
+        self._result = self._attempt(transaction)
+
+    def landed(self) -> None:
+        self.take(Happened.OVER)
+        if self.future is not None and not self.future.done():
+            self.future.set_result(self._result)
+        if self._on_over is not None:
+            self._on_over(None)
+
+    def failed(self, error: BaseException) -> None:
+        self.take(Happened.OVER)
+        if self.future is not None and not self.future.done():
+            self.future.set_exception(error)
+        if self._on_over is not None:
+            self._on_over(error)
+
+
+def _nothing(_: RetriedWrite) -> None:
+    """Do nothing: the write has no writer yet."""

@@ -1,35 +1,42 @@
 """The one policy of retrying a rejected transaction, and the bound on the events that a session has in flight.
 
-`Writer` retries only a transaction with a stale view, and not before the winning commits are here. If the engine gives
-turns to sessions that lost, a write is retried when it has its turn; otherwise after a delay that is nearly nothing at
-first. Commits of a session that were in flight together are rejected together, held back together and retried in their
-order. From its first conflict on a write has a window; when the window is over, the write fails with an error. Any
-other rejection is final at once. A transaction that reads a document which is not here waits for it, which counts as no
-attempt.
+`Writer` takes writes through their attempts (`attempt.RetriedWrite`); every step is a callback. It retries only a write
+with a stale view, and not before the winning commits are here. If the engine gives turns to sessions that lost, a write
+is retried when it has its turn; otherwise after a delay that is nearly nothing at first. Commits of a session that were
+in flight together are rejected together, held back together and retried in their order. From its first conflict on a
+write has a window; when the window is over, the write fails with an error. Any other rejection is final at once. A
+transaction that reads a document which is not here waits for it, which counts as no attempt.
 
 `InFlightLimit` bounds the number of events in flight that may lose while other sessions keep writing documents that
 they read. Under contention every attempt sent during another session's turn is lost, with all attempts that stand on
 it. So after a conflict fewer attempts are sent at once, in the end one, which gets its place in the engine's queue;
 when it has its turn, the attempts that wait behind it are sent with it. Each attempt that lands raises the bound by
 one.
-`InFlightLimit` never waits; the writer does.
+`InFlightLimit` decides nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater.clock import Clock, RealClock
-from headwater.errors import CommitConvergenceError
+from headwater.errors import CommitConvergenceError, HeadwaterError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
 from headwater.replica.confirmed import NotHere
 from headwater.replica.pending import Layer
+from headwater.replica.session import LinkState
 from headwater.replica.transaction import Transaction
 from headwater.runtime.channel.driver import Driver
 from headwater.runtime.core.policy import RetryPolicy
-from headwater.runtime.writing.attempt import Outcome, RetriedWrite, Stage, classify
+from headwater.runtime.writing.attempt import FunctionWrite, Outcome, RetriedWrite
+from headwater.runtime.writing.states import Happened, WriteState
+from headwater.scheduler.failures import INTERRUPTS
+
+if TYPE_CHECKING:
+    from headwater.data.address import DocKey
 
 __all__ = ["InFlightLimit", "Writer"]
 
@@ -51,8 +58,7 @@ class InFlightLimit:
 
         Plain writes and retries always may; first attempts of events may while a turn is used, or below the bound.
         """
-        is_plain = write.hooks is None or write.is_sure
-        return is_plain or write.attempts > 0 or self._has_turn or self._flying < max(1, int(self._window))
+        return not write.is_limited or write.attempts > 0 or self._has_turn or self._flying < max(1, int(self._window))
 
     def sent(self, write: RetriedWrite) -> None:
         """Record an attempt that is sent. `write.attempts` includes it already."""
@@ -76,19 +82,23 @@ T = TypeVar("T")
 
 
 class Writer:
-    """Runs transactions of one session until they land or fail for good."""
+    """Takes the writes of one session through their attempts, until they land or fail for good."""
 
     __slots__ = (
         "_against",
+        "_agenda",
         "_catch_up",
         "_clock",
         "_driver",
+        "_held",
         "_hold",
         "_in_a_row",
         "_in_flight_limit",
+        "_live",
         "_policy",
         "_random",
         "_round_trip_us",
+        "_timers",
         "attempts",
         "conflicts",
         "landed",
@@ -108,199 +118,379 @@ class Writer:
         self._policy = policy or RetryPolicy()
         self._clock = clock or RealClock()
         self._random = self._clock.randomness(f"retries of {driver.session.key}")
-        self._hold: list[asyncio.Future[bool]] | None = None  # writes that wait behind the first rejected one
+        self._live: dict[RetriedWrite, None] = {}  # submitted, and called again if need be
+        self._agenda: deque[Callable[[], object]] = deque()  # to be done in the next turn of the event loop
+        self._held: list[RetriedWrite] = []  # they wait for room
+        self._hold: list[RetriedWrite] | None = None  # rejected together; the first one finds out when to retry
         self._against: list[Conflict] = []  # their conflicts
+        self._timers: dict[RetriedWrite, asyncio.TimerHandle] = {}  # the ends of the windows of those in the hold
         self._in_a_row = 0  # holds since the last commit that landed
         self._in_flight_limit = InFlightLimit(self._policy.pending)
         self._round_trip_us = 0.0  # of a commit and its verdict, smoothed
         self.attempts = 0
         self.conflicts = 0
         self.landed = 0
+        driver.on_ended.append(self._end)
 
-    async def transact(
-        self,
-        run: Callable[[Transaction], T],
-        *,
-        node: str = "",
-        retries: int | None = None,
-        write: RetriedWrite | None = None,
-    ) -> T:
+    # ---- requests ------------------------------------------------------------------------------------
+
+    def enlist(self, write: RetriedWrite, requeue: Callable[[RetriedWrite], object]) -> None:
+        """Take a write through its attempts. `requeue` is called whenever it is queued again, to call `advance`."""
+        write.requeue = requeue
+        self._live[write] = None
+
+    def submit(self, write: RetriedWrite) -> None:
+        """Take a write through its attempts, beginning now if it has its turn."""
+        self.enlist(write, self._requeue)
+        self.advance(write)
+
+    def submit_soon(self, write: RetriedWrite) -> None:
+        """Submit a write in the next turn of the event loop, outside the callback that asks for it."""
+        self.enlist(write, self._requeue)
+        self._requeue(write)
+
+    async def transact(self, run: Callable[[Transaction], T], *, node: str = "", retries: int | None = None) -> T:
         """Run a function in a transaction, again if its view was stale. Returns its result once the commit is durable.
 
-        With `retries=0` it is not tried again after a conflict. A caller that passes a `write` is told of each attempt,
-        and continues the same write if `run` raises and the caller passes the `write` again.
+        With `retries=0` it is not tried again after a conflict.
         """
-        driver, replica = self._driver, self._driver.session.replica
-        write = write or RetriedWrite(retries)
-        while True:
-            await self._admitted(write)
-            transaction = replica.begin(node=node)
-            # fault+ writer.catches_up_after_begin: self._catch_up()
-            write.stage = Stage.RUNNING
-            try:
-                result = run(transaction)
-            except NotHere as missing:
-                replica.drop(transaction)
-                write.stage = Stage.LOADING
-                await driver.loaded(*missing.docs)
-                continue
-            except BaseException:
-                replica.drop(transaction)  # The attempt is over: the replica need not keep values for it.
-                raise
-            rejection, own = await self._fate(transaction, write)
-            outcome = classify(rejection, own)
-            if rejection is None:
-                self.landed += 1
-                self._in_a_row = 0
-                write.stage = Stage.ENDED
-                return result
-            if outcome is Outcome.UNSENT:
-                await driver.opened()
-                continue
-            # fault+ retry.refusal_retried: if not isinstance(rejection, Conflict) and write.attempts < 5: continue
-            if not isinstance(rejection, Conflict):
-                raise as_error(Rejected(own, rejection))
-            self.conflicts += 1
-            await self._wait_for_retry(write, rejection, own)
+        return await self.result_of(FunctionWrite(run, node=node, retries=retries))
 
-    async def _admitted(self, write: RetriedWrite) -> None:
-        """Wait until the write has its turn and there is room for one more commit, both at the same moment."""
-        replica = self._driver.session.replica
+    async def result_of(self, write: FunctionWrite[T]) -> T:
+        """Submit a write, and wait for its result. A caller that stops waiting withdraws it, unless it is sent."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        write.future = future
+        self.submit(write)
+        try:
+            return await future
+        finally:
+            if not write.is_over:
+                self.withdraw(write)
+                write.take(Happened.OVER)
 
-        def has_room() -> bool:
-            return len(replica.pending) < self._policy.pending and self._in_flight_limit.admits(write)
+    def withdraw(self, write: RetriedWrite) -> None:
+        """Forget a write that is called no more: its owner ends it."""
+        if self._live.pop(write, False) is False:
+            return
+        write.end_demands()
+        self._let_be(write)
+        if write in self._held:
+            self._held.remove(write)
+        if self._hold is not None and write in self._hold:
+            self._leave_hold(write)
 
-        await write.wait_for_lane()
+    # ---- an attempt ----------------------------------------------------------------------------------
+
+    def _requeue(self, write: RetriedWrite) -> None:
+        """Look at a write again in the next turn of the loop, with all that are woken now: in one message."""
+        self._soon(lambda: self.advance(write))
+
+    def advance(self, write: RetriedWrite) -> None:
+        """Make an attempt of a queued write, if it has its turn and there is room for one more commit."""
+        if write.state is not WriteState.QUEUED or not write.has_turn():
+            return
+        if self._driver.ended is not None:
+            self._fail(write, self._driver.ended)
+            return
         # fault writer.catches_up_after_begin: pass
         self._catch_up()
-        while not has_room():
-            write.stage = Stage.HELD
-            await self._driver.until(has_room)
-            await write.wait_for_lane()
-            self._catch_up()
+        if write.is_over:
+            return  # It was withdrawn by an earlier write.
+        if not self._has_room(write):
+            write.take(Happened.NO_ROOM)
+            self._wait_for_room(write)
+            return
+        replica = self._driver.session.replica
+        transaction = replica.begin(node=write.node)
+        # fault+ writer.catches_up_after_begin: self._catch_up()
+        write.take(Happened.TURN)
+        try:
+            write.call(transaction)
+        except BaseException as error:
+            replica.drop(transaction)  # The attempt is over: the replica need not keep values for it.
+            self._stopped(write, error)
+            return
+        self._commit(write, transaction)
 
-    async def _wait_for_retry(self, write: RetriedWrite, rejection: Conflict, own: int) -> None:
-        """Wait until a retry is useful. Raises the error of the write if it is not to be retried."""
-        policy = self._policy
-        # fault retry.fixed_budget: if write.conflicts > 5:
-        if write.retries == 0:  # Any other count leaves it to the window how often a conflict is retried.
-            raise as_error(Rejected(own, rejection))
-        # Without a connection no other writer is faster: that time does not count.
-        now_us = self._driver.reconnect_backoff.connected_us
-        write.began_us = now_us() if write.began_us is None else write.began_us
-        # With a window of zero the first conflict is the end.
-        # fault retry.no_window: while left_us := 10**12:
-        while (left_us := round(write.began_us + policy.window_ms * 1_000 - now_us())) > 0:
-            if await self._held(rejection, left_us, write):
-                write.next_us = 0
-                return
-            await self._driver.opened()
-        elapsed_ms = (now_us() - write.began_us) / 1_000
-        raise CommitConvergenceError(
-            f"a write did not land in {policy.window_ms / 1_000:g} s and {write.attempts} attempts, because other "
-            "writers kept changing its reads. Write less often, read less, or use an intent.",
-            attempts=write.attempts,
-            elapsed_ms=elapsed_ms,
-        ) from as_error(Rejected(own, rejection))
+    def _stopped(self, write: RetriedWrite, error: BaseException) -> None:
+        """An attempt raised: wait for the reason, or end."""
+        if isinstance(error, NotHere):
+            write.take(Happened.MISSING)
+            self._load(write, error)
+        else:
+            self._raised(write, error)
 
-    async def _fate(self, transaction: Transaction, write: RetriedWrite) -> tuple[Rejection | None, int]:
-        """Commit a transaction, send it, and wait for its verdict."""
-        settled: asyncio.Future[Rejection | None] = self._driver.expected()
-        layers: list[int] = []
+    def _raised(self, write: RetriedWrite, error: BaseException) -> None:
+        write.failed(error)
+        self._forget_ended(write)
+        if isinstance(error, INTERRUPTS):
+            raise error
+
+    def _load(self, write: RetriedWrite, missing: NotHere) -> None:
+        """Wake a write when the documents that it reads are here."""
+        driver, docs = self._driver, missing.docs
+        driver.watch(docs)
+        replica = driver.session.replica
+
+        def is_over() -> bool:
+            return write.state is not WriteState.LOADING or all(
+                replica.is_here(doc) or driver.is_refused(doc) for doc in docs
+            )
+
+        driver.when(is_over, lambda: self._loaded(write, docs))
+
+    def _loaded(self, write: RetriedWrite, docs: tuple[DocKey, ...]) -> None:
+        if write.state is WriteState.LOADING:
+            refused = next((error for doc in docs if (error := self._driver.take_refusal(doc)) is not None), None)
+            self._arrived(write, refused)
+
+    def _arrived(self, write: RetriedWrite, refused: Exception | None) -> None:
+        """The documents of a write are here, or one of them is refused."""
+        if refused is not None:
+            self._soon(lambda: self._fail(write, refused))
+        else:
+            write.take(Happened.ARRIVED)
+            write.requeue(write)
+
+    def _let_be(self, write: RetriedWrite) -> None:
+        """Release the documents that were fetched for a write."""
+
+    def _commit(self, write: RetriedWrite, transaction: Transaction) -> None:
+        """Commit a transaction here. Its verdict decides what follows."""
+        began_us = self._clock.monotonic_us()
 
         def on_verdict(layer: Layer, rejection: Rejection | None) -> None:
-            layers.append(layer.local_seq)
-            if not settled.done():
-                settled.set_result(rejection)
-            self._in_flight_limit.heard(write, classify(rejection, layer.local_seq))
-            write.settled(layer, rejection)
+            outcome = write.heard(layer, rejection)
+            self._in_flight_limit.heard(write, outcome)
+            self._round_trip_us += (self._clock.monotonic_us() - began_us - self._round_trip_us) / 8
+            if write in self._live:
+                self._soon(lambda: self._decided(write, outcome, rejection))
 
         self.attempts += 1
         write.attempts += 1
         self._in_flight_limit.sent(write)
         self._driver.place_in_queue = None  # A turn received before was about earlier attempts.
+        write.take(Happened.COMMITTED)
         self._driver.session.replica.commit(transaction, on_verdict)
         write.made(transaction)
         self._driver.flush_soon()  # With the results that follow from it: they land together or not at all.
-        began_us = self._clock.monotonic_us()
-        rejection = await settled
-        self._round_trip_us += (self._clock.monotonic_us() - began_us - self._round_trip_us) / 8
-        return rejection, layers[0]
 
-    async def _held(self, conflict: Conflict, left_us: int, write: RetriedWrite) -> bool:
-        """Hold a rejected write back until a retry is useful, with all writes rejected together with it.
+    def _decided(self, write: RetriedWrite, outcome: Outcome, rejection: Rejection | None) -> None:
+        """Act on the verdict of an attempt, after everything that came with it was taken in."""
+        if self._held:
+            self._driver.wake()
+        if write not in self._live:
+            return
+        if rejection is None:
+            self.landed += 1
+            self._in_a_row = 0
+            self._live.pop(write)
+            write.end_demands()
+            self._let_be(write)
+            write.landed()
+        elif outcome is Outcome.UNSENT:
+            driver = self._driver
+            driver.when(
+                lambda: write.state is not WriteState.BACKING_OFF or driver.session.link is LinkState.UP,
+                lambda: self._useful(write),
+            )
+        elif isinstance(rejection, Conflict):
+            self.conflicts += 1
+            if write.retries == 0:  # Any other count leaves it to the window how often a conflict is retried.
+                self._fail(write, as_error(Rejected(write.own, rejection)))
+            else:
+                self._hold_back(write)
+        else:
+            # fault+ retry.refusal_retried: if write.attempts < 5: write.take(Happened.REJECTED)
+            # fault+ retry.refusal_retried: if write.attempts < 5: return self._useful(write)
+            self._fail(write, as_error(Rejected(write.own, rejection)))
 
-        False: the time that the write has was over before.
-        """
-        self._against.append(conflict)
-        if self._hold is not None:
-            return await self._behind(self._hold, left_us)
-        hold: list[asyncio.Future[bool]] = []
-        self._hold = hold
-        try:
-            is_useful = await self._until_useful(left_us, write)
-        finally:
-            self._hold = None
-            self._against.clear()
-            loop = asyncio.get_running_loop()
-            first: asyncio.Future[bool] = loop.create_future()
-            # All of them resume in one turn of the loop, so that their commits are sent in one message.
-            loop.call_soon(_let_go, [first, *hold])
-        if hold:
-            await first
-        return is_useful
+    def _useful(self, write: RetriedWrite) -> None:
+        if write.state is WriteState.BACKING_OFF:
+            write.next_us = 0
+            write.take(Happened.USEFUL)
+            write.requeue(write)
 
-    async def _behind(self, hold: list[asyncio.Future[bool]], left_us: int) -> bool:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[bool] = loop.create_future()
-        hold.append(future)
-        timer = loop.call_later(max(0, left_us) / 1e6, _give_up, future)
-        try:
-            return await future
-        finally:
+    def _fail(self, write: RetriedWrite, error: BaseException) -> None:
+        if write in self._live:
+            write.failed(error)
+            self._forget_ended(write)
+
+    def _forget_ended(self, write: RetriedWrite) -> None:
+        """Forget a write if its failure was its end. An event may wait instead, and be called again."""
+        if write.is_over:
+            self.withdraw(write)
+
+    # ---- room ----------------------------------------------------------------------------------------
+
+    def _has_room(self, write: RetriedWrite) -> bool:
+        pending = self._driver.session.replica.pending
+        return len(pending) < self._policy.pending and self._in_flight_limit.admits(write)
+
+    def _wait_for_room(self, write: RetriedWrite) -> None:
+        self._held.append(write)
+        if len(self._held) == 1:
+            self._driver.when(lambda: not self._held or any(map(self._has_room, self._held)), self._admit_held)
+
+    def _admit_held(self) -> None:
+        """There is room again: those that wait look at their turn, and wait again if others were before them."""
+        held, self._held = self._held, []
+        for write in held:
+            write.take(Happened.ROOM)
+            write.requeue(write)
+
+    # ---- retries -------------------------------------------------------------------------------------
+
+    def _left_us(self, write: RetriedWrite) -> int:
+        """Return the rest of the window of a write. Without a connection no other writer is faster: it stands still."""
+        now_us = self._driver.reconnect_backoff.connected_us()
+        write.began_us = now_us if write.began_us is None else write.began_us
+        return round(write.began_us + self._policy.window_ms * 1_000 - now_us)
+
+    def _hold_back(self, write: RetriedWrite) -> None:
+        """Hold a rejected write back until a retry is useful, with all writes rejected together with it."""
+        if write.state is not WriteState.BACKING_OFF:
+            return
+        left_us = self._left_us(write)
+        # With a window of zero the first conflict is the end.
+        # fault retry.fixed_budget: if write.conflicts > 5:
+        # fault retry.no_window: if False:
+        if left_us <= 0:
+            self._give_up(write)
+            return
+        assert write.last is not None
+        self._against.append(write.last)
+        self._timers[write] = asyncio.get_running_loop().call_later(left_us / 1e6, self._too_late, write)
+        if self._hold is None:
+            self._hold = hold = [write]
+            self._when(self._is_ready, lambda: self._find_moment(hold), hold)
+        else:
+            self._hold.append(write)
+
+    def _give_up(self, write: RetriedWrite) -> None:
+        assert write.began_us is not None
+        assert write.last is not None
+        error = CommitConvergenceError(
+            f"a write did not land in {self._policy.window_ms / 1_000:g} s and {write.attempts} attempts, because "
+            "other writers kept changing its reads. Write less often, read less, or use an intent.",
+            attempts=write.attempts,
+            elapsed_ms=(self._driver.reconnect_backoff.connected_us() - write.began_us) / 1_000,
+        )
+        error.__cause__ = as_error(Rejected(write.own, write.last))
+        self._fail(write, error)
+
+    def _too_late(self, write: RetriedWrite) -> None:
+        """The window of a write is over, unless there was no connection meanwhile."""
+        self._leave_hold(write)
+        driver = self._driver
+        driver.when(
+            lambda: write.state is not WriteState.BACKING_OFF or driver.session.link is LinkState.UP,
+            lambda: self._hold_back(write),
+        )
+        driver.wake()
+
+    def _leave_hold(self, write: RetriedWrite) -> None:
+        timer = self._timers.pop(write, None)
+        if timer is not None:
             timer.cancel()
+        hold = self._hold
+        if hold is not None and write in hold:
+            is_first = hold[0] is write
+            hold.remove(write)
+            if is_first:
+                self._end_hold(hold)  # The others find out for themselves.
 
-    async def _until_useful(self, left_us: int, write: RetriedWrite) -> bool:
-        driver, policy = self._driver, self._policy
-        if not await driver.until(self._is_ready, within_us=left_us):
-            return False
-        late = write.conflicts - policy.at_once
-        if driver.place_in_queue is not None and late <= 0:
-            # The engine says when. If sessions before this one do not come, being late is better than waiting.
-            await driver.until(lambda: not driver.place_in_queue, within_us=min(left_us, policy.turn_ms * 1_000))
-            return True
-        try:
-            async with asyncio.timeout(max(0, left_us) / 1e6):
-                await self._on_our_own(write, max(self._in_a_row, late))
-        except TimeoutError:
-            return False
-        return True
+    def _when(
+        self,
+        holds: Callable[[], bool],
+        act: Callable[[], object],
+        hold: list[RetriedWrite],
+        within_us: int | None = None,
+    ) -> None:
+        """Go on with a hold as soon as a condition holds, or after a time. Nothing happens if the hold is over."""
+        timer: list[asyncio.TimerHandle] = []
+        late: list[None] = []
+
+        def over() -> None:
+            if timer:
+                timer[0].cancel()
+            if self._hold is hold:
+                act()
+
+        self._driver.when(lambda: bool(late) or self._hold is not hold or holds(), over)
+        if within_us is not None and not holds():
+
+            def ring() -> None:
+                late.append(None)
+                self._driver.wake()
+
+            timer.append(asyncio.get_running_loop().call_later(max(0, within_us) / 1e6, ring))
 
     def _is_ready(self) -> bool:
         """True if every commit that won against the held writes is here."""
         return all(self._driver.session.ready(conflict) for conflict in self._against)
 
-    async def _on_our_own(self, write: RetriedWrite, failures: int) -> None:
-        """Wait without a turn from the engine: sessions that lost together retry spread over some time."""
-        driver, policy = self._driver, self._policy
-        delay_us = policy.backoff.delay_us(failures, self._random)
+    def _find_moment(self, hold: list[RetriedWrite]) -> None:
+        """The winners are here: find out when a retry is useful."""
+        driver, policy, first = self._driver, self._policy, hold[0]
+        late = first.conflicts - policy.at_once
+        if driver.place_in_queue is not None and late <= 0:
+            # The engine says when. If sessions before this one do not come, being late is better than waiting.
+            self._when(
+                lambda: not driver.place_in_queue,
+                lambda: self._end_hold(hold),
+                hold,
+                within_us=policy.turn_ms * 1_000,
+            )
+            return
+        # Without a turn from the engine sessions that lost together retry spread over some time.
+        delay_us = policy.backoff.delay_us(max(self._in_a_row, late), self._random)
         delay_us += round(self._random.random() * min(policy.spread * self._round_trip_us, policy.spread_us))
         self._in_a_row += 1
-        write.delayed(self._clock.monotonic_us(), delay_us)
-        await asyncio.sleep(delay_us / 1e6)
-        await driver.until(self._is_ready)
+        first.delayed(self._clock.monotonic_us(), delay_us)
         # While others still write, retry when their commits arrive: at any other time they are ahead again.
-        seen = driver.session.replica.confirmed.seq
-        confirmed = driver.session.replica.confirmed
-        await driver.until(lambda: confirmed.seq > seen, within_us=min(delay_us, policy.news_us))
+        asyncio.get_running_loop().call_later(delay_us / 1e6, self._delayed, hold, delay_us)
 
+    def _delayed(self, hold: list[RetriedWrite], delay_us: int) -> None:
+        confirmed = self._driver.session.replica.confirmed
 
-def _let_go(held: list[asyncio.Future[bool]]) -> None:
-    for future in held:
-        if not future.done():
-            future.set_result(True)
+        def ready() -> None:
+            seen = confirmed.seq
+            news_us = min(delay_us, self._policy.news_us)
+            self._when(lambda: confirmed.seq > seen, lambda: self._end_hold(hold), hold, within_us=news_us)
 
+        if self._hold is hold:
+            self._when(self._is_ready, ready, hold)
 
-def _give_up(future: asyncio.Future[bool]) -> None:
-    if not future.done():
-        future.set_result(False)
+    def _end_hold(self, hold: list[RetriedWrite]) -> None:
+        """All of them resume in one turn of the loop, so that their commits are sent in one message."""
+        if self._hold is not hold:
+            return
+        self._hold = None
+        self._against.clear()
+        for write in hold:
+            timer = self._timers.pop(write, None)
+            if timer is not None:
+                timer.cancel()
+            self._useful(write)
+
+    # ---- the event loop ------------------------------------------------------------------------------
+
+    def _soon(self, act: Callable[[], object]) -> None:
+        if not self._agenda:
+            asyncio.get_running_loop().call_soon(self._do_agenda)
+        self._agenda.append(act)
+
+    def _do_agenda(self) -> None:
+        agenda, self._agenda = self._agenda, deque()
+        try:
+            while agenda:
+                agenda.popleft()()
+        finally:
+            for act in agenda:  # A bug or an interrupt: the others are still to be done.
+                self._soon(act)
+
+    def _end(self, error: HeadwaterError) -> None:
+        """The driver ended: no verdict will come any more."""
+        for write in tuple(self._live):
+            self._soon(lambda write=write: self._fail(write, error))  # type: ignore[misc]

@@ -6,19 +6,28 @@ faster and every commit stays, so that only missing documents and stale computed
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from headwater.errors import AuthoringError
 from headwater.replica.document import Document
 from headwater.replica.feed import ignore
+from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
-from headwater.runtime.core.demand import with_fresh_values
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.core.tracker import Missing, TransactionTracker
-from headwater.runtime.writing.attempt import RetriedWrite
-from headwater.runtime.writing.space_channel import SpaceChannel
+from headwater.runtime.core.tracker import Missing, Overtaking, Stale, TransactionTracker
+from headwater.runtime.writing.attempt import FunctionWrite, RetriedWrite
+from headwater.runtime.writing.space_channel import (
+    SpaceChannel,
+    wait_for_documents,
+    wait_for_plain_writes,
+    wait_until_fresh,
+)
+from headwater.runtime.writing.states import Happened, WriteState
+from headwater.scheduler.failures import INTERRUPTS
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
@@ -27,14 +36,124 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class LocalWriter:
+    """Takes writes of spaces without an engine through their attempts.
+
+    No other writer can be faster there, and every commit stays.
+    """
+
+    __slots__ = ("_core", "_transactions")
+
+    def __init__(self, core: Core, transactions: Transactions) -> None:
+        self._core = core
+        self._transactions = transactions
+
+    async def result_of(self, space: LocalSpace, write: FunctionWrite[R]) -> R:
+        """Submit a write, and wait for its result."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        write.future = future
+        self.submit(space, write)
+        try:
+            return await future
+        finally:
+            if not write.is_over:
+                self.withdraw(write)
+                write.take(Happened.OVER)
+
+    def submit(self, space: LocalSpace, write: RetriedWrite) -> None:
+        """Take a write through its attempts, beginning now if it has its turn."""
+        write.requeue = lambda write: self._core.afterwards(lambda: self.advance(space, write))
+        self.advance(space, write)
+
+    def withdraw(self, write: RetriedWrite) -> None:
+        """Forget a write that is called no more: its owner ends it."""
+        write.end_demands()
+
+    def advance(self, space: LocalSpace, write: RetriedWrite) -> None:
+        """Make an attempt of a queued write, if it has its turn."""
+        core, replica = self._core, space.replica
+        if write.state is not WriteState.QUEUED or not write.has_turn():
+            return
+        core.plain_writes.catch_up()
+        if write.is_over:
+            return  # It was withdrawn by an earlier write.
+        transaction = replica.begin(node=write.node)
+        write.take(Happened.TURN)
+        try:
+            write.call(transaction)
+        except Missing as missing:
+            replica.drop(transaction)
+            write.take(Happened.MISSING)
+            for document in missing.documents:
+                core.load(document)
+            wait_for_documents(core, write, missing.documents, partial(self._arrived, write))
+        except Stale as stale:
+            replica.drop(transaction)
+            write.take(Happened.STALE)
+            wait_until_fresh(core, write, stale.documents, partial(self._fail, write))
+        except Overtaking as overtaking:
+            replica.drop(transaction)
+            write.take(Happened.STALE)
+            wait_for_plain_writes(core, write, overtaking.documents)
+        except BaseException as error:
+            replica.drop(transaction)
+            self._fail(write, error)
+            if isinstance(error, INTERRUPTS):
+                raise
+        else:
+            self._commit(replica, write, transaction)
+
+    def _arrived(self, write: RetriedWrite, refused: Exception | None) -> None:
+        if refused is not None:
+            self._core.afterwards(lambda: self._fail(write, refused))
+        else:
+            write.take(Happened.ARRIVED)
+            write.requeue(write)
+
+    def _commit(self, replica: Replica, write: RetriedWrite, transaction: Transaction) -> None:
+        core, transactions = self._core, self._transactions
+        write.attempts += 1
+        write.take(Happened.COMMITTED)
+        core.plain_writes.commit(replica, transaction, write.heard)
+        write.made(transaction)
+        core.request_tick()
+        core.observers.when(
+            lambda: write.state is not WriteState.SENT or transactions.have_verdicts(), lambda: self._decided(write)
+        )
+
+    def _decided(self, write: RetriedWrite) -> None:
+        if write.state is WriteState.SENT:
+            self._core.afterwards(lambda: self._landed(write))
+
+    def _landed(self, write: RetriedWrite) -> None:
+        if write.state is WriteState.SENT:
+            ended = self._transactions.ended_with_debts()
+            if ended is not None:
+                self._fail(write, ended)
+            else:
+                write.end_demands()
+                write.landed()
+
+    def _fail(self, write: RetriedWrite, error: BaseException) -> None:
+        if write.is_over:
+            return
+        write.failed(error)
+        self._forget_ended(write)
+
+    def _forget_ended(self, write: RetriedWrite) -> None:
+        if write.is_over:  # An event may wait instead, and be called again.
+            self.withdraw(write)
+
+
 class Transactions:
     """Runs the transactions of one runtime, and waits for verdicts."""
 
-    __slots__ = ("_channels", "_core", "let_be", "on_missed")
+    __slots__ = ("_channels", "_core", "let_be", "local", "on_missed")
 
     def __init__(self, core: Core, channels: Mapping[str, SpaceChannel]) -> None:
         self._core = core
         self._channels = channels  # by space; a space without an engine has none
+        self.local = LocalWriter(core, self)
         # Called with a document that an attempt stopped at: requests more, which it adds, and which are let be later.
         self.on_missed: Callable[[Document, dict[Document, None]], object] = ignore
         self.let_be: Callable[[dict[Document, None]], object] = ignore
@@ -93,46 +212,26 @@ class Transactions:
         `who` names the transaction in the error that is raised if a computed that it reads does not settle.
         """
         channel = self._channels.get(space.name)
-        write = RetriedWrite(retries)  # Its conflicts count also over attempts that read a stale value.
-
-        async def land() -> R:
-            if channel is None:
-                return await self._land_here(space, attempt, node)
-            return await channel.land(attempt, node=node, write=write)
-
-        made = await with_fresh_values(self._core, who, land)
+        if channel is None:
+            made = await self.local.result_of(space, FunctionWrite(attempt, node=node, who=who, retries=retries))
+        else:
+            made = await channel.land(attempt, node=node, who=who, retries=retries)
         self._core.request_tick()
         return made
-
-    async def _land_here(self, space: LocalSpace, attempt: Callable[[Transaction], R], node: str) -> R:
-        """Commit in a space without an engine."""
-        core, replica = self._core, space.replica
-        while True:
-            core.plain_writes.catch_up()
-            transaction = replica.begin(node=node)
-            try:
-                made = attempt(transaction)
-            except Missing as missing:
-                replica.drop(transaction)
-                await core.loaded(*missing.documents)
-                continue
-            except BaseException:
-                replica.drop(transaction)
-                raise
-            core.plain_writes.commit(replica, transaction)
-            core.request_tick()
-            await self.await_verdicts()
-            return made
 
     # ---- verdicts ----------------------------------------------------------------------------------
 
     async def await_verdicts(self) -> None:
         """Wait until every commit made so far has its verdict. Raise the error of an ended space that owes one."""
-        core = self._core
-        await core.observers.until(self.have_verdicts)
-        for space in core.spaces():
-            if space.ended is not None and not self._is_durable(space):
-                raise space.ended
+        await self._core.observers.until(self.have_verdicts)
+        ended = self.ended_with_debts()
+        if ended is not None:
+            raise ended
+
+    def ended_with_debts(self) -> Exception | None:
+        """Return the error of an ended space that owes a verdict. None: no space does."""
+        spaces = self._core.spaces()
+        return next((each.ended for each in spaces if each.ended is not None and not self._is_durable(each)), None)
 
     def have_verdicts(self) -> bool:
         """Return whether no commit or write waits for a verdict that may still come."""

@@ -402,7 +402,11 @@ class Graph:
         for document, _ in node.envelope:
             self._envelopes.setdefault(document, {})[node] = None
             self._look()
-        if any(document.twig is not None for document in node.outputs):
+        is_read = False
+        for document in node.outputs:
+            if document.twig is not None:
+                is_read = True
+        if is_read:
             read_already = list(readers_of(node))
             self._heights.below(node)
             for reader in read_already:
@@ -461,7 +465,10 @@ class Graph:
             gone = [spot for spot in before if spot not in now]
         if not (gone or come):
             return  # The same spots in another order.
+        has_writers = False
         for at, spot in enumerate(come):
+            if spot.document.writers:  # type: ignore[attr-defined]  # Every spot is one of a document's.
+                has_writers = True
             if not self._subscribe(node, spot):
                 for entered in come[:at]:
                     self._unsubscribe(node, entered)
@@ -470,8 +477,9 @@ class Graph:
                 return
         self.deltas += 1
         self._tidy_steps += TIDY_STEPS * (len(come) + len(gone))
-        self._heights.place(node)
-        if node.live:
+        if has_writers or gone or node.height:
+            self._heights.place(node)
+        if has_writers and node.live:
             for spot in come:
                 for writer in writers_of(cast(Document, spot.document)):
                     if writer is not node:

@@ -49,7 +49,7 @@ class ServedSpaces:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self.life = service.clock.new_token(8)  # identifies the process that owns the directory
+        self.life = service.spaces.life  # identifies the process that owns the directory
         self.is_only = False
         self.token = ""
 
@@ -96,7 +96,8 @@ class Application:
         self._classes = {each.__schema__.name: each for each in classes}
         self.limits = service.limits
         self.backend = ServedSpaces(service)
-        self.runtime = Runtime(self.backend, clock=service.clock, reacts=bool(self._classes))
+        # One process owns the directory, so that this runtime is the one that a former process had, too.
+        self.runtime = Runtime(self.backend, clock=service.clock, reacts=bool(self._classes), identity="")
         self._reaction_spaces = ReactionSpaces(service, self.backend, self.runtime)
         if self._classes:
             self._reaction_spaces.start()

@@ -78,7 +78,6 @@ class Spaces:
         "_clock",
         "_closing",
         "_directory",
-        "_founders",
         "_hosts",
         "_limits",
         "_on_failed",
@@ -105,10 +104,9 @@ class Spaces:
         `on_failed` is called with a space that stopped, `on_peer_failed` (by default `on_failed`) with a connection
         that failed.
         """
-        self._directory = Directory(path, clock=clock, limits=limits.engine)
+        self._directory = Directory(path, clock=clock, limits=limits.engine, access=True, founders=founders)
         self._clock = clock
         self._limits = limits
-        self._founders = founders
         self._on_failed = on_failed
         self._on_peer_failed = on_peer_failed or on_failed
         self._hosts: OrderedDict[str, ThreadHost] = OrderedDict()
@@ -123,6 +121,11 @@ class Spaces:
 
     def hosts(self) -> dict[str, ThreadHost]:
         return dict(self._hosts)
+
+    @property
+    def life(self) -> str:
+        """The name of this process as the owner of the directory."""
+        return self._directory.life
 
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of each space's file, open or not."""
@@ -227,12 +230,7 @@ class Spaces:
             del self._closing[space]
 
     def _create_host(self, space: str, loop: asyncio.AbstractEventLoop) -> tuple[ThreadHost, SendBuffer]:
-        store = self._directory.store_of(space)
-        try:
-            engine = Engine(store, clock=self._clock, limits=self._limits.engine, access=True, founders=self._founders)
-        except BaseException:
-            store.close()
-            raise
+        engine = self._directory.open_engine(space)
         send_buffer = SendBuffer()
         host = ThreadHost(
             engine,

@@ -33,7 +33,6 @@ from headwater.protocol.messages import (
     Watched,
     encode,
 )
-from headwater.protocol.mirrors import ReadElsewhere
 from headwater.protocol.observations import DocumentsWritten, Observations
 from headwater.protocol.reactions import TargetsDue
 from headwater.protocol.verdict import Rejected, RuleRefused
@@ -143,9 +142,9 @@ def reject_oversize_commits(data: bytes, encoding: Encoding, limit: int, commits
 
 def fit_message(message: FromEngine, encoding: Encoding, limit: int) -> tuple[FromEngine, bytes]:
     """Encode a message within `limit` bytes: the message itself, a shorter page of it, or a problem instead of it."""
-    if not isinstance(message, Watched | Answer | Sync | StoredEvents | Observations | ReadElsewhere):
+    if not isinstance(message, Watched | Answer | Sync | StoredEvents | Observations):
         return message, encode(message, encoding)
-    if isinstance(message, Sync | StoredEvents | Observations | ReadElsewhere) or _fits(message.documents, limit):
+    if isinstance(message, Sync | StoredEvents | Observations) or _fits(message.documents, limit):
         data = encode(message, encoding)
         if len(data) <= limit:
             return message, data
@@ -174,12 +173,7 @@ def _fits(documents: tuple[State, ...], limit: int) -> bool:
     return True
 
 
-def _problem(message: Watched | Answer | Sync | StoredEvents | Observations | ReadElsewhere, limit: int) -> Problem:
-    if isinstance(message, ReadElsewhere):
-        text = (
-            f"the reads of a piece in {len(message.docs)} documents of another space are over {limit} bytes, the limit"
-        )
-        return Problem("limit", f"{text} of one answer. Ask for fewer nodes at once.", False, message.id)
+def _problem(message: Watched | Answer | Sync | StoredEvents | Observations, limit: int) -> Problem:
     if isinstance(message, Sync):
         docs = len(message.changes) + len(message.arrived)
         text = f"the changes of {docs} documents are over {limit} bytes, which is the limit of one message."

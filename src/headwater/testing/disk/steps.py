@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
-from headwater.data.address import DocKey
 from headwater.engine import Engine, Outcome
 from headwater.protocol import reactions
 from headwater.protocol.commit import Frame, TopicRecord
-from headwater.protocol.mirrors import Mirror
 from headwater.protocol.observations import Observation
 from headwater.protocol.reactions import Claim, Claimed, Finish, Hold, Since, Subscribe, lease_name
 
@@ -34,14 +32,6 @@ class Frames:
 
     batch: tuple[tuple[str, Frame], ...]
     observed: tuple[tuple[Observation, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """A piece of another space announces its reads here."""
-
-    piece: str
-    docs: tuple[tuple[DocKey, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +100,6 @@ class Restart:
 Step: TypeAlias = (
     OpenSession
     | Frames
-    | Reads
     | Fork
     | MergeBranch
     | DeleteBranch
@@ -132,8 +121,6 @@ def ask(engine: Engine, step: Step) -> list[Outcome]:
         case Frames(batch, observed):
             runs = {at: (batch[at][1][0].branch, each) for at, each in enumerate(observed) if each}
             return engine.submit_group(batch, observed=runs)
-        case Reads(piece, docs):
-            engine.query_observations(Mirror(0, "other", piece, docs))
         case Fork(name, parent):
             engine.fork(name, parent=parent)
         case MergeBranch(name):

@@ -24,7 +24,6 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.oracle import verify_file, verify_store
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import Commit, SentEvent, TopicRecord
-from headwater.protocol.mirrors import Mirror
 from headwater.protocol.verdict import Accepted
 from tests.counts import sampled
 from tests.unit.engine.delivery_kit import lease_target, reacted
@@ -81,8 +80,6 @@ def observed(engine: Engine) -> None:
             runner.run(node("p.views", child="k1"), looked("never written", seq=seq), failed="ValueError"),
             runner.run(node("q.mine", scope="user", principal="ann"), looked("d0", "m", 0, seq=seq)),
         )
-    engine.query_observations(Mirror(1, "other", "p", ((doc("d0"), 3), (doc("never written"), 0))))
-    engine.query_observations(Mirror(2, "third", "q", ((doc("d1"), 5),)), branch="side")
 
 
 def went_on(engine: Engine) -> None:
@@ -289,7 +286,7 @@ def space(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_the_spaces_hold_rows_in_every_table(space: Space) -> None:
-    assert len(space.tables) == 18
+    assert len(space.tables) == 17
     assert all(table.rows for table in space.tables)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
@@ -31,6 +31,7 @@ from headwater.pieces.names import child_name
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.nodes import encoder
+from headwater.runtime.core.own_view import OwnView
 from headwater.runtime.core.tracker import TransactionTracker
 from headwater.runtime.pieces import idle
 from headwater.runtime.pieces.children.elements import keys_of
@@ -38,6 +39,7 @@ from headwater.runtime.pieces.children.handles import ONLY, ChildHandle, EachHan
 from headwater.runtime.pieces.children.prefetch import Listing
 from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of
 from headwater.runtime.pieces.inputs import OtherScopeHandle, described, same_inputs
+from headwater.scheduler.freshness import failed_upstream
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.runner import Runner
@@ -70,6 +72,7 @@ class ChildSet:
     """The rows of one member of one piece."""
 
     __slots__ = (
+        "_apart",
         "_due",
         "_elements",
         "_gone",
@@ -94,8 +97,9 @@ class ChildSet:
         self.listing = Listing()
         view = instance.view("space")
         core = instance.pieces.core
-        self._order: Computed[Any] = Computed(core, view.document(member.stored), codec_for(tuple[str, ...]))
+        self._order: Computed[Any] = Computed(core, view.result_document(member.stored), codec_for(tuple[str, ...]))
         self._source: Source | None = None
+        self._apart: dict[str, Any] = {}  # the keys on the view of a transaction, by their text
         self._gone: dict[str, None] = {}  # keys that left the source, until an erasure finds them stored
         self._due: Cell[Mapping[str, str]] | None = None  # stored keys of children to be erased
         if isinstance(member, EachMember):
@@ -114,6 +118,7 @@ class ChildSet:
                 encode=encoder(id, self._order),
                 parent=instance.maker,
                 fingerprint=instance.digest(member, keys=True),
+                apart=self._keys_apart,
             ),
             NodeIdentity(
                 member=member.stored,
@@ -152,8 +157,7 @@ class ChildSet:
         """Inside a run: return the child of one element, after the keys and the row are up to date."""
         self._order.get(())
         self.shown((text,), self._instance.view("space"))
-        row = self.rows.get(text)
-        return None if row is None else row.child
+        return self._child_of(text, self.rows.get(text))
 
     async def pulled(self, text: str) -> PieceInstance | None:
         """Outside a run: bring the keys and the row of one element up to date, and return its child. None: no child."""
@@ -168,7 +172,6 @@ class ChildSet:
     # ---- its own run -------------------------------------------------------------------------------
 
     def _run(self) -> tuple[str, ...]:
-        self._instance.check_generation()
         found = {ONLY: ONLY} if self._source is None else self._source.keys()
         if self._due is not None:
             self._forget(self._due, found)
@@ -247,6 +250,7 @@ class ChildSet:
                 encode=encoder(id, row.result),
                 parent=self.node,
                 fingerprint=instance.digest(member),
+                apart=lambda: self._row_apart(row.text, row.key),
             ),
             NodeIdentity(
                 member=row_of(member.stored),
@@ -260,11 +264,10 @@ class ChildSet:
         return row
 
     def _call(self, row: ChildRow, view: ScopedView) -> Callable[[], object]:
-        fn, piece, check = self.member.fn, view.piece, self._instance.generation_check()
+        fn, piece = self.member.fn, view.piece
         elements = () if self._source is None else (self._source.element(row.key),)
 
         def call() -> object:
-            check()
             if row.text in self._unordered:
                 raise self._unordered[row.text]
             try:
@@ -280,6 +283,70 @@ class ChildSet:
         """Bring the keys up to date after a row failed: its element may be gone, which ends the row."""
         with suppress(UpstreamFailedError):
             self._order.exists()
+
+    # ---- on the view of a transaction --------------------------------------------------------------
+
+    def _own_view(self) -> OwnView | None:
+        """Return the view of the open transaction. None: no transaction is open, or it has written nothing."""
+        run = self._instance.pieces.core.current.run
+        return run.tracker.own_view if run is not None and isinstance(run.tracker, TransactionTracker) else None
+
+    def _keys_apart(self) -> tuple[str, ...]:
+        """Return the texts of the keys as the open transaction sees them. Rows and children stay as they are."""
+        self._apart = {ONLY: ONLY} if self._source is None else self._source.keys()
+        return tuple(self._apart)
+
+    def _row_apart(self, text: str, key: Any) -> Any:
+        """Return the result of the author's method for an element, as the open transaction sees it.
+
+        A child that the row does not keep so far exists until the end of the transaction. If the transaction is
+        committed, the row makes it again, with the same id.
+        """
+        elements = () if self._source is None else (self._source.element(key),)
+        if self._source is not None and text in self._source.unordered:
+            raise self._source.unordered[text]
+        made = self.member.fn(self._instance.view("space").piece, *elements)
+        if self._elements.value is not None:
+            self._elements.value.encode(made)  # Raises if it is of another type.
+            return made
+        own, row = self._own_view(), self.rows.get(text)
+        assert own is not None
+        id = child_name(self._instance.id, self.member.stored, text)
+        transient = cast("PieceInstance | None", own.children.pop(id, None))
+        if made is not None:
+            self._check_child(made)
+            if row is None or row.child is None or not _is_same_child(row.child, made):
+                if transient is None or not _is_same_child(transient, made):
+                    own.children[id] = self._instance.pieces.make_transient_child(self._instance, made, id)
+                else:
+                    own.children[id] = transient
+        if transient is not None and own.children.get(id) is not transient:
+            transient.stop()
+        return None if made is None else described(self._instance.pieces.core, made)
+
+    def _child_of(self, text: str, row: ChildRow | None) -> PieceInstance | None:
+        """Return the child of a row, or the child that takes its place in the open transaction."""
+        own = self._own_view()
+        if own is not None and own.children:
+            found = own.children.get(child_name(self._instance.id, self.member.stored, text))
+            if found is not None:
+                return cast("PieceInstance", found)
+        return None if row is None else row.child
+
+    def _shown_apart(self, own: OwnView, text: str, view: ScopedView) -> Any:
+        """Return the child or value of a key that the open transaction has added. None: the key is left out."""
+        run = self._instance.pieces.core.current.run
+        assert run is not None
+        tracker = cast(TransactionTracker, run.tracker)
+        try:
+            made = tracker.call_apart(lambda: own.call(None, lambda: self._row_apart(text, self._apart[text])))
+            if made is None or self._elements.value is not None:
+                return made
+        except Exception as error:
+            id = self._instance.view("space").node_id(f"{self.member.stored}/{text} row")
+            raise failed_upstream(id, error) from error
+        child = self._child_of(text, None)
+        return None if child is None else child.view(view.scope, view.user, view.session).piece
 
     # ---- restoring rows ----------------------------------------------------------------------------
 
@@ -359,17 +426,21 @@ class ChildSet:
                 self._instance.pieces.node_source.drop_child(self._instance, id)
             self._let_go(row)
             return None
-        if not isinstance(made, Piece):
-            raise AuthoringError(f"{self.member!r} returned {shown(made)}: return a piece, or None to leave it out")
-        if made.__bound__ is not None:
-            raise AuthoringError(f"{self.member!r} returned {made!r}, which lives elsewhere: make one for this element")
+        self._check_child(made)
         child = row.child
-        if child is None or child.cls is not type(made) or not same_inputs(child.inputs or {}, made.__inputs__):
+        if child is None or not _is_same_child(child, made):
             if child is not None:
                 self._let_go(row)
                 self._instance.pieces.node_source.drop_child(self._instance, id)
             row.child = self._instance.pieces.add_child(self._instance, made, id, row.node, is_new=row.is_new)
         return described(self._instance.pieces.core, made)
+
+    def _check_child(self, made: object) -> None:
+        """Check that the author's method made a new piece."""
+        if not isinstance(made, Piece):
+            raise AuthoringError(f"{self.member!r} returned {shown(made)}: return a piece, or None to leave it out")
+        if made.__bound__ is not None:
+            raise AuthoringError(f"{self.member!r} returned {made!r}, which lives elsewhere: make one for this element")
 
     def _drop(self, row: ChildRow) -> None:
         """Remove a row whose element is gone, with its child."""
@@ -399,7 +470,12 @@ class ChildSet:
         for text in texts:
             row = self.rows.get(text)
             if row is None or row.result is None:
-                continue  # Another runtime listed it; this coordinator runs in the next pass.
+                own = self._own_view()
+                if own is not None and text in self._apart and own.is_computed(self._order.document):
+                    made = self._shown_apart(own, text, view)
+                    if made is not None:
+                        found[self._apart[text]] = made
+                continue  # Otherwise another runtime listed it; this coordinator runs in the next pass.
             if run is None and row.node is not None and not row.node.is_known and row.node.error is None:
                 continue  # Its document has not arrived: a read outside a run skips the row until then.
             made = row.result.get()
@@ -407,8 +483,8 @@ class ChildSet:
                 continue
             if self._elements.value is not None:
                 found[row.key] = made
-            elif row.child is not None:
-                found[row.key] = row.child.view(view.scope, view.user, view.session).piece
+            elif (child := self._child_of(text, row)) is not None:
+                found[row.key] = child.view(view.scope, view.user, view.session).piece
         return found
 
     def keep(self) -> None:
@@ -438,6 +514,11 @@ class ChildSet:
         for row in rows:
             if row.result is not None and row.result.document.value is NOT_HERE and row.node and row.node.as_of:
                 self._instance.space.load(row.result.document)  # Not core.load: nothing is left to prefetch.
+
+
+def _is_same_child(child: PieceInstance, made: Piece) -> bool:
+    """True if a child is an instance of the piece that the author's method made: the same class and inputs."""
+    return child.cls is type(made) and same_inputs(child.inputs or {}, made.__inputs__)
 
 
 def kept_by(

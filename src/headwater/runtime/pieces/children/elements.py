@@ -127,7 +127,7 @@ class Projection:
         core = instance.pieces.core
         view = instance.view("space")
         stored = f"{member.stored}/elements"
-        self._document = view.document(stored)
+        self._document = view.result_document(stored)
         whole: Computed[Any] = Computed(core, self._document, codec_for(Json))
         self._order = whole
         instance.register(
@@ -150,7 +150,6 @@ class Projection:
 
     def _project(self) -> Any:
         """Return `{order, items}` of the tuple, or, if two elements have the same key, a description of that."""
-        self._instance.check_generation()
         elements = self._source.get(())
         element = self._codec.element  # type: ignore[attr-defined]  # It is a tuple's.
         at: dict[str | int, int] = {}

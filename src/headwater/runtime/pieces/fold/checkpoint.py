@@ -61,7 +61,7 @@ class FoldCheckpoint:
         self._view = view
         self._output = value.document
         self._note: Cell[Any] = Cell(
-            view.instance.pieces.core, view.document(f"{member.stored}/folded"), codec_for(Json)
+            view.instance.pieces.core, view.result_document(f"{member.stored}/folded"), codec_for(Json)
         )
         self._code: str | None = None
         self._is_known = False  # whether `_code` was looked up

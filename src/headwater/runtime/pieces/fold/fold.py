@@ -69,24 +69,32 @@ class Folding:
 
     def run(self) -> Any:
         """Update the value with the changed elements and return it."""
-        self._view.instance.check_generation()
         # Resolved in a run: the record that names an input may have to arrive first.
         source: Input[Any] = self._view.handle(self._member.source)
         now: Any = source.get({} if self._is_mapping else ())
         if not self._has_begun:
             self._go_on(source, now)
+        groups, sizes, value = self._updated(now)
+        self._folded.say(value)
+        # Only now: an author's function that raises, or an attempt that is stopped, has changed nothing. The kept
+        # elements and groups belong together whatever the verdict of this commit: the next run starts from them.
+        self.elements, self.groups, self.sizes = now, groups, sizes
+        return value
+
+    def apart(self) -> Any:
+        """Return the value on the view of the open transaction. The kept elements stay those of the last run."""
+        source: Input[Any] = self._view.handle(self._member.source)
+        return self._updated(source.get({} if self._is_mapping else ()))[2]
+
+    def _updated(self, now: Any) -> tuple[dict[Any, Any], dict[Any, int], Any]:
+        """Return the groups, their sizes and the value for the current elements."""
         groups, sizes = dict(self.groups), dict(self.sizes)
         gone, came = self._entries(now) if self._is_mapping else _elements(self.elements, now)
         for element in gone:
             self._take(groups, sizes, element)
         for element in came:
             self._put(groups, sizes, element)
-        value = groups.get(None, self._member.start) if self._member.by is None else dict(groups)
-        self._folded.say(value)
-        # Only now: an author's function that raises, or an attempt that is stopped, has changed nothing. The kept
-        # elements and groups belong together whatever the verdict of this commit: the next run starts from them.
-        self.elements, self.groups, self.sizes = now, groups, sizes
-        return value
+        return groups, sizes, groups.get(None, self._member.start) if self._member.by is None else dict(groups)
 
     def _go_on(self, source: Input[Any], now: Any) -> None:
         """Continue from the stored value and the elements that went into it."""
@@ -185,7 +193,7 @@ def fold(view: ScopedView, member: FoldMember) -> Computed[Any]:
     instance = view.instance
     schema = instance.schema
     elements = schema.elements(member)
-    document = view.document(member.stored)
+    document = view.result_document(member.stored)
     handle: Computed[Any] = Computed(instance.pieces.core, document, schema.codec(member))
     assert elements.source is not None
     folded = FoldCheckpoint(member, handle, view)
@@ -204,6 +212,7 @@ def fold(view: ScopedView, member: FoldMember) -> Computed[Any]:
             parent=instance.maker,
             fingerprint=instance.digest(member),
             owns_outputs=True,
+            apart=folding.apart,
         ),
         part_of(view, member),
     )

@@ -1,0 +1,464 @@
+"""`EventDelivery`: the way of one event through its states, from its request to its end.
+
+A delivery is a write (`runtime.writing.attempt.RetriedWrite`) whose function is a handler. Its states and transitions
+are those of `runtime.writing.states.TABLE`; the writer of its space takes it through its attempts. `Events.handle`
+gives the delivery at the front of each lane its turn, in the pass. It is prepared first: its target is loaded, and the
+rights and the receipt of a stored event are looked at. An attempt that is refused by a handler that read undecided
+values is repeated once they are decided.
+
+A rejected event returns to its position in the lane before any other event is called. Pieces and events that an attempt
+launched are started when its commit is made and stopped when the commit is rejected. An event that was handled before
+is not a failure: its sender gets the outcome of the first handling.
+
+`check_right` limits an event that was taken up from the store to the rights of its sender. The writers of a space can
+store any event in it, for any handler of any space, and the runtime that takes the event up has other rights than these
+writers. Events that the application itself stored were checked where they came from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from headwater.cells.handle import Input
+from headwater.data.trace import EventAttempted, EventRejected
+from headwater.data.value import ABSENT
+from headwater.engine.admission.access import ACCESS, right_in
+from headwater.errors import (
+    AccessError,
+    EventExpiredError,
+    HandlerFailed,
+    PreconditionFailedError,
+    Refused,
+    RuleRefusedError,
+    describe_failure,
+)
+from headwater.protocol.verdict import Rejection, RuleRefused
+from headwater.replica.document import NOT_HERE
+from headwater.runtime.core.demand import Demand
+from headwater.runtime.core.tracker import UNDECIDED, is_fresh
+from headwater.runtime.events import receipts
+from headwater.runtime.events.attempt import Defect, HandlerAttempt, HandlerTracker, advice, call_handler, noted
+from headwater.runtime.events.event import Barred, Storage
+from headwater.runtime.events.table import End
+from headwater.runtime.pieces.links import RIGHT_FOR
+from headwater.runtime.writing.attempt import Outcome, RetriedWrite, classify
+from headwater.runtime.writing.states import Happened, WriteState
+from headwater.scheduler.node import CLEAN, Node
+
+if TYPE_CHECKING:
+    from headwater.replica.document import Document
+    from headwater.replica.pending import Layer
+    from headwater.replica.transaction import Transaction
+    from headwater.runtime.events.durable import Keeping
+    from headwater.runtime.events.event import Event
+    from headwater.runtime.events.events import Events
+    from headwater.runtime.events.lane import Lane
+    from headwater.runtime.events.lineage import Origin
+    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.pieces.view import ScopedView
+
+
+ORIGIN_COMMITTED: Final = "origin_committed"
+ENTITY_ABSENT: Final = "entity_absent"
+ACCESS_RULE: Final = "access"
+SHOWN: Final = 3
+"""Nodes that are named of those that an event waits for."""
+
+
+async def check_right(pieces: PieceRegistry, event: Event) -> None:
+    """Raise `AccessError` if the user that stored an event may not send it to its handler."""
+    if not event.principal:
+        return
+    local = event.instance.space
+    document = local.document(ACCESS.id, ACCESS.scope)
+    try:
+        await pieces.core.loaded(document)
+        value = ABSENT if document.value is NOT_HERE else document.value
+        if right_in(value, event.principal) < RIGHT_FOR[event.member.allow]:
+            raise AccessError(
+                f"{event.principal!r} stored an event for {event.stream}, and may not send one: ask an owner of "
+                f"{local.name}"
+            )
+    finally:
+        local.let_be(document)
+
+
+class EventDelivery(RetriedWrite):
+    """One event on its way. Its fields change; `event` does not, except when it comes due."""
+
+    __slots__ = (
+        "_events",
+        "_raw",
+        "absorbed",
+        "advice",
+        "answer",
+        "arguments",
+        "attempt",
+        "awaiting",
+        "barred",
+        "brought",
+        "calls",
+        "decided",
+        "end",
+        "errand",
+        "event",
+        "failure",
+        "follows",
+        "id",
+        "instance",
+        "keeping",
+        "lane",
+        "leaves_answer",
+        "origin",
+        "stamp",
+        "storage",
+        "stored_in",
+        "stream",
+        "view",
+        "waits",
+    )
+
+    insists = False  # a node that its handler reads is registered again when the handler is called again
+
+    def __init__(self, events: Events, event: Event, stored_in: str = "") -> None:
+        super().__init__(event.retries, node=event.stream, who=event.stream, is_limited=True)
+        self._events = events
+        self._raw: Any = None  # the stored form of the handler's result
+        self.event = event
+        self.id = event.id
+        self.stream = event.stream
+        self.instance: PieceInstance = event.instance
+        self.lane: Lane = events.no_lane  # of its space, from its sending on
+        self.stamp = 0  # its place among all that was sent here; 0: it was not sent yet
+        self.storage = Storage.STORED if stored_in else Storage.NOWHERE
+        self.stored_in = stored_in  # the space of the store
+        self.keeping: Keeping | None = None  # the write that stores it, if it is to be durable: its handling needs that
+        self.origin: Origin | None = None  # the attempt that posted it
+        self.attempt: HandlerAttempt | None = None  # its own attempt under way, or the last one
+        self.absorbed: list[EventDelivery] = []  # those in whose place it is handled, too
+        self.awaiting: list[asyncio.Future[Any]] = []  # futures of callers of `send`
+        self.calls = 0  # of its handler, those included that were stopped
+        self.decided: End | None = None  # its end, if that is known before it is over
+        self.barred = Barred.NONE
+        self.leaves_answer = True  # False: no outcome is written into the sender's scope
+        self.follows: tuple[EventDelivery, ...] = ()  # of other spaces, whose undecided commits its attempt read
+        self.waits = ""  # what has to run before it, while it is parked
+        self.brought: dict[Document, None] = {}  # documents that were requested ahead of its handler
+        self.advice = ""
+        self.view: ScopedView | None = None  # of its piece, for its sender, once it is prepared
+        self.arguments: dict[str, Any] = {}
+        self.errand: asyncio.Future[None] | None = None  # a conversation with the engine that it waits for
+        self.answer: Any = None
+        self.failure: BaseException | None = None
+        self.end: End | None = None
+
+    # ---- properties of the event ---------------------------------------------------------------------
+
+    @property
+    def is_stored(self) -> bool:
+        return self.storage is Storage.STORED
+
+    def mark_stored(self, space: str) -> None:
+        """Record that a row of a space remembers it until it is handled."""
+        self.storage, self.stored_in = Storage.STORED, space
+
+    @property
+    def is_withdrawn(self) -> bool:
+        return self.decided is End.WITHDRAWN
+
+    @property
+    def is_dropped(self) -> bool:
+        """True if the attempt that posted it did not land."""
+        return self.decided is End.DROPPED
+
+    @property
+    def is_awaited(self) -> bool:
+        """True if a caller will be told how it ended."""
+        return any(not each.done() for each in self.awaiting) or any(each.is_awaited for each in self.absorbed)
+
+    @property
+    def may_coalesce(self) -> bool:
+        """True if a later one may be handled in its place, and it in an earlier one's. Nothing of it may be undone."""
+        event = self.event
+        if self.origin is not None or event.delivers is not None:  # A result moves the position of its own target.
+            return False
+        return not (self.is_stored or event.is_durable or self.is_withdrawn or event.is_known)
+
+    @property
+    def is_away(self) -> bool:
+        """True if it waits for other sessions, and nothing here has to run for it."""
+        return self.state in (WriteState.SENT, WriteState.BACKING_OFF, WriteState.HELD)
+
+    # ---- its turn ------------------------------------------------------------------------------------
+
+    def has_turn(self) -> bool:
+        keeping = self.keeping
+        if self.lane.front is not self or (keeping is not None and not keeping.is_made):
+            return False
+        return not self._is_behind()
+
+    def _is_behind(self) -> bool:
+        """Return whether an earlier event of another space, on which its last attempt stood, is to be made again first.
+
+        Of two events that are rejected together the one that was sent first has its turn first, across spaces, too. An
+        event waits only for earlier ones, so that no two wait for each other.
+        """
+        # fault+ across.made_again_too_early: return False
+        if not self.follows or self.event.instance.space.ended is not None:
+            return False
+        return any(each.stamp < self.stamp and self._events.is_waiting(each) for each in self.follows)
+
+    # ---- preparation ---------------------------------------------------------------------------------
+
+    def is_quick(self) -> bool:
+        """Return whether it can be prepared without asking anybody."""
+        event, events = self.event, self._events
+        pieces, home = events.pieces, event.instance
+        if event.principal or event.is_taken or event.member.reads:
+            return False
+        if not pieces.records.is_checked(home):
+            return False
+        if event.is_known and pieces.channel(home.space.name) is None:
+            return False
+        return events.is_prepared(home) and not pieces.node_source.is_asleep(home.root)
+
+    def prepare_quickly(self) -> None:
+        """Decode its arguments, for its sender."""
+        self._check_age()
+        event = self.event
+        self.view = event.instance.view("session", event.user, event.session)
+        self.arguments = event.instance.schema.signature(event.member).decode(event.payload)
+
+    async def prepare(self) -> None:
+        """Load the target, and look at the rights and at the receipt of an event that was stored."""
+        event, events = self.event, self._events
+        pieces, home = events.pieces, event.instance
+        self._check_age()
+        await pieces.records.check(home)
+        await pieces.node_source.start_effects(home)
+        try:
+            await check_right(pieces, event)
+        except AccessError:
+            if home.space.ended is None:  # Otherwise it is this runtime that may not.
+                self.barred = Barred.SENDER
+            raise
+        if events.before_handling is not None:
+            await events.before_handling(home)
+        if event.is_taken or (event.is_known and pieces.channel(home.space.name) is None):
+            await receipts.check(pieces, self)
+        self.prepare_quickly()
+        assert self.view is not None
+        await self._prefetch(self.view)
+
+    def _check_age(self) -> None:
+        """Raise `EventExpiredError` if it is unknown by now whether an event was handled.
+
+        An event that was kept all the time, in a store or in an outbox, is tried: if it was handled, admission says so.
+        """
+        event, events = self.event, self._events
+        kept_ms = events.policy.retention_ms
+        oldest_us = events.pieces.core.clock.now_us() - round(kept_ms * 1_000)
+        if event.is_known and not (self.is_stored or event.is_taken) and 0 < event.minted_us < oldest_us:
+            raise EventExpiredError(
+                f"{event.stream}: event {event.id} was sent more than {kept_ms / 3.6e6:g} hours ago, and whether it "
+                "was handled is not known any more: look, and send a new one"
+            )
+
+    async def _prefetch(self, view: ScopedView) -> None:
+        """Have the declared reads of a handler arrive and run together, before it is called for the first time."""
+        core = self._events.pieces.core
+        reads: list[Any] = [view.handle(each) for each in self.event.member.reads]
+        documents = [each.document for each in reads if isinstance(each, Input)]
+        absent = [each for each in documents if each.value is NOT_HERE and not each.writers]
+        await core.loaded(*absent)
+        stale = tuple(each for each in documents if each.writers and not is_fresh(each, core.scheduler))
+        if stale:
+            self.parked(stale)
+            demand = self.demands[stale] = Demand(core, self.who, stale, insists=False)
+            await core.observers.until(demand.is_over)
+            error = demand.error()
+            if error is not None:
+                raise error
+
+    # ---- one attempt ---------------------------------------------------------------------------------
+
+    def call(self, transaction: Transaction) -> None:
+        """Call the handler in a transaction."""
+        events, event, lane = self._events, self.event, self.lane
+        core, space = events.pieces.core, event.instance.space
+        replica = space.replica
+        attempt = self._begin_attempt()
+        view, arguments = self.view, self.arguments
+        assert view is not None
+        tracker = HandlerTracker(events, self, replica, transaction, lane)
+        try:
+            try:
+                raw = core.call_in(replica, transaction, lambda: call_handler(events, self, view, arguments), tracker)
+            except Exception:
+                # It may have refused because of a value that is about to be replaced.
+                core.plain_writes.check_turn(space, transaction, tracker.wrote)
+                raise
+            core.plain_writes.check_turn(space, transaction, tracker.wrote)
+            if transaction.waits:
+                core.check_decidable(transaction.waits)
+        except BaseException:
+            attempt.stood_on = tracker.undecided()
+            self.follows = events.makers_of(tracker.elsewhere, tracker.undecided_elsewhere())
+            raise
+        self._raw = raw
+        attempt.seen = noted(transaction)
+        self.follows = events.makers_of(tracker.elsewhere, transaction.waits)
+        lane.leave(self)
+        if lane.front is None and core.observers.is_awaited():
+            core.request_tick()  # `idle` may hold now, and without a connection nothing else would look.
+
+    def _begin_attempt(self) -> HandlerAttempt:
+        """Begin an attempt: everything that the last one launched was never there."""
+        if self.attempt is not None:
+            self._events.lineage.failed(self.attempt)
+        if self.last is not None:
+            self.advice = advice(self)
+        self.waits, self.next_us = "", 0
+        self.calls += 1
+        self.attempt = HandlerAttempt(self)
+        return self.attempt
+
+    def parked(self, documents: Sequence[Document]) -> None:
+        """Say in the table of events which nodes have to run before it, and when they may."""
+        core = self._events.pieces.core
+        gates, graph = core.scheduler.gates, core.scheduler.graph
+        writers = {each: None for document in documents for each in document.writers if isinstance(each, Node)}
+        behind = {each: None for writer in writers for each in (writer, *graph.above(writer)) if each.status != CLEAN}
+        times = {node: gates.eligible_at(node) for node in behind}
+        now_us = core.clock.monotonic_us()
+        gated = [node for node in behind if times[node] > now_us]
+        self.next_us = min((times[node] for node in gated), default=0)
+        self.waits = ", ".join(node.id for node in (gated or list(behind))[:SHOWN])
+
+    # ---- its commit ----------------------------------------------------------------------------------
+
+    def made(self, transaction: Transaction) -> None:
+        event, events, attempt = self.event, self._events, self.attempt
+        trace = events.trace
+        if trace is not None:
+            trace.emit(EventAttempted(event.stream, event.id, self.attempts, self.backoff_us / 1_000))
+        assert attempt is not None
+        if self.state is WriteState.SENT and attempt.seen is not None:
+            layer = event.instance.space.replica.pending.get(transaction.local_seq)
+            if layer is not None:
+                self.lane.undecided.add(layer, transaction)
+            self.lane.made[transaction.local_seq] = self
+        events.lineage.made(attempt, transaction)
+
+    def settled(self, layer: Layer, rejection: Rejection | None) -> None:
+        event, events, attempt = self.event, self._events, self.attempt
+        lineage, lane = events.lineage, self.lane
+        assert attempt is not None
+        lane.undecided.remove(layer)
+        lane.made.pop(layer.local_seq, None)
+        if rejection is None:
+            # fault+ receipts.written_after_verdict: core = self._events.pieces.core
+            # fault+ receipts.written_after_verdict: note = core.cell("s", "receipt", str)
+            # fault+ receipts.written_after_verdict: core.afterwards(lambda: note.set(event.id))
+            lineage.confirmed(attempt)
+            on_declared = events.on_declared
+            if layer.commit.declared and on_declared is not None:
+                on_declared(event.instance, layer.commit)
+            return
+        lineage.failed(attempt)
+        outcome = classify(rejection, layer.local_seq)
+        is_refused = isinstance(rejection, RuleRefused) and rejection.rule == ACCESS_RULE
+        self.barred = Barred.RUNTIME if is_refused else Barred.NONE
+        is_tried_again = outcome in (Outcome.STALE, Outcome.UNSENT) and not self.is_dropped
+        trace = events.trace
+        if trace is not None:
+            trace.emit(EventRejected(event.stream, event.id, self.attempts, outcome.value, is_tried_again))
+        if self.is_over:
+            return
+        if self.is_dropped:
+            # I10: the attempt that posted it did not land. It is not tried again.
+            events.pieces.core.afterwards(lambda: events.finish(self, End.DROPPED))
+        elif is_tried_again:
+            lane.come_back(self)
+
+    def landed(self) -> None:
+        """Its commit is durable."""
+        home = self.event.instance
+        home.is_made = True
+        self.answer = home.schema.signature(self.event.member).result.decode(self._raw)
+        self._events.finish(self, End.LANDED)
+
+    def failed(self, error: BaseException) -> None:
+        """An attempt raised, or the commit was refused for good."""
+        events = self._events
+        if isinstance(error, (Refused, Defect)) and self.state is WriteState.RUNNING:
+            if self._was_wrong():
+                return
+            failure: BaseException = error
+            if isinstance(error, Defect):
+                failure = HandlerFailed(f"{self.stream} failed: {describe_failure(error.error)}")
+                failure.__cause__ = error.error
+            events.conclude(self, failure, lambda: receipts.check(events.pieces, self))
+        elif isinstance(error, RuleRefusedError) and self._goes_without_answer():
+            return
+        else:
+            self.advice = advice(self)
+            events.conclude(self, error, lambda: self._judge(error))
+
+    async def _judge(self, error: BaseException) -> None:
+        """Find out the meaning of a failure. Raises HandledBefore if the event was handled, by any runtime."""
+        if isinstance(error, PreconditionFailedError):
+            if error.precondition == ORIGIN_COMMITTED:
+                await self._events.storing.accepted(self)  # Raises why it could not be stored, if it was that.
+                self.decided = End.DROPPED
+            elif error.precondition == ENTITY_ABSENT:
+                await receipts.answered(self._events.pieces, self)
+
+    def _goes_without_answer(self) -> bool:
+        """Try again without the answer that it was to leave in its sender's scope, if it was refused for that."""
+        if self.barred is not Barred.RUNTIME or self.is_dropped or not receipts.mute(self):
+            return False
+        self.barred = Barred.NONE
+        self.take(Happened.REJECTED)
+        self.take(Happened.USEFUL)
+        self.lane.come_back(self)
+        self._events.pieces.core.request_tick()
+        return True
+
+    def _was_wrong(self) -> bool:
+        """Return whether a refusal was based on undecided commits. It is then repeated once they are decided.
+
+        The shown documents include commits without a verdict, and a refusal writes nothing that the engine would judge.
+        So a refusal counts only if every commit that it read is decided, in the order in which events were sent.
+        """
+        # fault+ events.refusal_not_doubted: return False
+        lane, attempt, core = self.lane, self.attempt, self._events.pieces.core
+        assert attempt is not None
+        layers, attempt.stood_on = attempt.stood_on, []
+
+        def is_decided() -> bool:
+            is_over = self.event.instance.space.ended is not None  # Nothing will be heard any more.
+            return is_over or (lane.is_first(self) and not any(layer.fate in UNDECIDED for layer in layers))
+
+        def decided() -> None:
+            if self.state is WriteState.BACKING_OFF:
+                self.take(Happened.USEFUL)
+                core.request_tick()
+
+        if is_decided():  # At the moment of the refusal: a later verdict may decide otherwise.
+            return False
+        self.take(Happened.UNDECIDED)  # It waits for verdicts of others, which come, however late.
+        core.observers.when(lambda: self.state is not WriteState.BACKING_OFF or is_decided(), decided)
+        return True
+
+    def release(self) -> None:
+        """Release everything that its attempts held, because it is called no more."""
+        if self.attempt is not None:
+            self._events.lineage.failed(self.attempt)  # Unless it landed: then this is nothing.
+        self.end_demands()
+        self._events.pieces.prefetch.let_be(self.brought)
+        self.brought.clear()
+        self.view = None
