@@ -184,7 +184,7 @@ class Inline:
         return self._owner.wire.unwatch(doc)
 
     def flush(self) -> None:
-        if self._owner.replica.uncommitted or self._owner.wire.outgoing:
+        if self._owner.wire.has_unsent() or self._owner.wire.outgoing:
             self._owner.talk()
 
     def is_ready(self, conflict: Conflict) -> bool:

@@ -123,7 +123,7 @@ def test_following_the_changes_gives_the_visible_state_at_every_step() -> None:
                     for operation in change.commit.operations:
                         value = mirror.get(operation.doc, ABSENT)
                         for patch in operation.patches:
-                            value = apply(value, patch).value
+                            value = apply(value, patch)[0]
                         mirror[operation.doc] = value
                     seen = change.seq
                 for id in "def":

@@ -22,7 +22,6 @@ def settle_without_confirming(world: World) -> None:
     for _ in range(100):
         if not world.tick():
             break
-    world.replica.make_commits()
 
 
 @pytest.mark.random

@@ -110,12 +110,15 @@ def decode_given(codec: TypeCodec[Any], raw: Value, at: Path = ()) -> Any:
     return value
 
 
+_LEAVES: Final = (str, int, float, bool, bytes, type(None))
+
+
 def _decode_entries(value: object) -> None:
     parts: Iterable[tuple[str | int, object]]
-    if isinstance(value, Entries):
-        parts = value.decode_all()
-    elif isinstance(value, msgspec.Struct):
+    if isinstance(value, msgspec.Struct):
         parts = [(name, getattr(value, name)) for name in value.__struct_fields__]
+    elif type(value) is Entries:
+        parts = value.decode_all()
     elif is_dataclass(value):
         parts = [(each.name, getattr(value, each.name)) for each in fields(value)]
     elif isinstance(value, tuple | frozenset):
@@ -123,6 +126,8 @@ def _decode_entries(value: object) -> None:
     else:
         return
     for step, part in parts:
+        if type(part) in _LEAVES:
+            continue
         try:
             _decode_entries(part)
         except Mismatch as mismatch:

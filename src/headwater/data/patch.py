@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
-from headwater.data.patch_kinds import DESCRIPTORS, KINDS, Descriptor, Kind, PatchError, Touch, noun
+from headwater.data.patch_kinds import DESCRIPTORS, KINDS, Descriptor, Edited, Kind, PatchError, Touch, noun
 from headwater.data.path import Path, check_path
 from headwater.data.text import shown
 from headwater.data.value import ABSENT, MaybeValue, Value
@@ -22,7 +22,6 @@ from headwater.errors import InvalidValueError
 __all__ = [
     "DESCRIPTORS",
     "KINDS",
-    "Applied",
     "Descriptor",
     "Kind",
     "Patch",
@@ -50,15 +49,8 @@ class Patch(NamedTuple):
     arg: Value = None
 
 
-class Applied(NamedTuple):
-    """A document after a patch, and the places that the patch touched in it."""
-
-    value: MaybeValue
-    touched: tuple[Touch, ...]
-
-
-def apply(value: MaybeValue, patch: Patch, limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> Applied:
-    """`value` with the change made. Raises PatchError where it does not fit the value.
+def apply(value: MaybeValue, patch: Patch, limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> Edited:
+    """`value` with the change made, and the places that it touched. Raises PatchError where it does not fit the value.
 
     `limits` bounds how many items a container may grow to; nothing else is checked again here.
     """
@@ -74,12 +66,12 @@ def apply(value: MaybeValue, patch: Patch, limits: ValueLimits = DEFAULT_VALUE_L
             chain.append(node)
             node = _element(node, step, descriptor, path, len(chain))
         elif descriptor.takes:
-            return Applied(value, ())
+            return value, ()
         else:
             raise _no_way_down(node, step, path[: len(chain)])
     after, touched = descriptor.edit(node, path, arg)
     if not touched:
-        return Applied(value, ())
+        return value, ()
     if type(after) is tuple and len(after) > limits.container_items:
         raise _too_many(len(after), path, limits)
     if node is ABSENT and chain and len(chain[-1]) >= limits.container_items:
@@ -99,7 +91,7 @@ def apply(value: MaybeValue, patch: Patch, limits: ValueLimits = DEFAULT_VALUE_L
             items = list(container)
             items[path[depth]] = after  # type: ignore[index, assignment]  # Never ABSENT: `remove` is refused.
             after = tuple(items)
-    return Applied(after, touched)
+    return after, touched
 
 
 def _element(node: tuple[Value, ...], step: int, descriptor: Descriptor, path: Path, depth: int) -> Value:

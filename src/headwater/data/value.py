@@ -316,7 +316,14 @@ def _enter_array(raw: Collection[object], limits: ValueLimits, level: int, room:
     frozen: list[Value] = []
     try:
         for item in raw:
-            frozen.append(_enter(item, limits, level + 1, room))
+            # The most common leaves, without a call.
+            if item is None or type(item) is bool or (type(item) is int and _MIN_INT <= item <= MAX_INT):
+                frozen.append(item)
+            elif type(item) is str and item.isascii() and len(item) <= limits.string_bytes:
+                room[0] -= len(item)
+                frozen.append(item)
+            else:
+                frozen.append(_enter(item, limits, level + 1, room))
     except Refusal as refusal:
         refusal.steps.append(len(frozen))
         raise
@@ -332,11 +339,18 @@ def _enter_object(raw: dict[object, object], limits: ValueLimits, level: int, ro
             room[0] -= len(name)
         else:
             _enter_key(name, limits, room)
-        try:
-            frozen[name] = _enter(item, limits, level + 1, room)
-        except Refusal as refusal:
-            refusal.steps.append(name)
-            raise
+        # The most common leaves, without a call.
+        if item is None or type(item) is bool or (type(item) is int and _MIN_INT <= item <= MAX_INT):
+            frozen[name] = item
+        elif type(item) is str and item.isascii() and len(item) <= limits.string_bytes:
+            room[0] -= len(item)
+            frozen[name] = item
+        else:
+            try:
+                frozen[name] = _enter(item, limits, level + 1, room)
+            except Refusal as refusal:
+                refusal.steps.append(name)
+                raise
     return frozen
 
 
@@ -472,9 +486,18 @@ def size_of(value: MaybeValue) -> int:
     if type(value) is str:
         return 3 + (len(value) if value.isascii() else 2 * len(value))
     if type(value) is dict:
-        total = 3
+        total = 3 + 2 * len(value)
         for key, item in value.items():
-            total += 2 + len(key) + size_of(item)
+            total += len(key)
+            # The most common leaves, without a call.
+            if type(item) is str:
+                total += 3 + (len(item) if item.isascii() else 2 * len(item))
+            elif type(item) is int:
+                total += 1 if -32 <= item < 128 else 5
+            elif item is None:
+                total += 1
+            else:
+                total += size_of(item)
         return total
     if type(value) is tuple:
         total = 3

@@ -30,7 +30,7 @@ def given(error: InvalidValueError) -> str:
 class Signature:
     """The parameters of one handler and the type of its result."""
 
-    __slots__ = ("_by_place", "_codecs", "_name", "_shape", "result")
+    __slots__ = ("_by_place", "_codecs", "_name", "_parameters", "_shape", "result")
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Signature:
     ) -> None:
         self._name = name
         self._shape = inspect.Signature(parameters)
+        self._parameters = dict(self._shape.parameters)
         are_plain = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)
         self._by_place = tuple([each.name for each in parameters]) if are_plain else None
         self._codecs = codecs
@@ -73,13 +74,13 @@ class Signature:
 
     def decode(self, payload: Value) -> dict[str, Any]:
         """The arguments that a payload stands for."""
-        if not isinstance(payload, Mapping):
+        if type(payload) is not dict:  # As `freeze` makes every object.
             raise InvalidValueError(f"{self._name} takes {self._shape}, not {shown(payload)}: name each argument")
         unknown = [name for name in payload if name not in self._codecs]
         if unknown:
             raise InvalidValueError(f"{self._name} takes {self._shape}: there is no argument {shown(unknown[0])}")
         arguments = {}
-        for name, parameter in self._shape.parameters.items():
+        for name, parameter in self._parameters.items():
             if name in payload:
                 try:
                     arguments[name] = decode_given(self._codecs[name], payload[name])

@@ -197,7 +197,7 @@ def _changed(change: DocChange, value: MaybeValue, own: OwnPatches) -> tuple[May
 def _patched(value: MaybeValue, patches: tuple[Patch, ...], what: str) -> MaybeValue:
     for patch in patches:
         try:
-            value = apply(value, patch).value
+            value = apply(value, patch)[0]
         except PatchError as error:
             raise ProtocolError(f"{what}: {error}") from error
     return value

@@ -72,12 +72,11 @@ class Detached:
         seq = replica.confirmed.seq + 1
         replica.confirmed.move_to(seq)
         for layer in layers:
-            for document in (layer.document,) if layer.document is not None else self._written_by(layer):
+            for document in self._written_by(layer):
                 if document.confirmed is NOT_HERE:
                     replica.confirmed.put(document.key, ABSENT, seq)
                 document.confirmed, document.written = document.value, seq
-        replica.uncommitted.clear()
-        replica.pending.confirmed(layers, seq, replica.open_transactions.count > 0)
+        replica.pending.confirmed(layers, seq)
         for layer in layers:
             if layer.settled is not None:
                 replica.settle(layer, layer.settled, None)

@@ -97,6 +97,10 @@ class ObservationQueue:
         else:
             self._drafts[node] = draft
 
+    def has_drafts(self) -> bool:
+        """Return True if runs are not observed yet."""
+        return bool(self._drafts)
+
     def drop(self, node: object) -> None:
         """Forget the draft of a node."""
         self._drafts.pop(node, None)
@@ -161,7 +165,6 @@ class ObservationQueue:
         if not self._drafts:
             return
         drafts, self._drafts = self._drafts, {}
-        replica.make_commits()
         for node, draft in drafts.items():
             if draft.under is None:
                 if _waits_with_result(node, draft):

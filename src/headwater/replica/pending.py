@@ -24,7 +24,7 @@ from headwater.data.address import DocKey
 from headwater.data.patch import Patch, PatchError, Touch, apply
 from headwater.data.path import Path, starts_with
 from headwater.data.reader_trie import Spot
-from headwater.data.value import ABSENT, MaybeValue
+from headwater.data.value import MaybeValue
 from headwater.errors import InvariantViolation
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Conflict, Rejection
@@ -179,94 +179,52 @@ _QUEUED: Final = Fate.QUEUED
 
 
 class Layer:
-    """One local commit, and its effect on the documents it wrote when it was applied here.
-
-    A layer that replaced one document (`Replica.write_whole`) gets its commit later, with the rest of its wave: the
-    layers that it stands on do not change in between.
-    """
+    """One local commit, and its effect on the documents it wrote when it was applied here."""
 
     __slots__ = (
-        "_commit",
         "_named",
         "_patches",
-        "_touched",
-        "after",
-        "basis",
-        "before",
         "causes",
-        "document",
+        "commit",
         "fate",
         "frame",
         "group",
         "hops",
         "local_seq",
         "misfits",
-        "node",
         "rejection",
         "seq",
         "settled",
         "source",
-        "spots",
+        "touched",
         "waits",
     )
 
     def __init__(
         self,
         local_seq: int,
-        commit: Commit | None,
-        touched: dict[DocKey, tuple[Touch, ...]] | None,
+        commit: Commit,
+        touched: dict[DocKey, tuple[Touch, ...]],
         source: object | None,
         group: object | None,
         causes: Mapping[Spot, object] | None = None,
-        document: Document | None = None,
-        before: MaybeValue = ABSENT,
-        after: MaybeValue = ABSENT,
-        spots: Sequence[Spot | None] = (),
-        basis: int = 0,
-        node: str = "",
     ) -> None:
         self.local_seq = local_seq
+        self.commit = commit  # the commit that the engine gets; set again only before it is pushed
+        self.touched = touched
         self.source = source
         self.group = group
         self.causes = causes  # the spots whose change caused its run; they come back if it is rejected
         self.hops = 0  # as in its provenance; they come back with the causes
         self.fate = _QUEUED
-        # Used until the layer has its commit: the replaced document and values, the reads, their basis, and the node.
-        self.document = document
-        self.before = before
-        self.after = after
-        self.spots = spots
-        self.basis = basis
-        self.node = node
         self.seq = 0
         self.settled: list[Settled] | None = None
         self.misfits: set[DocKey] | None = None  # documents whose current state the layer does not fit
-        self._commit = commit
-        self._touched = touched
         self._named: Named | None = None
         self._patches: dict[DocKey, tuple[Patch, ...]] | None = None  # those of its commit, by document
         self.frame = 0  # the first local_seq of the frame in which it was sent
         self.rejection: Rejection | None = None
         self.waits: set[Layer] | None = None  # layers of other replicas that must be accepted before it is sent
-
-    @property
-    def commit(self) -> Commit:
-        """The commit that the engine gets."""
-        if self._commit is None:
-            raise InvariantViolation(f"layer {self.local_seq} has no commit yet")
-        return self._commit
-
-    def set_commit(self, commit: Commit, touched: dict[DocKey, tuple[Touch, ...]]) -> None:
-        """Set the commit of the layer."""
-        self._commit, self._touched, self.document = commit, touched, None
-        self._patches = None
-        self.spots = ()
-
-    @property
-    def touched(self) -> dict[DocKey, tuple[Touch, ...]]:
-        if self._touched is None:
-            raise InvariantViolation(f"layer {self.local_seq} has no commit yet")
-        return self._touched
 
     @property
     def named(self) -> Named:
@@ -278,15 +236,19 @@ class Layer:
 
     def stands(self) -> bool:
         """Return True if the layer stands on any other layer."""
-        commit = self.commit
-        return bool(commit.after) or any(read.layers for read in commit.reads)
+        if self.commit.after:
+            return True
+        for read in self.commit.reads:  # noqa: SIM110  # A loop, because a generator doubles the cost.
+            if read.layers:
+                return True
+        return False
 
     def docs(self) -> tuple[DocKey, ...]:
         """Return the documents that the layer writes."""
-        return (self.document.key,) if self.document is not None else tuple(self.touched)
+        return tuple(self.touched)
 
     def is_derived(self) -> bool:
-        return self.document is None and self.commit.provenance.derived
+        return self.commit.provenance.derived
 
     def send(self, frame: int) -> None:
         """Mark the layer as sent."""
@@ -306,8 +268,6 @@ class Layer:
 
     def written(self, doc: DocKey) -> list[Path]:
         """Return the paths of the layer's patches to a document."""
-        if self.document is not None:
-            return [()] if self.document.key == doc else []
         return [patch.path for patch in self.patches(doc)]
 
     def meets(self, other: Layer) -> bool:
@@ -321,15 +281,11 @@ class Layer:
 
     def says_all(self, doc: DocKey) -> bool:
         """Return True if the layer sets the whole document, whatever is under it."""
-        if self.document is not None:
-            return False
         patches = self.patches(doc)
         return len(patches) == 1 and patches[0].kind == "add" and not patches[0].path
 
     def covers(self, doc: DocKey, path: Path) -> bool:
         """Return True if the layer sets the value at a path of a document, whatever is under it."""
-        if self.document is not None:
-            return self.document.key == doc
         return any(patch.kind in SAYS_ALL and starts_with(path, patch.path) for patch in self.patches(doc))
 
     def is_held(self) -> bool:
@@ -353,7 +309,7 @@ class Layer:
             if operation.doc == doc:
                 for patch in operation.patches:
                     try:
-                        shown = apply(shown, patch).value
+                        shown = apply(shown, patch)[0]
                     except PatchError:
                         self.misfits = self.misfits or set()
                         self.misfits.add(doc)
@@ -618,8 +574,8 @@ class Pending:
         self._wire.pop(local_seq, None)
         return self._doomed.pop(local_seq, None)
 
-    def confirmed(self, layers: list[Layer], seq: int, is_looked_at: bool) -> None:
-        """Take out layers that are confirmed as they are. `is_looked_at`: a transaction may be open on them."""
+    def confirmed(self, layers: list[Layer], seq: int) -> None:
+        """Take out layers that are confirmed as they are."""
         live = self.live_layers
         if self._standing:
             for layer in layers:
@@ -627,14 +583,7 @@ class Pending:
         for layer in layers:
             layer.fate, layer.seq = _ACCEPTED, seq
             live.pop(layer.local_seq, None)
-            document = layer.document
-            if document is None or is_looked_at:
-                self._lift(layer)
-            elif len(document.layers) == 1:
-                document.layers.clear()
-                document.wrote = None
-            else:
-                document.layers.remove(layer)
+            self._lift(layer)
 
     # ---- local layers ------------------------------------------------------------------------------
 

@@ -11,10 +11,6 @@ sees one snapshot however long it lasts (C8). A transaction without references i
 changes for now. A value that is set aside cannot be read (C3): its document has to arrive again, and the feed then
 tells the difference.
 
-`make_commit` makes the commit of a layer that replaced one document (`Replica.write_whole`): minimal patches, and the
-layers that its reads stood on. It runs later than the write. No message is taken in between, so that the layers below
-are those that existed when the layer was made (C3).
-
 The results of nodes are no layers: `tier.Tier` has them, and they are shown instead of confirmed state and layers.
 
 `Places` are the paths where documents may be shown differently, so that a change is found without comparing everything.
@@ -49,17 +45,22 @@ from headwater.replica.tier import SentCommit, Tier
 from headwater.replica.transaction import Transaction, says_nothing
 
 
-def make_commit(layer: Layer, replica: Replica) -> None:
-    """Make the commit of a layer that replaced one document."""
-    # fault+ telling.basis_too_old: layer.basis = max(0, layer.basis - 1)
-    document, own, pending = layer.document, layer.local_seq, replica.pending
-    if document is None:
-        raise InvariantViolation(f"layer {own} has a commit already")
+def whole_commit(
+    replica: Replica,
+    document: Document,
+    before: MaybeValue,
+    after: MaybeValue,
+    spots: Sequence[Spot | None],
+    node: str,
+) -> Commit:
+    """Return the next commit, which replaces one document: minimal patches, and the layers that its reads stood on."""
+    own, basis, pending = replica.next_local_seq, replica.confirmed.seq, replica.pending
+    # fault+ telling.basis_too_old: basis = max(0, basis - 1)
     repeated = pending.repeated(document, (), own)
-    patches = difference(layer.before, layer.after, [((), *repeated)], lambda _: False)
+    patches = difference(before, after, [((), *repeated)], lambda _: False)
     reads: dict[Read, None] = {}
     # fault telling.reads_forgotten: for spot in ():
-    for spot in layer.spots:
+    for spot in spots:
         if spot is None:
             continue
         seen = spot.document
@@ -69,13 +70,8 @@ def make_commit(layer: Layer, replica: Replica) -> None:
             for local in under.local:
                 reads.update(dict.fromkeys(local.commit.reads))  # C1: the layer is a function of these.
             # C3: the one seq of all documents here, and every layer that may have contributed.
-            reads[Read(seen.key, spot.path, spot.depth, layer.basis, under.spans)] = None
-    commit = Commit(
-        own, (Operation(document.key, patches),), tuple(reads), (), replica.branch, (), (), Provenance(layer.node)
-    )
-    layer.set_commit(commit, {document.key: tuple(Touch(patch.path, True) for patch in patches)})
-    if reads and own in pending.live_layers:
-        pending.stands(layer)
+            reads[Read(seen.key, spot.path, spot.depth, basis, under.spans)] = None
+    return Commit(own, (Operation(document.key, patches),), tuple(reads), (), replica.branch, (), (), Provenance(node))
 
 
 class Evicted:
@@ -218,7 +214,7 @@ def stands_alone(layer: Layer) -> None:
     """Make a local layer fit whatever is under it, since the layers under it may be taken out: replace becomes add."""
     commit = layer.commit
     operations = [Operation(op.doc, tuple(map(_in_any_case, op.patches))) for op in commit.operations]
-    layer.set_commit(msgspec.structs.replace(commit, operations=tuple(operations)), layer.touched)
+    layer.commit = msgspec.structs.replace(commit, operations=tuple(operations))
 
 
 def _in_any_case(patch: Patch) -> Patch:
@@ -274,7 +270,6 @@ class Replica:
         "open_transactions",
         "pending",
         "tier",
-        "uncommitted",
     )
 
     def __init__(
@@ -298,7 +293,6 @@ class Replica:
         self.on_fallen: Callable[[TierEntry], object] = ignore
         self.may_write = True  # False: results and layers that are derived here are local
         self.next_local_seq = next_local_seq
-        self.uncommitted: list[Layer] = []  # layers of `write_whole` without a commit
         self._on_rejected: list[Callable[[Layer, Rejection | None], object]] = []
         self._on_overwritten: list[Callable[[Document, Kind, object], object]] = []
         self._shown: dict[DocKey, MaybeValue] | None = None  # the result of `snapshot`, until a value changes
@@ -391,7 +385,6 @@ class Replica:
         if transaction.finished:
             raise AuthoringError("this transaction was committed or dropped before")
         self.drop(transaction)
-        self.make_commits()
         local_seq = self.next_local_seq
         # fault+ replica.basis_at_commit: transaction.basis = self.confirmed.seq
         commit = transaction.commit(local_seq, self.branch)
@@ -475,10 +468,11 @@ class Replica:
             return None
         if type(value) is dict or type(value) is tuple:
             value = aligned(before, value)
-        local_seq = self.next_local_seq
+        commit = whole_commit(self, document, before, value, spots, node)
+        local_seq = commit.local_seq
         self.next_local_seq = local_seq + 1
-        seq = self.confirmed.seq
-        layer = Layer(local_seq, None, None, source, group, None, document, before, value, spots, seq, node)
+        touched = {document.key: tuple([Touch(patch.path, True) for patch in commit.operations[0].patches])}
+        layer = Layer(local_seq, commit, touched, source, group)
         # fault replica.whole_write_not_settled: if False:
         if settled is not None:
             layer.settled = [settled]
@@ -487,28 +481,19 @@ class Replica:
             self.open_transactions.changing(document)
         dropped = () if document.entry is None else self.tier.drop(document.entry)
         self.pending.live_layers[local_seq] = layer
+        self.pending.stands(layer)
         document.layers.append(layer)
-        self.uncommitted.append(layer)
         document.value, self._shown = value, None
         self.on_layer(layer)
         # fault replica.whole_write_not_told: pass
-        self.feed.emit(Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, group, local_seq))
+        self.feed.emit(
+            Notification(_COMMIT, document, before, value, _ROOT, True, self.confirmed.seq, source, group, local_seq)
+        )
         if len(dropped) > 1:
             self._show_without([part for part in dropped if part.document is not document])
         if self.feed.errors:
             self.report()
         return layer
-
-    def make_commits(self) -> None:
-        """Make the commits of layers of `write_whole`.
-
-        Called before a message is sent or applied, and before another commit, because reads name the layers that exist
-        now.
-        """
-        if self.uncommitted:
-            layers, self.uncommitted = self.uncommitted, []
-            for layer in layers:
-                make_commit(layer, self)
 
     # ---- results of nodes --------------------------------------------------------------------------
 
@@ -595,7 +580,6 @@ class Replica:
         entry = document.entry
         if entry is None or entry.source is not source or entry.reads is not None:
             return
-        self.make_commits()
         is_sent = entry.state is not EntryState.LOCAL
         if not (is_sent and is_current and self.tier.freeze(entry, self.next_local_seq)):
             self.tier.drop(entry)
@@ -610,7 +594,6 @@ class Replica:
         """Compose a wave of results, at most `room` commits, and number them. The caller sends them."""
         if not self.may_write:
             return []
-        self.make_commits()
         made = self.tier.compose(self.next_local_seq, self.branch, self.limits, room)
         self.next_local_seq += len(made.commits)
         for entry in made.equal:
@@ -667,7 +650,6 @@ class Replica:
             return  # a repeated verdict, the answer to a replay
         if layer.fate is Fate.DEAD:
             raise InvariantViolation(f"commit {local_seq} was accepted although a layer under it was not (C4)")
-        self.make_commits()
         self.pending.accepted(layer, seq)
         if seq <= self.confirmed.seq:
             self._show(Kind.INTEGRATE, self._covered())
@@ -682,12 +664,10 @@ class Replica:
 
     def all_rejected(self, rejections: Mapping[int, Rejection]) -> None:
         """Revert commits whose rejections came together, in one step. A repeated rejection has no effect."""
-        self.make_commits()
         self._fall(self.pending.kill(rejections))
 
     def revert_unsent(self) -> list[Layer]:
         """Revert layers that were never sent, after a lost connection. On the rejection, their authors commit again."""
-        self.make_commits()
         # fault replica.unsent_not_reverted: fallen = []
         fallen = self.pending.kill_queued()
         self._fall(fallen)
@@ -695,7 +675,6 @@ class Replica:
 
     def revert_local(self) -> None:
         """Send local results, and revert local layers: the right to write was granted. Their nodes run again."""
-        self.make_commits()
         self.tier.make_due()
         fallen = self.pending.local()
         for layer in fallen:
@@ -714,7 +693,6 @@ class Replica:
     def integrate(self, sync: Sync) -> None:
         """Apply changes of the log. Own commits that it covers stop being layers and become confirmed state."""
         # fault replica.integrates_before_telling: pass
-        self.make_commits()
         here: list[tuple[Document, DocChange]] = []
         unknown: dict[DocKey, None] = {}
         for change in sync.changes:
@@ -740,7 +718,6 @@ class Replica:
 
     def arrive(self, documents: Iterable[State], seq: int) -> None:
         """Take in documents that were asked for, as of `seq`."""
-        self.make_commits()
         self.confirmed.move_to(seq)
         arrived: Places = {self.confirmed.put(state.doc, state.get(), state.seq): None for state in documents}
         reread = any(document.stale is not NOT_HERE for document in arrived)
@@ -804,7 +781,6 @@ class Replica:
 
     def set_aside(self, docs: Iterable[DocKey]) -> None:
         """Make documents unreadable until they have arrived again (C3), because their changes are not told any more."""
-        self.make_commits()
         self._shown = None
         self.evicted.set_aside(docs)
 

@@ -398,6 +398,10 @@ class Session:
             if self.runs.are_many:
                 self.tell_runs()
 
+    def has_unsent(self) -> bool:
+        """True if a commit, a result or an observation waits for a `flush`."""
+        return bool(self._wave) or self.replica.tier.is_due() or self.runs.has_drafts()
+
     def _send_results(self) -> None:
         """Send a wave. Its observations travel with it. A result that is too long is refused here.
 
@@ -427,7 +431,6 @@ class Session:
         commits of a session are sent in the order in which they were made. A commit cannot wait for itself, since the
         commits that it stands on were made before it, in its own space or in another one.
         """
-        self.replica.make_commits()
         if self.link is not LinkState.UP:
             self._wave.clear()  # these layers are never sent: they are reverted and made again on reconnection
             return
@@ -535,7 +538,6 @@ class Session:
 
         While many commits wait, a lower number is returned, which does no harm.
         """
-        self.replica.make_commits()  # A layer without a commit names no layer yet.
         pending = self.replica.pending
         first_by_result = self.replica.tier.first_named()
         firsts = (pending.oldest(), first_by_result, self.replica.may_name(), self._heard + 1)

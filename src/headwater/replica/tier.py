@@ -110,6 +110,10 @@ class Tier:
     def __bool__(self) -> bool:
         return bool(self._due or self._wire or self._local)
 
+    def is_due(self) -> bool:
+        """Return True if a result waits for a wave."""
+        return bool(self._due)
+
     def is_under_way(self) -> bool:
         """Return True if a wave was sent and confirmed state does not cover it yet."""
         return bool(self._wire)

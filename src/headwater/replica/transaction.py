@@ -400,7 +400,6 @@ class Transaction:
         if document is None or not document.layers:
             return NOTHING
         home = document.home
-        home.make_commits()
         # fault+ transaction.basis_of_top_layer: self.basis = max([self.basis, *[each.seq for each in document.layers]])
         return home.pending.under(document, path, home.next_local_seq)
 
@@ -412,7 +411,6 @@ class Transaction:
         if document is None or not document.layers:
             return False, []
         home = document.home
-        home.make_commits()
         return home.pending.repeated(document, path, home.next_local_seq)
 
     def dead(self) -> tuple[int, ...]:
@@ -482,7 +480,6 @@ class _Kept:
     def under(self, path: Path) -> StandsOn:
         if not self._count:
             return NOTHING
-        self._document.home.make_commits()
         layers = self._written(path)
         named = [layer for layer in layers if layer.fate is not Fate.LOCAL]
         local = [layer for layer in layers if layer.fate is Fate.LOCAL]
@@ -495,7 +492,6 @@ class _Kept:
     def repeated(self, path: Path) -> tuple[bool, list[Path]]:
         if not self._count:
             return False, []
-        self._document.home.make_commits()
         key = self._document.key
         places = [outside_arrays(written) for layer in self._written(path) for written in layer.written(key)]
         if any(starts_with(path, place) for place in places):
@@ -517,7 +513,7 @@ def _settled(before: MaybeValue, intent: Patch) -> Patch:
 
     So a key that was removed and is counted again stays in its place. An intent that finds and leaves nothing is kept.
     """
-    after = lookup(apply(before, intent).value, intent.path)
+    after = lookup(apply(before, intent)[0], intent.path)
     if after is ABSENT:
         return intent
     return Patch("add" if lookup(before, intent.path) is ABSENT else "replace", intent.path, after)

@@ -233,6 +233,10 @@ class Pass:
             self._is_ticking = True
             self._request_tick()
 
+    def expect_slice(self) -> None:
+        """Record that a slice follows at once, so that nodes that become invalid until then request no tick."""
+        self._is_ticking = True
+
     def raised(self, node: Node) -> None:
         """Move a waiting node that was raised to its new turn."""
         (self._effects if node.kind is _EFFECT else self._computations).push(node)
@@ -259,7 +263,9 @@ class Pass:
 
     def is_quiet(self) -> bool:
         """True if no node has a turn to come."""
-        return not (self._computations or self._effects or self._later or self._stack or self._idle)
+        first, last = self._computations, self._effects
+        waiting = first.now or first.next or last.now or last.next
+        return not (waiting or self._later or self._stack or self._idle)
 
     def held(self) -> dict[str, int]:
         """Count the entries that wait for a turn, for another attempt, or for the end of a pass."""
@@ -306,6 +312,10 @@ class Pass:
         return node.pass_runs >= self._limits.node_runs and node.due <= node.impulse
 
     # ---- the pass ------------------------------------------------------------------------------------
+
+    def is_idle(self) -> bool:
+        """True if a slice would find nothing to do: no node waits, and no demand or count ends with a pass."""
+        return not (self._is_ticking or self._provisional or self._forgiven or self._spenders)
 
     def slice(self, attempts: int) -> bool:
         """Make at most `attempts` attempts. False: the pass is over, and no node waits for another one."""

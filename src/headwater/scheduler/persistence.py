@@ -72,5 +72,4 @@ def _is_written(document: Document, path: Path) -> bool:
     if not document.layers:
         return False
     home = document.home
-    home.make_commits()
     return bool(home.pending.under(document, path, home.next_local_seq))

@@ -343,7 +343,7 @@ class Scheduler:
         # I6: a slice may come before `heard`. Readers of waiting nodes would be attempted over and over in it.
         # fault scheduler.returned_documents_told_late: pass
         self._look_at_returned()
-        more = self.pass_.slice(self.limits.slice_runs)
+        more = not self.pass_.is_idle() and self.pass_.slice(self.limits.slice_runs)
         if more or not self.loads.is_untidy():
             return more
         self.loads.tidy()

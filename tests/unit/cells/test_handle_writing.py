@@ -92,7 +92,6 @@ def test_two_updates_in_a_row_both_read_what_was_there() -> None:
     for _ in range(50):
         cell.update(lambda n: n + 1)
         commit = hand.spaces["shop"].replica.pending.live()[-1]
-        hand.spaces["shop"].replica.make_commits()
         assert commit.commit.reads, "an update without its read could overwrite what somebody else wrote"
     assert cell.get() == 50
 
@@ -147,7 +146,6 @@ def test_making_what_a_type_implies_stands_on_its_absence() -> None:
     cards = hand.cell(Cards, default={})
     cards.key("a").set(Card(title="x"))
     replica = hand.spaces["shop"].replica
-    replica.make_commits()
     (layer,) = replica.pending.live()
     assert [(read.path, read.depth.name) for read in layer.commit.reads] == [((), "SHAPE")]
     cards.key("b").set(Card(title="y"))

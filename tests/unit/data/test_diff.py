@@ -18,7 +18,7 @@ from tests.unit.data.generators import mutated, random_container, values
 
 def applied(value: MaybeValue, patches: tuple[Patch, ...]) -> MaybeValue:
     for patch in patches:
-        value = apply(value, patch).value
+        value = apply(value, patch)[0]
     return value
 
 

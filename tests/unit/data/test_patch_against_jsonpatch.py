@@ -44,7 +44,7 @@ def by_us(document: Value, patches: list[Patch]) -> Value | None:
     value: Any = document
     try:
         for patch in patches:
-            value = apply(value, patch).value
+            value = apply(value, patch)[0]
     except PatchError:
         return None
     return (value,)

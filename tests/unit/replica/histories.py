@@ -253,7 +253,7 @@ class History:
             for operation in change.commit.operations:
                 value = state.get(operation.doc, ABSENT)
                 for patch in operation.patches:
-                    value = apply(value, patch).value
+                    value = apply(value, patch)[0]
                 state[operation.doc] = value
         return wrong
 

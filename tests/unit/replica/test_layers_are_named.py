@@ -55,7 +55,7 @@ def folded(document: Document) -> tuple[MaybeValue, list[Layer]]:
         after = value
         try:
             for each in patches:
-                after = apply(after, each).value
+                after = apply(after, each)[0]
         except PatchError:
             continue
         value = after
@@ -71,7 +71,6 @@ def numbers(spans: tuple[tuple[int, int], ...]) -> set[int]:
 
 def differences(replica: Replica, *, exact: bool) -> list[str]:
     """Where what the replica keeps differs from the definition. Not exact: it may name more of what is shown."""
-    replica.make_commits()
     found = []
     live = set(replica.pending.live_layers)
     if replica.pending.first_live() != min(live, default=None):
@@ -250,5 +249,4 @@ def test_whole_write_names_the_layers_of_its_time_after_they_are_confirmed() -> 
     assert layer is not None
     replica.pending.accepted(under, 2)
     replica.integrate(Sync(2, (Own(doc("x"), 2, under.local_seq),)))
-    replica.make_commits()
     assert layer.commit.reads == (Read(doc("x"), (), Depth.DEEP, 1, ((under.local_seq, under.local_seq),)),)

@@ -59,7 +59,6 @@ class Count:
 
 def set_whole(replica: Replica, number: int) -> None:
     replica.write_whole(replica.documents.of(D), number, ())
-    replica.make_commits()
 
 
 def read_and_set_whole(replica: Replica, number: int) -> None:
@@ -93,7 +92,6 @@ def set_and_derive(replica: Replica, number: int) -> None:
     document = replica.documents.of(D)
     replica.write_whole(document, number, ())
     replica.write_whole(replica.documents.of(E), number, (Spot(document, (), Depth.DEEP),))
-    replica.make_commits()
 
 
 STEPS: dict[str, tuple[Step, Any]] = {

@@ -274,7 +274,7 @@ class TestMinimalPatches:
         layer = replica.commit(again)
         assert isinstance(layer, Layer)
         (operation,) = layer.commit.operations
-        assert apply(ABSENT, operation.patches[0]).value == {"x": 2}
+        assert apply(ABSENT, operation.patches[0])[0] == {"x": 2}
         assert replica.visible(D) == {"x": 2}
 
 

@@ -43,8 +43,7 @@ class Scripted:
         self.left.append(doc)
         return self.replica.let_go(doc)
 
-    def flush(self) -> None:
-        self.replica.make_commits()
+    def flush(self) -> None: ...
 
     def is_ready(self, conflict: Conflict) -> bool:
         return self.ready
@@ -58,7 +57,6 @@ class Scripted:
         self.core.settle()
 
     def layers(self) -> list[Layer]:
-        self.replica.make_commits()
         return list(self.replica.pending.live())
 
     def confirm(self) -> None:

@@ -159,7 +159,7 @@ class Access:
         value = self.document()
         for patch in commit.operations[0].patches:
             try:
-                value = apply(value, patch).value
+                value = apply(value, patch)[0]
             except PatchError:
                 return None  # it does not apply: admission rejects it, with the collision
         # fault access.last_owner_removable: return None

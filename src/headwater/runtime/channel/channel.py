@@ -78,6 +78,11 @@ class EngineChannel:
         def tell_core() -> bool:  # Never true: `until` calls it after every message.
             try:
                 self._core.heard()
+                # The message may have made room for what waits to be sent.
+                if self._wanted or self._ahead:
+                    self._core.request_tick()
+                elif self.driver.session.has_unsent():
+                    self.driver.flush_soon()
             except Exception as error:  # A bug of Headwater, and no end of a space.
                 self._core.broken(error)
                 raise _Broken from error

@@ -365,6 +365,7 @@ class Driver:
 
     def _hear_later(self) -> None:
         self._yielding = False
+        self._check()
         while self._later and not self._yielding:
             self._heard(self._later.popleft())
 
@@ -404,9 +405,7 @@ class Driver:
         elif self.session.link is LinkState.GONE:
             self._end()
             return
-        if isinstance(message, Verdicts):
-            self._wake()
-        else:
+        if not isinstance(message, Verdicts):  # After them the conditions are checked once their waiters have run.
             self._check()
         if self.session.outgoing:
             self.flush_soon()

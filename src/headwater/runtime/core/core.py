@@ -260,8 +260,9 @@ class Core:
         try:
             return call_in(self.current, tracker, transaction, fn)
         finally:
+            # Nodes that ran for it have results to send, also if the transaction ends here.
             # fault core.nested_results_not_sent: pass
-            self.request_tick()  # Nodes that ran for it have results to send, also if the transaction ends here.
+            self.scheduler.pass_.request_tick()
 
     # ---- moving ------------------------------------------------------------------------------------
 
@@ -270,7 +271,11 @@ class Core:
         for space in tuple(self._spaces.values()):
             space.make_deferred_writes()  # Writes that waited for a document are made before a node reads it.
         self.plain_writes.catch_up()
-        self.handle_events()  # Everything that follows from a handler's commit is derived, and sent with it, now.
+        try:
+            self.handle_events()  # Everything that follows from a handler's commit is derived, and sent with it, now.
+        except INTERRUPTS:
+            self._loop.request_tick()  # The slice that the pass was told to expect is still to come.
+            raise
         self.scheduler.tick()
         for space in self._spaces.values():
             space.channel.flush()
@@ -284,8 +289,7 @@ class Core:
             except BaseException as error:  # The failure of one observer affects no other one.
                 self.report("an observer", as_failure(error))
         self.observers.check_conditions()
-        # Computed last, because observers may have written.
-        more = bool(self._after) or bool(self.plain_writes) or not self.scheduler.pass_.is_quiet()
+        more = self._has_work()  # Computed last, because observers may have written.
         if more:
             self._loop.request_tick()
         return more
@@ -302,7 +306,12 @@ class Core:
         self.plain_writes.catch_up()
         self.scheduler.heard()
         self.observers.check_conditions()
-        self._loop.request_tick()
+        if self._has_work() or self.observers.is_awaited():
+            self._loop.request_tick()  # What is awaited may depend on callbacks that run before the tick.
+
+    def _has_work(self) -> bool:
+        """True if another slice has something to do now."""
+        return bool(self._after) or bool(self.plain_writes) or not self.scheduler.pass_.is_quiet()
 
     def load_failed(self, space: LocalSpace, docs: Iterable[DocKey], error: HeadwaterError) -> None:
         """Handle documents that the engine refuses to send.

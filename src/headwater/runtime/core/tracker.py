@@ -395,16 +395,11 @@ def has_read(layer: Layer) -> bool:
     A read of the record of its piece does not count: every other write to that piece depends on the record, too, and is
     rejected with it.
     """
-    return layer.document is None and any(not read.doc.id.endswith(RECORDS) for read in layer.commit.reads)
+    return any(not read.doc.id.endswith(RECORDS) for read in layer.commit.reads)
 
 
 def _may_misfit(layer: Layer) -> bool:
     """True if patches of a layer need a value to be there: a key that they replace, or the path to one."""
-    document = layer.document
-    if document is not None:
-        if type(layer.after) is not dict:
-            return False  # Its value is sent as a whole.
-        document.home.make_commits()
     return any(
         patch.path and patch.kind != "remove" for operation in layer.commit.operations for patch in operation.patches
     )

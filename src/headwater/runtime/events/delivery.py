@@ -259,9 +259,11 @@ class EventDelivery(RetriedWrite):
         An event that was kept all the time, in a store or in an outbox, is tried: if it was handled, admission says so.
         """
         event, events = self.event, self._events
+        if not event.is_known or self.is_stored or event.is_taken:
+            return
         kept_ms = events.policy.retention_ms
         oldest_us = events.pieces.core.clock.now_us() - round(kept_ms * 1_000)
-        if event.is_known and not (self.is_stored or event.is_taken) and 0 < event.minted_us < oldest_us:
+        if 0 < event.minted_us < oldest_us:
             raise EventExpiredError(
                 f"{event.stream}: event {event.id} was sent more than {kept_ms / 3.6e6:g} hours ago, and whether it "
                 "was handled is not known any more: look, and send a new one"

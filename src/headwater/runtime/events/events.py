@@ -326,7 +326,8 @@ class Events:
         self.resume(delivery)
 
     def _is_later(self, delivery: EventDelivery) -> bool:
-        return delivery.event.due_us > self.pieces.core.clock.now_us()
+        due_us = delivery.event.due_us
+        return due_us > 0 and due_us > self.pieces.core.clock.now_us()
 
     def come_due(self, delivery: EventDelivery) -> None:
         """Start an event that was due later, in a space without an engine."""
@@ -405,6 +406,8 @@ class Events:
             fronts = [front for lane in lanes if (front := lane.front) is not None]
             if len(fronts) > 1:
                 fronts.sort(key=_stamp)  # Without a reason to wait, events of several spaces keep their order, too.
+            if fronts:
+                self.pieces.core.scheduler.pass_.expect_slice()
             for front in fronts:
                 self._give_turn(front)
             lanes = tuple([front.lane for front in fronts if front.lane.front is not front])

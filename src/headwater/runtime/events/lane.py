@@ -15,7 +15,6 @@ the commits of earlier events that read or wrote a place which it writes, and is
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -99,7 +98,7 @@ class Lane:
         self.space = space
         self._on_front = on_front  # called when another event may be in front: requests a pass
         self._waiting: list[EventDelivery] = []  # by stamp: those that are still, or again, to be committed
-        self._streams: Counter[str] = Counter()  # how many of them each handler has
+        self._streams: dict[str, int] = {}  # how many of them each handler has
         self.undecided = UndecidedCommits()
         self.made: dict[
             int, EventDelivery
@@ -118,11 +117,11 @@ class Lane:
 
     def backlog(self, stream: str) -> int:
         """How many events of a handler wait here."""
-        return self._streams[stream]
+        return self._streams.get(stream, 0)
 
     def check_room(self, stream: str, limit: int, posted: int = 0) -> None:
         """BacklogFullError: with those that the handler being called has posted so far, so many wait."""
-        waiting = self._streams[stream] + posted
+        waiting = self._streams.get(stream, 0) + posted
         # fault lane.no_limit: if False:
         if waiting >= limit:
             with_posted = f" with {posted} that this handler posted" if posted else ""
@@ -138,7 +137,7 @@ class Lane:
 
     def _add(self, event: EventDelivery) -> None:
         insort(self._waiting, event, key=_stamp)
-        self._streams[event.stream] += 1
+        self._streams[event.stream] = self._streams.get(event.stream, 0) + 1
         self._on_front()
 
     def leave(self, event: EventDelivery) -> None:
@@ -149,7 +148,8 @@ class Lane:
             self._streams[event.stream] -= 1
             if not self._streams[event.stream]:
                 del self._streams[event.stream]
-            self._on_front()
+            if self._waiting:
+                self._on_front()
 
     def come_back(self, event: EventDelivery) -> None:
         """Its commit was rejected: it has its turn again, before everything that was sent after it."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from headwater.cells.codec import codec_for
 from headwater.cells.model import Json, Model
@@ -114,8 +114,7 @@ def leave_failure(
 
 def leave_refusal(pieces: PieceRegistry, transaction: Transaction, id: str, refused: Refused) -> None:
     """The same of an event that is known by its id alone: it cannot be handled any more, by anybody."""
-    encoded: Any = codec_for(Receipt).encode(Receipt(at_us=_now(pieces), refused=refused.reason))
-    transaction.create(place(id), encoded)
+    transaction.create(place(id), _encode(Receipt(at_us=_now(pieces), refused=refused.reason)))
 
 
 def _write(pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, receipt: Receipt) -> None:
@@ -123,13 +122,12 @@ def _write(pieces: PieceRegistry, transaction: Transaction, delivery: EventDeliv
     is_kept = pieces.channel(event.instance.space.name) is not None
     if not is_kept and not event.is_known:
         return  # The space is nowhere but here: nobody can have the same event, unless its sender gave it an id.
-    whole: Any = codec_for(Receipt).encode(receipt)
-    mark = whole
+    whole = mark = _encode(receipt)
     kept = None if attempt is None else attempt.kept
     # What is nowhere but here is read by nobody else.
     scope = scope_of(event, kept) if is_kept and _says_something(receipt) else SPACE_SCOPE
     if scope != SPACE_SCOPE:
-        mark = codec_for(Receipt).encode(_mark(receipt, kept))
+        mark = _encode(_mark(receipt, kept))
     for each in (delivery, *delivery.absorbed):
         # I11: of all commits that handle one event, whoever makes them, the first one creates this.
         # fault receipts.not_written:
@@ -141,6 +139,14 @@ def _write(pieces: PieceRegistry, transaction: Transaction, delivery: EventDeliv
         if each.is_stored and each.stored_in == each.instance.space.name:
             # fault receipts.handled_event_stays_stored:
             transaction.handled.append(each.event.row_id)
+
+
+def _encode(receipt: Receipt) -> Value:
+    """Encode a receipt. Its codec checks the texts of a failure; the other fields are values already."""
+    if receipt.refused is not None or receipt.failed is not None:
+        return codec_for(Receipt).encode(receipt)
+    raw: Any = {field: getattr(receipt, field) for field in Receipt.__struct_fields__}
+    return cast(Value, raw)
 
 
 def _says_something(receipt: Receipt) -> bool:
@@ -276,8 +282,11 @@ class Retention:
         kept = None if attempt is None else attempt.kept
         space = event.instance.space.name
         self._count((space, SPACE_SCOPE))
+        is_narrow = kept is not None and event.is_named
+        if not (is_narrow or self._left):
+            return
         now_us = self._pieces.core.clock.now_us()
-        if kept is not None and event.is_named:
+        if is_narrow:
             narrow = (space, scope_of(event, kept))
             self._count(narrow)
             self._note(narrow, now_us)

@@ -273,7 +273,11 @@ class Writer:
         write.take(Happened.COMMITTED)
         self._driver.session.replica.commit(transaction, on_verdict)
         write.made(transaction)
-        self._driver.flush_soon()  # With the results that follow from it: they land together or not at all.
+        self._send_soon()
+
+    def _send_soon(self) -> None:
+        """Have a commit sent."""
+        self._driver.flush_soon()
 
     def _decided(self, write: RetriedWrite, outcome: Outcome, rejection: Rejection | None) -> None:
         """Act on the verdict of an attempt, after everything that came with it was taken in."""

@@ -46,6 +46,10 @@ class SpaceWriter(Writer):
         self._request = channel.request
         self.local: LocalSpace | None = None
 
+    def _send_soon(self) -> None:
+        """Have a commit sent by the slice that derives results from it: they land together or not at all."""
+        self._core.scheduler.pass_.request_tick()
+
     def _stopped(self, write: RetriedWrite, error: BaseException) -> None:
         if isinstance(error, Missing):
             write.take(Happened.MISSING)

@@ -8,11 +8,11 @@ tests compare it with this one.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 
-class WriteState(Enum):
+class WriteState(StrEnum):
     """The state of a write."""
 
     QUEUED = "queued"  # waits for its turn
@@ -26,7 +26,7 @@ class WriteState(Enum):
     ENDED = "ended"
 
 
-class Happened(Enum):
+class Happened(StrEnum):
     """The inputs of the table."""
 
     TURN = "turn"

@@ -231,7 +231,7 @@ class CheckedTransaction:
         self._written += [(doc, patch) for patch in patches]
         value = self._overlay[doc] if doc in self._overlay else self._view.of(doc)
         for patch in patches:
-            value = apply(value, patch).value
+            value = apply(value, patch)[0]
         self._overlay[doc] = value
 
     def answered(self, attempt: Attempt, found: Layer | Rejection | None) -> None:
@@ -263,7 +263,7 @@ class CheckedTransaction:
 
 
 class CheckedWhole:
-    """One document that is replaced, having looked at some spots: no transaction, and told as a commit later."""
+    """One document that is replaced, having looked at some spots: no transaction."""
 
     __slots__ = ("_replica", "_trace", "_view", "_who", "doc", "spots", "value")
 
@@ -287,12 +287,12 @@ class CheckedWhole:
         return value
 
     def made(self, attempt: Attempt, layer: Layer) -> None:
-        """Note that it is shown from now on; its message to the engine is not known yet."""
+        """Note that it is shown from now on."""
         attempt.local_seq, attempt.whole = layer.local_seq, self.doc
         attempt.commit = whole_commit(layer.local_seq, self.doc, self.value)
 
-    def told(self, attempt: Attempt, layer: Layer) -> None:
-        """It has become a commit, of which all that is checked of others holds."""
+    def check(self, attempt: Attempt, layer: Layer) -> None:
+        """Check the commit of the layer as those of transactions are checked."""
         # The document of a spot is one of this replica's: those of other spaces are not simulated.
         reads = [(spot.document.key, spot.path, spot.depth) for spot in self.spots if spot is not None]  # type: ignore[attr-defined]
         self._view.committed(attempt, layer.commit, reads, {self.doc: self.value})

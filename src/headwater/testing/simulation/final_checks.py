@@ -139,7 +139,7 @@ def _check_effect(attempt: Attempt, seq: int, oracle: Oracle, trace: Trace, who:
         after = oracle.value(doc, seq, attempt.commit.branch)
         patches = [patch for written, patch in attempt.written if written == doc]
         for patch in patches:
-            naive = apply(naive, patch).value
+            naive = apply(naive, patch)[0]
         for patch in patches:
             expected, found = lookup(naive, patch.path), lookup(after, patch.path)
             if not isinstance(expected, dict) and not equal(expected, found):

@@ -247,13 +247,12 @@ class Intents:
         books.replacing = frozenset(checked.transaction.written_docs()) if intent.derived else frozenset()
         found = host.replica.commit(checked.transaction, settled)
         books.replacing = frozenset()
-        books.learn()  # earlier layers are known by now
         checked.answered(attempt, found)
         if isinstance(found, Layer):
             self._made(intent, attempt, found, None)
 
     def _replace(self, intent: Intent, doc: DocKey) -> None:
-        """Replace a document without a transaction. Its commit is made later, before the next message."""
+        """Replace a document without a transaction."""
         host, books = self._host, self._host.books
         looked = books.begin_replacement(doc)
         try:

@@ -52,7 +52,7 @@ def folded(value: MaybeValue, commit: Commit, doc: DocKey, *, lenient: bool = Fa
         if operation.doc == doc:
             for patch in operation.patches:
                 try:
-                    after = apply(after, patch).value
+                    after = apply(after, patch)[0]
                 except PatchError:
                     if not lenient:
                         raise

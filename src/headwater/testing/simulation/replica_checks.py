@@ -69,7 +69,6 @@ class Books:
         self._judged: set[int] = set()
         self._kept_reads: set[Read] = set()  # of layers that stay here, or did
         self.released = 0  # no commit to come names a layer up to here
-        self._untold: list[tuple[CheckedWhole, Attempt, Layer]] = []  # shown, and not a commit yet
         self.arriving: tuple[DocKey, ...] = ()  # documents in the message that is being taken in
         self.replacing: frozenset[DocKey] = frozenset()  # these are being replaced by derived values
         self.who = who
@@ -110,28 +109,13 @@ class Books:
             self._trace.broken("access", self.who, said)
         self._made[attempt.local_seq] = self._numbered[attempt.local_seq] = attempt
         counts["layers kept here"] += attempt.is_local
-        if whole is None:
-            self._known(attempt)
-        else:
-            counts["layers told late"] += 1
-            self._untold.append((whole, attempt, layer))
-            self.learn()
+        if whole is not None:
+            counts["whole writes"] += 1
+            whole.check(attempt, layer)
+        self._check_commit(attempt)
 
-    def learn(self) -> None:
-        """Note shown layers that may have become commits by now."""
-        if self._untold and self._untold[0][2].document is None:
-            untold, self._untold = self._untold, []
-            for whole, attempt, layer in untold:
-                if layer.document is not None:
-                    self._trace.broken("C5", self.who, f"{attempt.tag} is not told, and one before it was")
-                    return
-                whole.told(attempt, layer)
-                self._known(attempt)
-
-    def _known(self, attempt: Attempt) -> None:
-        """Check the commit of a layer, known now. It names nothing that this session said it will not name any more
-        (C4).
-        """
+    def _check_commit(self, attempt: Attempt) -> None:
+        """Check the commit of a layer: it names nothing that this session said it will not name any more (C4)."""
         commit = attempt.commit
         if commit is None:
             return
@@ -147,7 +131,6 @@ class Books:
 
     def settled(self, attempt: Attempt, layer: Layer, rejection: Rejection | None) -> None:
         """Check C6: the replica's belief about a commit is true, and is reported once."""
-        self.learn()
         attempt.fired += 1
         attempt.rejection = rejection
         if attempt.fired > 1:
@@ -251,7 +234,6 @@ class Books:
 
     def living(self) -> Sequence[Attempt]:
         """The layers that must be shown: made, not rejected, and not part of the confirmed state yet."""
-        self.learn()
         seq = self.replica.confirmed.seq
         for local_seq, attempt in list(self._made.items()):
             if attempt.rejection is not None or attempt.is_yielded or 0 < attempt.seq <= seq:

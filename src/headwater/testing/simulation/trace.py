@@ -16,7 +16,7 @@ from typing import Final
 from headwater.clock import VirtualClock
 
 COVERED: Final = (
-    "layers told late",
+    "whole writes",
     "layers kept here",
     "layers that yielded",
     "layers taken back when the right was given",
