@@ -64,10 +64,6 @@ def test_programs_on_a_served_space_show_the_values_of_the_naive_model(seeds: ra
     play_seeds(seeds, play_served, draw_served)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a computed is reported as a cycle: its result went from runtime to runtime 11 times in a burst of events",
-)
 def test_steps_of_the_wall_clock_during_a_burst_put_nothing_on_the_error_channel() -> None:
-    """Until it passes, `draw_shared_with_clock_steps` is not drawn for random seeds."""
+    """A computed was reported as a cycle: its result went from runtime to runtime 11 times in a burst of events."""
     assert failure(draw_shared_with_clock_steps(44), play_simulated) is None
