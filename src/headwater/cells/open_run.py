@@ -136,7 +136,11 @@ class Run:
         return spot
 
     def miss(self, spot: Spot) -> Spot:
-        """Record a read that the last run did not make at this point. A read of another thread is refused."""
+        """Record a read that the last run did not make at this point. A read of another thread is refused.
+
+        A read of another thread at a place that the open run reads, too, is not noticed, and harmless: it returns the
+        shown value.
+        """
         if get_ident() != self.thread:
             raise AuthoringError(
                 "a runtime belongs to one thread: call rt.call(fn) to have fn called there, as in "

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -220,21 +221,22 @@ class Player(Listener):
             act()
             return
 
-        def in_thread() -> None:
+        def refused() -> None:
             for handle in cells[:1]:
                 try:
                     handle.get()
                 except AuthoringError:
                     continue
                 raise AssertionError(f"{handle!r} was used on another thread")
-            self._runtime.call(act)
 
         cells = [
             getattr(self.pieces[piece.name], member.name)
             for piece in self._program.pieces
             for member in self._program.class_named(piece.of).of_kind(*CELL_KINDS)
         ]
-        await asyncio.to_thread(in_thread)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(refused).result()  # No run is open meanwhile: this thread waits.
+        await asyncio.to_thread(self._runtime.call, act)
 
     def _write(self, step: Write, window: str, piece: Any) -> None:
         self._record.expect(By(window, step), step.eid)

@@ -78,8 +78,10 @@ class EngineChannel:
         def tell_core() -> bool:  # Never true: `until` calls it after every message.
             try:
                 self._core.heard()
-                # The message may have made room for what waits to be sent.
-                if self._wanted or self._ahead:
+                # The message may have made room for what waits to be sent. A wave is composed in a tick: a result that
+                # confirmed state shows by now leaves the tier unsent, and callers may wait for that.
+                # fault channel.wave_without_tick: if self._wanted or self._ahead:
+                if self._wanted or self._ahead or self.replica.tier.is_due():
                     self._core.request_tick()
                 elif self.driver.session.has_unsent():
                     self.driver.flush_soon()
