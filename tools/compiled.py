@@ -107,8 +107,23 @@ def main(arguments: list[str]) -> int:
         print("compiled: mypyc failed; what it said is above", file=sys.stderr)
         return 1
     shutil.rmtree(TARGET / "build", ignore_errors=True)
+    if refusal := import_failure():
+        print(refusal, file=sys.stderr)
+        print("compiled: the copy was compiled, and cannot be imported; the traceback is above", file=sys.stderr)
+        return 1
     STAMP.write_text(now)
     return 0
+
+
+def import_failure() -> str:
+    """What an interpreter prints that imports every compiled module of the copy; empty if all can be imported."""
+    modules = [f"headwater.{module.removesuffix('.py').replace('/', '.')}" for module in HOT]
+    code = f"import importlib\nfor module in {modules}: importlib.import_module(module)"
+    variables = {**os.environ, "PYTHONPATH": str(TARGET)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=TARGET, env=variables, capture_output=True, text=True, check=False
+    )
+    return ran.stderr[-4_000:] or f"exit code {ran.returncode}" if ran.returncode else ""
 
 
 def without_hints(source: str) -> str:
