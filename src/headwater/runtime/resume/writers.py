@@ -59,8 +59,14 @@ def _makers(owner: PieceInstance, member: Declaration) -> list[Declaration]:
     return [each for each in owner.schema.writers_of(member) if each.scope == member.scope]
 
 
-def is_told(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> bool:
-    """Whether a change of what makes a document comes to whoever reads it."""
+def is_told(
+    pieces: PieceRegistry, space: LocalSpace, doc: DocKey, reader: tuple[PieceInstance, str] | None = None
+) -> bool:
+    """Return True if readers of a document are notified when its writers have to run.
+
+    `reader` is the instance and the member of the node that is resumed: a materializer that reads what it writes
+    itself needs no other node for it, and its handle may not be kept yet.
+    """
     # fault+ resume.makers_ignored: return True
     if is_made(space, doc):
         return True
@@ -74,7 +80,9 @@ def is_told(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> bool:
         return isinstance(owner.schema.get(stored.partition("/")[0]), ResourceMember)
     scope, _, whose = doc.scope.partition(":")
     view = owner.view(member.scope, whose if scope == "user" else "")
-    return not isinstance(member, DERIVED) and all(each in view.handles for each in _makers(owner, member))
+    return not isinstance(member, DERIVED) and all(
+        each in view.handles or (owner, each.stored) == reader for each in _makers(owner, member)
+    )
 
 
 def is_made(space: LocalSpace, doc: DocKey) -> bool:
