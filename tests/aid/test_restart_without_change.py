@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater import Cell, Input, Piece, Runtime, cell, computed, each, effect, fold, given, handler
+from headwater import Cell, Input, Piece, Runtime, cell, computed, each, effect, fold, given, handler, materializer
 from headwater.runtime import LocalDirectory
 from tests.scenario.pieces_kit import run
 
@@ -95,6 +95,23 @@ class Items(Piece, name="aid.restart.Items"):
         self.items.set((1,))
 
 
+class Words(Piece, name="aid.restart.Words"):
+    """Its materializer reads the cell that it writes, for each user."""
+
+    text: Cell[str] = cell(default="tea")
+    words: Cell[Mapping[str, int]] = cell(default={}, scope="user")
+
+    @materializer(envelope=(words,), scope="user")
+    def index(self) -> None:
+        ran.append("index")
+        self.words.set({**self.words.get(), self.text.get(): 1})
+
+    @computed(scope="user")
+    def count(self) -> int:
+        ran.append("count")
+        return len(self.words.get())
+
+
 async def processes(folder: Path, *steps: Callable[[Runtime], Awaitable[object]]) -> None:
     """Run each step in a runtime of its own. Keep what ran in the last one."""
     for step in steps:
@@ -171,4 +188,14 @@ def test_computed_does_not_run_after_writes_of_a_handler_that_cancelled_each_oth
         await pulled(await rt.space("one").open(Items, "items"), "count")
 
     run(lambda: processes(tmp_path, first, second))
+    assert ran == []
+
+
+def test_materializer_of_a_further_user_that_reads_its_own_output_does_not_run_after_restart(tmp_path: Path) -> None:
+    async def opened(rt: Runtime) -> None:
+        for user in ("ann", "bob"):
+            await pulled(await rt.space("one", user=user).open(Words, "words"), "count")
+            await rt.settled()
+
+    run(lambda: processes(tmp_path, opened, opened))
     assert ran == []

@@ -156,8 +156,7 @@ class CommitVerdicts:
         # fault fates.foreign_results_answered_at_once: if False:
         if notification.kind in FROM_OTHERS:
             self._gates.came(node, hops)
-            # fault fates.undecided_inputs_not_awaited: if not self.own.issuperset(_read_elsewhere(node)):
-            if not self.own.issuperset(_read_elsewhere(node)) or _reads_undecided_results(node):
+            if not self.own.issuperset(_read_elsewhere(node)):
                 self._gates.result_came(node)
         self._enqueue(node)
 
@@ -209,11 +208,6 @@ def _has_found(node: Node) -> bool:
 def _read_elsewhere(node: Node) -> set[Replica]:
     """Return the replicas that a node reads outside of its own space: other spaces, and the clock."""
     return {cast(Document, spot.document).home for spot in node.reads if spot is not None} - {node.home}
-
-
-def _reads_undecided_results(node: Node) -> bool:
-    """True if a node read results of this runtime that are not confirmed. The nodes of those may read other spaces."""
-    return any(spot is not None and cast(Document, spot.document).entry is not None for spot in node.reads)
 
 
 def _is_replaced(node: Node, change: Changed) -> bool:

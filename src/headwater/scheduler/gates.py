@@ -80,7 +80,7 @@ class Gates:
                 gate.debounce_until = self.now_us() + gate.debounce_us
 
     def result_came(self, node: Node) -> None:
-        """Delay a node after a peer's result came whose inputs may come later, because they are in other spaces."""
+        """Delay a node that reads other spaces after a peer's result came: the inputs of that result may come later."""
         # fault gates.inputs_not_awaited: pass
         self._gate(node).input_until = self.now_us() + self._limits.input_us
 

@@ -544,5 +544,6 @@ class Resume:
     def _is_told(self, entered: RegisteredNode, doc: DocKey) -> bool:
         """Whether a change of what makes a document comes to whoever reads it."""
         # fault resume.makers_not_opened: return True
+        # fault resume.own_writer_sought: reader = None
         reader = (entered.instance, entered.identity.member)
         return writers.is_told(self._pieces, entered.instance.space, doc, reader)
