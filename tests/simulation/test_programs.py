@@ -16,7 +16,7 @@ from tests.simulation.programs.draw_faults import (
     draw_shared_with_clock_steps,
 )
 from tests.simulation.programs.draw_processes import draw_changed
-from tests.simulation.programs.draw_shared import draw_served, draw_shared
+from tests.simulation.programs.draw_shared import draw_served
 from tests.simulation.programs.play import play_alone
 from tests.simulation.programs.play_processes import play_processes
 from tests.simulation.programs.play_served import play_served
@@ -43,7 +43,7 @@ def test_program_with_an_unsent_result_of_a_dormant_node_becomes_durable() -> No
 @pytest.mark.random
 @pytest.mark.parametrize("seeds", parts_of(seldom(5_000, least=5), MANY), ids=name_of)
 def test_programs_of_several_simulated_runtimes_show_the_values_of_the_naive_model(seeds: range) -> None:
-    play_seeds(seeds, play_simulated, draw_shared)
+    play_seeds(seeds, play_simulated, draw_shared_with_clock_steps)
 
 
 @pytest.mark.random

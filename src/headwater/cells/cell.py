@@ -20,7 +20,7 @@ from headwater.cells.handle import Input, Site
 from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
 from headwater.cells.typed_path import BrokenLinkError, Root, fill, is_required, known_places, own_default
 from headwater.data.address import Depth, Link, doc_text
-from headwater.data.diff import rebased
+from headwater.data.diff import rebased, removals_without_effect
 from headwater.data.patch import Patch
 from headwater.data.patch_kinds import Kind, PatchError
 from headwater.data.path import Path
@@ -94,7 +94,7 @@ class Cell(Input[T]):
 
         def again() -> None:
             now = self._document.value
-            if now is NOT_HERE or now.__class__ is Link:
+            if now is NOT_HERE or now.__class__ is Link or any(removals_without_effect(*seen, now)):
                 self._runtime.write(self, self._setter(value, seen), group)
             else:
                 self._put(value, self._rebased(seen, now, ()), seen, group)
@@ -233,6 +233,7 @@ class Cell(Input[T]):
             seen = _Seen(self._shown(site), raw)
         else:
             raw = self._rebased(seen, site.value, site.path)
+            self._read_removed_keys(site, seen, site.value)
         if merges and site.value is ABSENT and not site.path and type(raw) is dict:
             # Two writers who both change the default merge their fields: the second one makes its write again.
             # fault cell.first_value_replaced: pass
@@ -264,6 +265,12 @@ class Cell(Input[T]):
         except InvalidValueError:
             return seen.wanted  # The fields of both do not fit together.
         return raw
+
+    def _read_removed_keys(self, site: Site, seen: _Seen, now: MaybeValue) -> None:
+        """Depend on the absence of the keys that a write removes, and that another writer has removed before it."""
+        # fault cell.removed_keys_unread: for path in ():
+        for path in removals_without_effect(seen.old, seen.wanted, now, site.path):
+            self._record_read(site.document, path, Depth.SHAPE)
 
     def _read_unwritten_fields(self, site: Site, raw: Value) -> None:
         """Depend on the fields of a structured value that the commit leaves out.
@@ -309,6 +316,8 @@ class Cell(Input[T]):
         if merges and type(default) is dict:
             if seen is None:
                 seen = _Seen(old, default)
+            else:
+                self._read_removed_keys(site, seen, old)
             # fault cell.fields_of_others_deleted: pass
             default = self._rebased(seen, old, site.path)
             if site.value is ABSENT and not site.path:

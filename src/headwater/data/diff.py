@@ -8,7 +8,7 @@ parts are skipped without a look inside.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import eq, is_
 
 from headwater.data.patch import Patch
@@ -109,6 +109,18 @@ def rebased(seen: MaybeValue, wanted: Value, now: MaybeValue) -> Value:
         if old is ABSENT or not equal(old, item):
             made[key] = rebased(old, item, made.get(key, ABSENT))
     return made
+
+
+def removals_without_effect(seen: MaybeValue, wanted: Value, now: MaybeValue, at: Path = ()) -> Iterator[Path]:
+    """Yield the places of the keys that the way from `seen` to `wanted` removes, and that `now` does not have."""
+    if type(seen) is not dict or type(wanted) is not dict or type(now) is not dict:
+        return
+    for key, old in seen.items():
+        if key not in wanted:
+            if key not in now:
+                yield (*at, key)
+        elif not equal(old, wanted[key]):
+            yield from removals_without_effect(old, wanted[key], now.get(key, ABSENT), (*at, key))
 
 
 def aligned(before: MaybeValue, after: Value) -> Value:

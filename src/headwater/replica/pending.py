@@ -346,6 +346,7 @@ class Pending:
         "_documents",
         "_doomed",
         "_first",
+        "_last_accepted",
         "_local",
         "_standing",
         "_wire",
@@ -362,6 +363,7 @@ class Pending:
         self._standing: dict[int, Layer] = {}  # live layers that stand on others, and may fall with them
         self._doomed: dict[int, Layer] = {}
         self._wire: dict[int, Layer] = {}  # layers sent and without a verdict, dead or not, in order
+        self._last_accepted = 0  # the highest number of an accepted layer
         self._accepted: list[Layer] = []  # layers with a seq that is not covered yet, by seq
         self._local: dict[int, Layer] = {}  # shown here and never sent: without a verdict, never named, not counted
 
@@ -458,12 +460,23 @@ class Pending:
         )
 
     def repeated(self, document: Document, path: Path, before: int) -> tuple[bool, list[Path]]:
-        """Return whether a layer below `before` wrote at a path or above; if none did, the paths below with writes."""
+        """Return whether a layer that may be rejected wrote at a path or above; if none did, the paths below with
+        writes of such layers.
+
+        Only layers below `before` count. An accepted layer cannot be rejected.
+        """
         layers = document.layers
         if not layers or layers[0].local_seq >= before:
             return _NOT_REPEATED
         wrote = self._wrote(document, before)
-        return wrote.repeated(outside_arrays(path), self.first_live() or before, before, self.holes)
+        # fault pending.accepted_layers_repeated: first = self.first_live() or before
+        first = max(self.first_live() or before, self._first_undecided())
+        return wrote.repeated(outside_arrays(path), first, before, self.holes)
+
+    def _first_undecided(self) -> int:
+        """Return a number below which every live layer is accepted: verdicts come in the order of the numbers."""
+        wire = next(iter(self._wire), None)
+        return self._last_accepted + 1 if wire is None else wire
 
     def _wrote(self, document: Document, before: int) -> PendingWrites:
         wrote = document.wrote
@@ -499,6 +512,7 @@ class Pending:
 
     def accepted(self, layer: Layer, seq: int) -> None:
         layer.fate, layer.seq = Fate.ACCEPTED, seq
+        self._last_accepted = max(self._last_accepted, layer.local_seq)
         self._wire.pop(layer.local_seq, None)
         insort(self._accepted, layer, key=_seq_of)
 

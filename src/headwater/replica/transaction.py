@@ -493,7 +493,8 @@ class _Kept:
         if not self._count:
             return False, []
         key = self._document.key
-        places = [outside_arrays(written) for layer in self._written(path) for written in layer.written(key)]
+        layers = [layer for layer in self._written(path) if layer.fate is not Fate.ACCEPTED]
+        places = [outside_arrays(written) for layer in layers for written in layer.written(key)]
         if any(starts_with(path, place) for place in places):
             return True, []
         return False, [place for place in dict.fromkeys(places) if starts_with(place, path)]

@@ -78,8 +78,10 @@ class _Direction:
         delay = self.late_us + draws.randint(*weather.delay_us)
         if draws.random() < weather.slow_share:
             delay += draws.randrange(weather.slow_us)
-        self._last_us = max(self._last_us, self._clock.now_us() + delay)
-        self._clock.call_at(self._last_us, lambda: self._arrive(data))
+        # By monotonic time: a wall clock that is set does not change the order.
+        clock, elapsed_us = self._clock, self._clock.monotonic_us()
+        self._last_us = max(self._last_us, elapsed_us + delay)
+        clock.call_at(clock.now_us() + self._last_us - elapsed_us, lambda: self._arrive(data))
 
     def _arrive(self, data: bytes | None) -> None:
         if self.frozen:

@@ -25,7 +25,7 @@ from headwater.testing.author.stored import log_of
 from tests.simulation.programs.build import NaiveProgram
 from tests.simulation.programs.description import By, Program, Send, Transact, Write
 from tests.simulation.programs.expressions import CELL_KINDS
-from tests.simulation.programs.naive import Address, Values, merged
+from tests.simulation.programs.naive import NOTHING, Address, Step, Values, inside, merged, replaced
 from tests.simulation.programs.record import DONE, FAILED, REFUSED, Mismatch, apply, stored_form
 from tests.simulation.programs.stored import owner_of, sent
 
@@ -353,6 +353,7 @@ class _Replay:
             yield self._with_write(space, made, cells, seen)
         if made.seen is not UNSEEN and self._is_merged(made):
             yield from self._with_undecided(space, made, cells, seq)
+            yield from self._with_written_again(space, made, cells)
 
     def _is_merged(self, made: Made) -> bool:
         assert isinstance(made.action, Write)
@@ -374,6 +375,39 @@ class _Replay:
             shown = {**base, at: merged(first, made.seen, self._value(base, *at))}
             wanted = self._value(self._with_write(space, made, shown, made.seen), *at)
             yield {**cells, at: merged(self._value(base, *at), wanted, self._value(cells, *at))}
+
+    def _with_written_again(self, space: _Space, made: Made, cells: Values) -> Iterator[Values]:
+        """The states that a merged write makes which writes the places of earlier writes of its runtime again.
+
+        Those that were not decided yet count, also if they had no effect: an event or another write of that runtime. A
+        follow-up may have been handled there.
+        """
+        assert isinstance(made.action, Write)
+        at = self._address(made)
+        wanted = self._value(self._with_write(space, made, {**cells, at: made.seen}, made.seen), *at)
+        places: set[tuple[Step, ...]] = set()
+        earlier = [
+            each
+            for eid, each in self._made.items()
+            if each.is_posted or (each.sender is made.sender and eid < made.action.eid)
+        ]
+        for each in reversed(earlier):
+            known = len(places)
+            places |= self._places(space, each, cells, at)
+            if len(places) > known:
+                value = merged(made.seen, wanted, self._value(cells, *at))
+                for place in sorted(places, key=len):
+                    value = _written_again(value, place, inside(wanted, place))
+                yield {**cells, at: value}
+
+    def _places(self, space: _Space, made: Made, cells: Values, at: Address) -> set[tuple[Step, ...]]:
+        """The places of a cell that an action writes in a state, also without effect."""
+        world = self._naive.world
+        world.restore(cells)
+        world.written.clear()
+        with world.merging(None if made.seen is UNSEEN else made.seen):
+            self._apply(made)
+        return {steps for address, steps in world.written if address == at}
 
     def _with_write(self, space: _Space, made: Made, cells: Values, seen: Any) -> Values:
         world = self._naive.world
@@ -504,3 +538,8 @@ class _Replay:
                     late = self._made[before].action
                     raise Mismatch(f"{sender.name}: {action} landed at {seq}, after {late}, which was made later")
                 last[sender.label, action.piece] = eid
+
+
+def _written_again(value: Any, place: tuple[Step, ...], new: Any) -> Any:
+    """A value with something at a place, or with nothing there."""
+    return value if new is NOTHING and inside(value, place) is NOTHING else replaced(value, place, new)

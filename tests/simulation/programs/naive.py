@@ -23,16 +23,20 @@ from tests.simulation.programs.values import Rec
 
 __all__ = [
     "NAMES",
+    "NOTHING",
     "Address",
     "CellDeclaration",
     "Declaration",
     "NaivePiece",
     "Readable",
+    "Step",
     "Values",
     "World",
     "constant",
+    "inside",
     "merged",
     "reads_of",
+    "replaced",
 ]
 
 Address = tuple[str, str]
@@ -41,7 +45,7 @@ Step = tuple[str, object]
 """One step into a value: ("key", k) or ("field", name)."""
 Values = dict[Address, Any]
 
-_ABSENT: Final = object()
+NOTHING: Final = object()
 _RAISE: Final = object()
 _SHOWN: Final[list[Any]] = []
 Reads = list[tuple[Callable[[], Any], Any]]
@@ -60,6 +64,7 @@ class World:
         self.is_trying = False  # a computed is run for its declared writes
         self._known: dict[Address, Any] = {}  # values of computeds in the present state
         self.seen: Any = None  # the value of its cell that the caller of a plain write saw; None: nothing is merged
+        self.written: set[tuple[Address, tuple[Step, ...]]] = set()  # places that were written, also without effect
 
     def write(self, address: Address, value: Any) -> None:
         self.cells = {**self.cells, address: value}
@@ -156,25 +161,25 @@ class Recorder:
         return self
 
 
-def _inside(value: Any, steps: tuple[Step, ...]) -> Any:
+def inside(value: Any, steps: tuple[Step, ...]) -> Any:
     for kind, name in steps:
-        if value is _ABSENT or value is None:
-            return _ABSENT
-        value = value.get(name, _ABSENT) if kind == "key" else getattr(value, str(name))
+        if value is NOTHING or value is None:
+            return NOTHING
+        value = value.get(name, NOTHING) if kind == "key" else getattr(value, str(name))
     return value
 
 
-def _replaced(value: Any, steps: tuple[Step, ...], new: Any) -> Any:
+def replaced(value: Any, steps: tuple[Step, ...], new: Any) -> Any:
     if not steps:
         return new
     (kind, name), rest = steps[0], steps[1:]
     if kind == "field":
-        if value is _ABSENT:
+        if value is NOTHING:
             raise AbsentError(f"nothing that has a field {name}")
-        return msgspec.structs.replace(value, **{str(name): _replaced(getattr(value, str(name)), rest, new)})
-    entries = {} if value is _ABSENT else dict(value)
-    inner = _replaced(entries.get(name, _ABSENT), rest, new)
-    entries.pop(name, None) if inner is _ABSENT else entries.__setitem__(name, inner)
+        return msgspec.structs.replace(value, **{str(name): replaced(getattr(value, str(name)), rest, new)})
+    entries = {} if value is NOTHING else dict(value)
+    inner = replaced(entries.get(name, NOTHING), rest, new)
+    entries.pop(name, None) if inner is NOTHING else entries.__setitem__(name, inner)
     return entries
 
 
@@ -184,7 +189,7 @@ def merged(seen: Any, wanted: Any, now: Any) -> Any:
         made = {key: value for key, value in now.items() if key in wanted or key not in seen}
         for key, value in wanted.items():
             if key not in seen or seen[key] != value:
-                made[key] = merged(seen.get(key, _ABSENT), value, made.get(key, _ABSENT))
+                made[key] = merged(seen.get(key, NOTHING), value, made.get(key, NOTHING))
         return made
     if all(isinstance(each, Model) for each in (seen, wanted, now)):
         names = [each for each in wanted.__struct_fields__ if getattr(seen, each) != getattr(wanted, each)]
@@ -203,11 +208,11 @@ class Readable:
         self._steps = steps
 
     def _value(self) -> Any:
-        return _inside(self._root(), self._steps)
+        return inside(self._root(), self._steps)
 
     def get(self, default: Any = _RAISE) -> Any:
         value = self._read()
-        if value is not _ABSENT:
+        if value is not NOTHING:
             return value
         if default is _RAISE:
             raise AbsentError(f"nothing at {self._steps}")
@@ -217,7 +222,7 @@ class Readable:
         return self.get()
 
     def exists(self) -> bool:
-        return self._read() is not _ABSENT
+        return self._read() is not NOTHING
 
     def _read(self) -> Any:
         """Read the value, and note it as a read of the function that is being computed."""
@@ -282,12 +287,13 @@ class Writable(Readable):
 
     def set(self, value: Any) -> None:
         seen = self._world.seen
-        self._put(value if seen is None else merged(_inside(seen, self._steps), value, self._value()))
+        self._put(value if seen is None else merged(inside(seen, self._steps), value, self._value()))
 
     def _put(self, value: Any) -> None:
+        self._world.written.add((self._address, self._steps))
         is_set = isinstance(value, frozenset) and not self._steps
         before = self._order() if is_set else ()
-        self._world.write(self._address, _replaced(self._root(), self._steps, value))
+        self._world.write(self._address, replaced(self._root(), self._steps, value))
         if is_set:
             path, name = self._address
             order = (*(each for each in before if each in value), *sorted(value.difference(before)))
@@ -298,14 +304,15 @@ class Writable(Readable):
 
     def delete(self) -> None:
         """Remove it. A cell or a field has its default again; nothing happens where nothing is."""
-        if self._value() is _ABSENT:
+        self._world.written.add((self._address, self._steps))
+        if self._value() is NOTHING:
             return
         if not self._steps:
             self.set(self._default)
         elif self._steps[-1][0] == "field":
-            self.set(getattr(type(_inside(self._root(), self._steps[:-1]))(), str(self._steps[-1][1])))
+            self.set(getattr(type(inside(self._root(), self._steps[:-1]))(), str(self._steps[-1][1])))
         else:
-            self.set(_ABSENT)
+            self.set(NOTHING)
 
     def push(self, *items: Any, keep: int | None = None) -> None:
         whole = (*self.get(()), *items)

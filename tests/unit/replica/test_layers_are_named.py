@@ -96,7 +96,8 @@ def differences(replica: Replica, *, exact: bool) -> list[str]:
             if list(under.spans) != united([under.spans]):
                 found.append(f"{document}{path}: {under.spans} are not in order, or meet")
             is_repeated, below = replica.pending.repeated(document, path, replica.next_local_seq)
-            written = {outside_arrays(each) for layer in showing for each in layer.written(document.key)}
+            falling = [layer for layer in showing if layer.fate is not Fate.ACCEPTED]
+            written = {outside_arrays(each) for layer in falling for each in layer.written(document.key)}
             above = any(starts_with(outside_arrays(path), place) for place in written)
             right_below = set() if above else {place for place in written if starts_with(place, outside_arrays(path))}
             if exact and (is_repeated, set(below)) != (above, right_below):

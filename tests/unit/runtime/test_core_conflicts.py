@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from headwater.data.address import Depth
+from headwater.data.path import Path
 from headwater.protocol.verdict import Conflict
+from headwater.replica.pending import Layer
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 from tests.unit.runtime.test_core_writing import Scripted
@@ -53,3 +58,43 @@ def test_what_a_run_read_before_it_wrote_there_is_a_read() -> None:
     assert counter.get() == 6
     (layer,) = shop.layers()
     assert {read.doc.id for read in layer.commit.reads} == {"n", "counter"}
+
+
+def test_set_that_is_made_again_depends_on_the_absence_of_a_key_that_it_removes() -> None:
+    """Another writer removed the key before it. One who writes the key again meanwhile is not to be left in it."""
+    shop = Scripted()
+    shop.arrive("rows", {"c": 0})
+    rows = shop.core.cell("shop", "rows", Mapping[str, int], default={})
+    rows.set({"b": 3})
+    (first,) = shop.layers()
+    shop.conflict(first)
+    shop.arrive("rows", {})
+    assert rows.get() == {"b": 3}
+    (again,) = shop.layers()
+    assert [(read.path, read.depth) for read in again.commit.reads] == [(("c",), Depth.SHAPE)]
+
+
+def test_plain_write_leaves_fields_alone_that_an_accepted_write_of_its_runtime_wrote() -> None:
+    """Only a write that may still be rejected is written again: another writer may have changed the field since."""
+    shop = Scripted()
+    shop.arrive("rows", {"a": 1})
+    rows = shop.core.cell("shop", "rows", Mapping[str, int], default={})
+    rows.key("b").set(2)
+    (first,) = shop.layers()
+    first.send(first.local_seq)
+    shop.replica.pending.sent(first)
+    rows.set({"a": 3, "b": 2})
+    assert written(shop.layers()[-1]) == [("replace", ("a",)), ("add", ("b",))]
+    shop.replica.accepted(first.local_seq, 1)
+    rows.set({"a": 4, "b": 2})
+    shop.replica.accepted(shop.layers()[1].local_seq, 2)
+    rows.set({"a": 5, "b": 2})
+    assert written(shop.layers()[-1]) == [("replace", ("a",)), ("add", ("b",))]
+    shop.replica.accepted(shop.layers()[2].local_seq, 3)
+    shop.replica.accepted(shop.layers()[3].local_seq, 4)
+    rows.set({"a": 6, "b": 2})
+    assert written(shop.layers()[-1]) == [("replace", ("a",))]
+
+
+def written(layer: Layer) -> list[tuple[str, Path]]:
+    return [(patch.kind, patch.path) for operation in layer.commit.operations for patch in operation.patches]

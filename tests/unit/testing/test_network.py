@@ -156,3 +156,15 @@ def test_a_dead_replica_hears_nothing_more() -> None:
     assert near.got == []
     assert near.ended == []
     assert far.ended == [connection]
+
+
+def test_bytes_arrive_in_order_after_the_wall_clock_was_set_ahead() -> None:
+    clock, network, near, far = world(STORMY)
+    connection = connected(network, near, far)
+    connection.up.late_us = 400_000
+    connection.up.send(b"first")
+    connection.up.late_us = 0
+    clock.set_wall_clock(1_000_000)
+    connection.up.send(b"second")
+    clock.advance(10_000_000)
+    assert far.got == [b"first", b"second"]
