@@ -38,7 +38,7 @@ from headwater.replica.transaction import Transaction
 from headwater.runtime.core.error_channel import ErrorChannel
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import Channel, LocalSpace
-from headwater.runtime.core.observers import Observers
+from headwater.runtime.core.observers import Existence, Observers
 from headwater.runtime.core.plain_writes import PlainWrites
 from headwater.runtime.core.time_documents import TimeDocuments
 from headwater.runtime.core.tracker import TransactionTracker, call_in, check_computed
@@ -145,7 +145,7 @@ class Core:
         self.on_missed: Callable[[Document], object] = ignore  # called with a document that is needed and not here
         self.check_link: Callable[[Document, Document], None] | None = None  # raises if a run may not follow the link
         # Inside a run: whether the piece of a document exists. None: the document is of no piece.
-        self.has_piece: Callable[[Document], bool | None] = ignore
+        self.find_piece: Callable[[Document], Existence | None] = ignore
         self.on_ended: list[Callable[[LocalSpace], object]] = []  # called with each space that ended
         self.open_space: Callable[[str], LocalSpace] | None = None  # set by Runtime: opens a space at its first use
         # Set by Runtime: calls a function on the thread of this core, while the calling thread waits.

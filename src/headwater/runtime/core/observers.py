@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Delays, SinkSubscription
@@ -28,6 +28,7 @@ from headwater.errors import (
 )
 from headwater.replica.document import Document
 from headwater.replica.feed import Notification, ignore
+from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
 from headwater.runtime.core.conditions import Conditions
 from headwater.runtime.core.limits import RUNTIME_LIMITS
@@ -41,6 +42,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NO_DELAYS: Final = Delays()
+
+
+class Existence(NamedTuple):
+    """Whether a piece is there for a run, and the own commits that made it, if the log does not have it."""
+
+    is_there: bool
+    made_by: tuple[Layer, ...] = ()
+
+    def is_certain(self) -> bool:
+        """Return True if the piece was there, and not just by commits that were rejected."""
+        # fault observers.rejected_piece_was_there: return self.is_there
+        return self.is_there and not (self.made_by and all(layer.fate is Fate.DEAD for layer in self.made_by))
 
 
 class Observer:
@@ -64,7 +77,7 @@ class Sink(Observer):
     It ends when the piece of its handle is gone: `on_ended` is called with the reason. None: the reason is reported.
     """
 
-    __slots__ = ("_core", "_handle", "_on_closed", "_on_ended", "_was_there", "fn", "foreign", "group", "subscription")
+    __slots__ = ("_core", "_found", "_handle", "_on_closed", "_on_ended", "fn", "foreign", "group", "subscription")
 
     def __init__(
         self,
@@ -80,7 +93,7 @@ class Sink(Observer):
         self._handle = handle
         self._on_closed = on_closed
         self._on_ended = on_ended
-        self._was_there = False  # whether a run found the record of the piece
+        self._found: Existence | None = None  # the piece, as the last run found it
         self.fn = fn
         self.group = group
         self.foreign = True  # whether a writer outside its group changed its input since its last run
@@ -113,10 +126,9 @@ class Sink(Observer):
 
     def _check_piece(self) -> None:
         """Inside the run: raise `GoneError` if the piece was deleted since an earlier run."""
-        is_there = self._core.has_piece(self._handle.document)
-        if is_there is False and self._was_there:
+        before, self._found = self._found, self._core.find_piece(self._handle.document)
+        if before is not None and before.is_certain() and self._found is not None and not self._found.is_there:
             raise GoneError(f"the piece of {self._handle!r} was deleted: open another one, and observe that")
-        self._was_there = bool(is_there)
 
     def _deliver(self) -> None:
         if self.values:

@@ -13,12 +13,14 @@ from weakref import WeakValueDictionary
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
 from headwater.data.address import SPACE_SCOPE, AddressParts, Link, parse_address
+from headwater.data.value import ABSENT
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
 from headwater.pieces.names import SEPARATOR, piece_id
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import whose_record
 from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.core.observers import Existence
 from headwater.runtime.pieces.children.coordinator import ChildSet
 from headwater.runtime.pieces.children.prefetch import Prefetch
 from headwater.runtime.pieces.code_versions import CodeVersions
@@ -94,7 +96,7 @@ class PieceRegistry:
         make_space: Callable[[str, str, str], object],
     ) -> None:
         self.core = core
-        core.has_piece = self.has_piece
+        core.find_piece = self.find_piece
         core.scheduler.on_foreign = self._check_generations
         self.tasks = tasks
         self.policy = policy
@@ -218,7 +220,7 @@ class PieceRegistry:
                 raise AbsentError(f"{space.name} has no piece {id!r} any more: its key left, or its parent is gone")
         return found or self.records.found(space, id)
 
-    def has_piece(self, document: Document) -> bool | None:
+    def find_piece(self, document: Document) -> Existence | None:
         """Inside a run: return whether the piece that a document belongs to exists, and subscribe to that.
 
         A piece that is open here exists: a deletion elsewhere does not end it. None: the document is of no piece.
@@ -228,7 +230,10 @@ class PieceRegistry:
         instance = None if space is None else self.find(space, id)
         if instance is None:
             return None
-        return instance.is_open or self.records.exists(instance)
+        if instance.is_open:
+            return Existence(True)
+        record = self.records.cell(instance.space, instance.id)
+        return Existence(record.exists(), tuple(record.document.layers) if record.document.confirmed is ABSENT else ())
 
     def instances(self) -> tuple[PieceInstance, ...]:
         """Return all instances of this runtime."""
