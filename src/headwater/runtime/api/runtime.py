@@ -38,7 +38,7 @@ from headwater.runtime.core.policy import Policy
 from headwater.runtime.core.tick_loops import ByAsyncio
 from headwater.runtime.events.outbox import Outbox
 from headwater.runtime.events.table import IntentRow
-from headwater.runtime.resume.lazy_resume import explained
+from headwater.runtime.resume.lazy_resume import explain_asleep
 from headwater.runtime.writing.space_channel import SpaceChannel
 from headwater.scheduler.failures import Failure
 from headwater.scheduler.introspection.causes import Explanation
@@ -121,7 +121,7 @@ class Runtime:
         self._loop.drive(self.core)
         kept = self._outbox if self._outbox is not None else outbox
         if isinstance(kept, Outbox):
-            self.events.storing.use(kept)
+            self.events.durable_events.use(kept)
 
     async def __aenter__(self) -> Runtime:
         return self
@@ -336,7 +336,7 @@ class Runtime:
         if told is not None and (told.runs or told.remembered):
             return told
         # A node of a sleeping piece may be registered by its handle and not be resumed yet.
-        return explained(self.pieces, id) or self.introspection.why(id)
+        return explain_asleep(self.pieces, id) or self.introspection.why(id)
 
     def intents(self) -> tuple[IntentRow, ...]:
         """Return every event sent here, from `send` to its outcome: the reason it waits, and the writer it lost to."""

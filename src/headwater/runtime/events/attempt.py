@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class Defect(Exception):
-    """A handler raised something that is no refusal. Never leaves this package."""
+    """A handler raised an error other than `Refused`. Never leaves this package."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -57,7 +57,7 @@ class Defect(Exception):
 
 
 class HandlerAttempt(Origin):
-    """One attempt of an event, with everything that it launched, read and found out."""
+    """One attempt of an event, with its reads and writes and with everything that it launched."""
 
     __slots__ = ("is_of_elsewhere", "kept", "seen", "stood_on")
 
@@ -67,7 +67,7 @@ class HandlerAttempt(Origin):
         self.kept: str | None = None  # the scope that the outcome is restricted to: user, session, or None for all
         self.is_of_elsewhere = False  # `kept` is set only because another space was read
         self.stood_on: list[Layer] = []  # writes without a verdict that it relied on, if it was refused
-        self.seen: Seen | None = None  # what it read and wrote, for advice
+        self.seen: Seen | None = None  # its reads and writes, for advice
 
 
 def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, arguments: dict[str, Any]) -> Value:
@@ -77,14 +77,14 @@ def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, argu
     if trace is not None:
         trace.emit(HandlerCalled(event.stream, event.id, delivery.calls))
     core = events.pieces.core
-    home = event.instance
+    instance = event.instance
     deleted_target.check(delivery)
     if event.period is not None and periodic.is_over(core, event):
         return None
     view = view.kept_now()
     events.current, events.handling = (event, EventContext(view, event, attempt.launched)), delivery
     try:
-        home.pieces.records.keep(home)
+        instance.pieces.records.keep(instance)
         made = event.member.fn(view.piece, **arguments)
         result = view.instance.schema.signature(event.member).encode_result(made)
         _sign(events, delivery, result)
@@ -94,7 +94,7 @@ def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, argu
         raise
     except (Exception, asyncio.CancelledError, GeneratorExit) as error:
         _note_kept(events, delivery)
-        raise Defect(error) from error  # Whatever else an author's function raises is a defect, and cancels nobody.
+        raise Defect(error) from error  # Any other error of an author's function is a defect, also a cancellation.
     finally:
         events.current = events.handling = None
 
@@ -106,7 +106,7 @@ def _sign(events: Events, delivery: EventDelivery, result: Value) -> None:
     event, transaction, attempt = delivery.event, run.transaction, delivery.attempt
     assert transaction is not None
     assert attempt is not None
-    for origin in (delivery.origin, None if delivery.keeping is None else delivery.keeping.origin):
+    for origin in (delivery.origin, None if delivery.storing_write is None else delivery.storing_write.origin):
         condition = None if origin is None else origin.condition(event.instance.space.name)
         if condition is not None:
             transaction.preconditions.append(condition)
@@ -175,7 +175,7 @@ class HandlerTracker(TransactionTracker):
 
     def call_apart(self, act: Callable[[], T]) -> T:
         events = self._events
-        # A computed is not part of the handler: it may send nothing.
+        # A computed is not part of the handler: it may send no events.
         current, events.current, handling, events.handling = events.current, None, events.handling, None
         try:
             return act()
@@ -232,11 +232,11 @@ def _not_here(why: BaseException) -> list[Document]:
 
 
 MOST_KEYS: Final = 1_000
-"""Keys of one container that are compared."""
+"""Largest number of keys of a container that are compared."""
 
 
 class Seen:
-    """What one commit had read deeply and what it wrote, by document."""
+    """The deep reads and the writes of one commit, by document."""
 
     __slots__ = ("read", "written")
 
@@ -246,7 +246,7 @@ class Seen:
 
 
 def noted(transaction: Transaction) -> Seen:
-    """What a transaction stands on and writes. Values are never changed, so that keeping them costs nothing."""
+    """Return the reads and writes of a transaction. Values are immutable, so that keeping them costs nothing."""
     read: dict[tuple[DocKey, Path], MaybeValue] = {}
     for doc, path, depth in transaction.read_set():
         document = transaction.documents.get(doc)
@@ -259,7 +259,7 @@ def noted(transaction: Transaction) -> Seen:
 
 
 def advice(delivery: EventDelivery) -> str:
-    """What to write so that the last conflict of an event would not have been one. Empty: nothing is known."""
+    """Return the change of the handler that would have avoided the last conflict. Empty: none is known."""
     attempt, last = delivery.attempt, delivery.last
     seen = None if attempt is None else attempt.seen
     if seen is None or last is None:
@@ -287,7 +287,7 @@ def advice(delivery: EventDelivery) -> str:
 
 
 def _narrower(what: str, own: set[str | int], changed: set[str | int]) -> str:
-    """What would not have collided with a change of some keys."""
+    """Return the narrower read or the intent that would not have collided with a change of some keys."""
     if own & changed:
         return f"both wrote {_keys(own & changed)} of {what}: an intent (push, increment) would not have collided"
     widened = f"all of {what} was read, and only {_keys(changed)} changed"

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from headwater.replica.document import Document
     from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
-    from headwater.runtime.events.durable import Keeping
+    from headwater.runtime.events.durable import StoringWrite
     from headwater.runtime.events.event import Event
     from headwater.runtime.events.events import Events
     from headwater.runtime.events.lane import Lane
@@ -65,7 +65,7 @@ ORIGIN_COMMITTED: Final = "origin_committed"
 ENTITY_ABSENT: Final = "entity_absent"
 ACCESS_RULE: Final = "access"
 SHOWN: Final = 3
-"""Nodes that are named of those that an event waits for."""
+"""Number of nodes that the table of events names for an event that waits for them."""
 
 
 async def check_right(pieces: PieceRegistry, event: Event) -> None:
@@ -83,7 +83,7 @@ async def check_right(pieces: PieceRegistry, event: Event) -> None:
                 f"{local.name}"
             )
     finally:
-        local.let_be(document)
+        local.release_if_unread(document)
 
 
 class EventDelivery(RetriedWrite):
@@ -109,13 +109,13 @@ class EventDelivery(RetriedWrite):
         "follows",
         "id",
         "instance",
-        "keeping",
         "lane",
         "leaves_answer",
         "origin",
         "stamp",
         "storage",
         "stored_in",
+        "storing_write",
         "stream",
         "view",
         "waits",
@@ -131,24 +131,26 @@ class EventDelivery(RetriedWrite):
         self.id = event.id
         self.stream = event.stream
         self.instance: PieceInstance = event.instance
-        self.lane: Lane = events.no_lane  # of its space, from its sending on
-        self.stamp = 0  # its place among all that was sent here; 0: it was not sent yet
+        self.lane: Lane = events.no_lane  # the lane of its space, once it is sent
+        self.stamp = 0  # its place in the send order of this runtime; 0: it was not sent yet
         self.storage = Storage.STORED if stored_in else Storage.NOWHERE
         self.stored_in = stored_in  # the space of the store
-        self.keeping: Keeping | None = None  # the write that stores it, if it is to be durable: its handling needs that
+        self.storing_write: StoringWrite | None = (
+            None  # the write that stores it, if it is to be durable: its handling needs that
+        )
         self.origin: Origin | None = None  # the attempt that posted it
         self.attempt: HandlerAttempt | None = None  # its own attempt under way, or the last one
-        self.absorbed: list[EventDelivery] = []  # those in whose place it is handled, too
+        self.absorbed: list[EventDelivery] = []  # coalesced events that end with it
         self.awaiting: list[asyncio.Future[Any]] = []  # futures of callers of `send`
-        self.calls = 0  # of its handler, those included that were stopped
-        self.decided: End | None = None  # its end, if that is known before it is over
+        self.calls = 0  # calls of its handler, including those that were stopped
+        self.decided: End | None = None  # its outcome, if that is known before it is recorded
         self.barred = Barred.NONE
         self.leaves_answer = True  # False: no outcome is written into the sender's scope
-        self.follows: tuple[EventDelivery, ...] = ()  # of other spaces, whose undecided commits its attempt read
-        self.waits = ""  # what has to run before it, while it is parked
+        self.follows: tuple[EventDelivery, ...] = ()  # events of other spaces whose undecided commits its attempt read
+        self.waits = ""  # the nodes that have to run before it, while it is parked
         self.brought: dict[Document, None] = {}  # documents that were requested ahead of its handler
         self.advice = ""
-        self.view: ScopedView | None = None  # of its piece, for its sender, once it is prepared
+        self.view: ScopedView | None = None  # the view of its piece for its sender, once it is prepared
         self.arguments: dict[str, Any] = {}
         self.errand: asyncio.Future[None] | None = None  # a conversation with the engine that it waits for
         self.answer: Any = None
@@ -176,7 +178,7 @@ class EventDelivery(RetriedWrite):
 
     @property
     def is_awaited(self) -> bool:
-        """True if a caller will be told how it ended."""
+        """True if a caller awaits its outcome."""
         return any(not each.done() for each in self.awaiting) or any(each.is_awaited for each in self.absorbed)
 
     @property
@@ -189,14 +191,14 @@ class EventDelivery(RetriedWrite):
 
     @property
     def is_away(self) -> bool:
-        """True if it waits for other sessions, and nothing here has to run for it."""
+        """True if it waits for a verdict or for other sessions, and not for a run in this process."""
         return self.state in (WriteState.SENT, WriteState.BACKING_OFF, WriteState.HELD)
 
     # ---- its turn ------------------------------------------------------------------------------------
 
     def has_turn(self) -> bool:
-        keeping = self.keeping
-        if self.lane.front is not self or (keeping is not None and not keeping.is_made):
+        write = self.storing_write
+        if self.lane.front is not self or (write is not None and not write.is_made):
             return False
         return not self._is_behind()
 
@@ -214,19 +216,19 @@ class EventDelivery(RetriedWrite):
     # ---- preparation ---------------------------------------------------------------------------------
 
     def is_quick(self) -> bool:
-        """Return whether it can be prepared without asking anybody."""
+        """Return True if it can be prepared without a question to the engine."""
         event, events = self.event, self._events
-        pieces, home = events.pieces, event.instance
+        pieces, instance = events.pieces, event.instance
         if event.principal or event.is_taken or event.member.reads:
             return False
-        if not pieces.records.is_checked(home):
+        if not pieces.records.is_checked(instance):
             return False
-        if event.is_known and pieces.channel(home.space.name) is None:
+        if event.is_known and pieces.channel(instance.space.name) is None:
             return False
-        return events.is_prepared(home) and not pieces.node_source.is_asleep(home.root)
+        return events.is_prepared(instance) and not pieces.node_source.is_asleep(instance.root)
 
     def prepare_quickly(self) -> None:
-        """Decode its arguments, for its sender."""
+        """Decode its arguments, and find the view of its piece for its sender."""
         self._check_age()
         event = self.event
         self.view = event.instance.view("session", event.user, event.session)
@@ -235,19 +237,19 @@ class EventDelivery(RetriedWrite):
     async def prepare(self) -> None:
         """Load the target, and look at the rights and at the receipt of an event that was stored."""
         event, events = self.event, self._events
-        pieces, home = events.pieces, event.instance
+        pieces, instance = events.pieces, event.instance
         self._check_age()
-        await pieces.records.check(home)
-        await pieces.node_source.start_effects(home)
+        await pieces.records.check(instance)
+        await pieces.node_source.start_effects(instance)
         try:
             await check_right(pieces, event)
         except AccessError:
-            if home.space.ended is None:  # Otherwise it is this runtime that may not.
+            if instance.space.ended is None:  # Otherwise this runtime may not read the space.
                 self.barred = Barred.SENDER
             raise
         if events.before_handling is not None:
-            await events.before_handling(home)
-        if event.is_taken or (event.is_known and pieces.channel(home.space.name) is None):
+            await events.before_handling(instance)
+        if event.is_taken or (event.is_known and pieces.channel(instance.space.name) is None):
             await receipts.check(pieces, self)
         self.prepare_quickly()
         assert self.view is not None
@@ -315,10 +317,10 @@ class EventDelivery(RetriedWrite):
         self.follows = events.makers_of(tracker.elsewhere, transaction.waits)
         lane.leave(self)
         if lane.front is None and core.observers.is_awaited():
-            core.request_tick()  # `idle` may hold now, and without a connection nothing else would look.
+            core.request_tick()  # `idle` may hold now; without a connection no message would check it.
 
     def _begin_attempt(self) -> HandlerAttempt:
-        """Begin an attempt: everything that the last one launched was never there."""
+        """Begin an attempt, and end everything that the last one launched."""
         if self.attempt is not None:
             self._events.lineage.failed(self.attempt)
         if self.last is not None:
@@ -329,7 +331,7 @@ class EventDelivery(RetriedWrite):
         return self.attempt
 
     def parked(self, documents: Sequence[Document]) -> None:
-        """Say in the table of events which nodes have to run before it, and when they may."""
+        """Record for the table of events which nodes have to run before it, and the time at which they may."""
         core = self._events.pieces.core
         gates, graph = core.scheduler.gates, core.scheduler.graph
         writers = {each: None for document in documents for each in document.writers if isinstance(each, Node)}
@@ -384,17 +386,17 @@ class EventDelivery(RetriedWrite):
             # I10: the attempt that posted it did not land. It is not tried again.
             events.pieces.core.afterwards(lambda: events.finish(self, End.DROPPED))
         elif is_tried_again:
-            lane.come_back(self)
+            lane.requeue(self)
 
     def landed(self) -> None:
-        """Its commit is durable."""
-        home = self.event.instance
-        home.is_made = True
-        self.answer = home.schema.signature(self.event.member).result.decode(self._raw)
+        """Decode the result of the handler, and end the event: its commit is durable."""
+        instance = self.event.instance
+        instance.is_made = True
+        self.answer = instance.schema.signature(self.event.member).result.decode(self._raw)
         self._events.finish(self, End.LANDED)
 
     def failed(self, error: BaseException) -> None:
-        """An attempt raised, or the commit was refused for good."""
+        """Handle an error of an attempt, or a commit that was refused for good."""
         events = self._events
         if isinstance(error, (Refused, Defect)) and self.state is WriteState.RUNNING:
             if self._was_wrong():
@@ -414,19 +416,19 @@ class EventDelivery(RetriedWrite):
         """Find out the meaning of a failure. Raises HandledBefore if the event was handled, by any runtime."""
         if isinstance(error, PreconditionFailedError):
             if error.precondition == ORIGIN_COMMITTED:
-                await self._events.storing.accepted(self)  # Raises why it could not be stored, if it was that.
+                await self._events.durable_events.accepted(self)  # Raises the error if it could not be stored.
                 self.decided = End.DROPPED
             elif error.precondition == ENTITY_ABSENT:
                 await receipts.answered(self._events.pieces, self)
 
     def _goes_without_answer(self) -> bool:
-        """Try again without the answer that it was to leave in its sender's scope, if it was refused for that."""
+        """Try again without the answer in its sender's scope, if it was refused for that. Return True if it is."""
         if self.barred is not Barred.RUNTIME or self.is_dropped or not receipts.mute(self):
             return False
         self.barred = Barred.NONE
         self.take(Happened.REJECTED)
         self.take(Happened.USEFUL)
-        self.lane.come_back(self)
+        self.lane.requeue(self)
         self._events.pieces.core.request_tick()
         return True
 
@@ -442,7 +444,7 @@ class EventDelivery(RetriedWrite):
         layers, attempt.stood_on = attempt.stood_on, []
 
         def is_decided() -> bool:
-            is_over = self.event.instance.space.ended is not None  # Nothing will be heard any more.
+            is_over = self.event.instance.space.ended is not None  # No verdict will arrive any more.
             return is_over or (lane.is_first(self) and not any(layer.fate in UNDECIDED for layer in layers))
 
         def decided() -> None:
@@ -450,17 +452,17 @@ class EventDelivery(RetriedWrite):
                 self.take(Happened.USEFUL)
                 core.request_tick()
 
-        if is_decided():  # At the moment of the refusal: a later verdict may decide otherwise.
+        if is_decided():  # The verdicts at the moment of the refusal count.
             return False
-        self.take(Happened.UNDECIDED)  # It waits for verdicts of others, which come, however late.
+        self.take(Happened.UNDECIDED)  # It waits for verdicts of other commits, which arrive, however late.
         core.observers.when(lambda: self.state is not WriteState.BACKING_OFF or is_decided(), decided)
         return True
 
     def release(self) -> None:
-        """Release everything that its attempts held, because it is called no more."""
+        """Release everything that its attempts held: its handler is not called again."""
         if self.attempt is not None:
-            self._events.lineage.failed(self.attempt)  # Unless it landed: then this is nothing.
+            self._events.lineage.failed(self.attempt)  # Does nothing if the attempt landed.
         self.end_demands()
-        self._events.pieces.prefetch.let_be(self.brought)
+        self._events.pieces.prefetch.release_if_unread(self.brought)
         self.brought.clear()
         self.view = None

@@ -36,28 +36,28 @@ if TYPE_CHECKING:
 
 
 class EventSource(Enum):
-    """Where an event comes from."""
+    """The origin of an event."""
 
     SENT = "sent"  # it was sent in this process
     DUE = "due"  # it was sent in this process for a later time, which has come
     OUTBOX = "outbox"  # an outbox kept it when an earlier process ended
-    STORE = "store"  # it is stored in a space, by whichever process
+    STORE = "store"  # it was read from the store of a space, whichever process sent it
 
 
 class Storage(Enum):
     """Where the stored form of an event is."""
 
     NOWHERE = "nowhere"
-    LEFT = "left"  # the commit that stores it was made: others may find it there
+    LEFT = "left"  # a commit that stores it was made: other runtimes may find it
     STORED = "stored"  # a row of a store remembers it until it is handled
 
 
 class Barred(Enum):
-    """Whose rights an event failed for."""
+    """The party whose rights an event failed for."""
 
     NONE = "none"
     RUNTIME = "runtime"  # its last commit was refused for access: another runtime may handle it
-    SENDER = "sender"  # the user that stored it may not send it: it leaves nothing but its place in the store
+    SENDER = "sender"  # the user that stored it may not send it: it leaves no receipt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,7 +75,7 @@ class Event(EventHeader):
     delivers: tuple[Hold, Delivered] | None = None  # the record of a reaction that is acknowledged with it
     principal: str = ""  # of a stored event: the user that stored it; empty: the application itself
     row: str = ""  # the id of its row, if that is not its own: an id that its sender gave may be stored twice
-    is_durable: bool = False  # it is to be stored before anything else happens
+    is_durable: bool = False  # it has to be stored before its handling is committed
     chain: tuple[str, ...] = ()  # the handlers of the last events that led to it
     generation: int = 0  # how many events led to it, each posted by the handler of the one before
 
@@ -113,23 +113,23 @@ CHAIN: Final = 5
 def make_event(
     events: Events, view: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int
 ) -> Event:
-    """An event, with an id of its own or the caller's."""
-    pieces, home, current = events.pieces, view.instance, events.current
-    stream = home.place(member)
+    """Make an event, with the caller's id or one of its own."""
+    pieces, instance, current = events.pieces, view.instance, events.current
+    stream = instance.place(member)
     parent = None if current is None else current[0]
     minted_us = pieces.core.clock.now_us()
     user, session = view.user, view.session
-    is_own = pieces.sessions.is_own(home.space.name, user, session)
-    is_kept = pieces.channel(home.space.name) is not None
+    is_own = pieces.sessions.is_own(instance.space.name, user, session)
+    is_kept = pieces.channel(instance.space.name) is not None
     if options.durable and not is_kept:
-        raise AuthoringError(f"options(durable=True) of {member!r}: {home.space.name} is kept nowhere but here")
+        raise AuthoringError(f"options(durable=True) of {member!r}: {instance.space.name} is kept nowhere but here")
     if parent is not None:
         assert events.handling is not None
         attempt = events.handling.attempt
         assert attempt is not None
         # A follow-up keeps the sender of the event that posted it.
         user, is_own = parent.user, parent.is_own
-        session = pieces.sessions.there(parent.instance.space.name, home.space.name, user, parent.session)
+        session = pieces.sessions.there(parent.instance.space.name, instance.space.name, user, parent.session)
         cause = f"{parent.id} {events.origin} {events.handling.calls}"
         # fault lineage.followups_keep_ids: id = event_id(parent.id, stream, attempt.minted, 0)
         id = event_id(cause, stream, attempt.minted, minted_us)
@@ -144,7 +144,7 @@ def make_event(
     return Event(
         id=given or id,
         row=id if given else "",
-        instance=home,
+        instance=instance,
         member=member,
         stream=stream,
         payload=payload,
@@ -163,8 +163,8 @@ def make_event(
 def given_id(user: str, session: str, said: str, stream: str) -> str:
     """The id of an event to which its sender gave one. It does not depend on when it was sent.
 
-    Nor on which runtime sent it: a session counts if somebody named it, as a program does for the windows that it
-    serves, and not if it is the runtime's own, which is another one after a restart.
+    It depends on a session that the program named, as a server does for the windows that it serves, but not on the
+    runtime's own session, which is another one after a restart.
     """
     # fault events.caller_ids_not_hashed: return event_id(derive("caller", said), "s", 0, 0)
     return event_id(derive("caller", user, session, said), stream, 0, 0)
@@ -199,7 +199,7 @@ class Sender:
     def post_at(self, member: HandlerMember, when: datetime | timedelta, payload: Value, options: Options) -> Intent:
         if isinstance(when, timedelta):
             current = self._events.current
-            # In a handler, when its own event was sent: a retry says the same moment.
+            # In a handler the send time of its own event: a retry computes the same moment.
             now_us = self.core.clock.now_us() if current is None else current[0].minted_us
             due_us = now_us + when // timedelta(microseconds=1)
         else:
@@ -228,9 +228,9 @@ class Sender:
         return self._view.instance.place(member)
 
     def seen_by(self, view: ScopedView) -> Sender:
-        """The same piece, for the user and the session of another view."""
+        """Return a sender to the same piece, for the user and the session of another view."""
         return Sender(self._events, view.seen_in(self._view.instance, "session"))
 
     def same(self, other: object) -> bool:
-        """Whether it sends to the same piece for the same user and session."""
+        """Return True if `other` sends to the same piece for the same user and session."""
         return isinstance(other, Sender) and self._view is other._view

@@ -41,13 +41,13 @@ from headwater.runtime.events import periodic, receipts
 from headwater.runtime.events.attempt import HandlerAttempt
 from headwater.runtime.events.deleted_target import Away
 from headwater.runtime.events.delivery import EventDelivery
-from headwater.runtime.events.durable import Storing
+from headwater.runtime.events.durable import DurableEvents
 from headwater.runtime.events.event import Event, EventSource, Sender, Storage, make_event
 from headwater.runtime.events.lane import Lane
 from headwater.runtime.events.lineage import Lineage, Origin, Status
-from headwater.runtime.events.pickup import Takeover
+from headwater.runtime.events.pickup import StoredEventPickup
 from headwater.runtime.events.receipts import HandledBefore, Retention
-from headwater.runtime.events.table import End, IntentRow, Table, end_of, tell, terminal_of
+from headwater.runtime.events.table import End, EventTable, IntentRow, end_of, tell, terminal_of
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import topic_name
 from headwater.runtime.writing.states import Happened, WriteState
@@ -69,10 +69,10 @@ if TYPE_CHECKING:
 
 
 def follow_up(attempt: HandlerAttempt, delivery: EventDelivery, lane: Lane, backlog: int) -> None:
-    """It is sent with the commit of an attempt. BacklogFullError: that posted too much."""
+    """Send an event with the commit of an attempt. Raise BacklogFullError if the attempt posted too many."""
     before = _before(attempt, delivery)
     if before is not None:
-        attempt.posted.remove(before)  # Nothing of it is anywhere.
+        attempt.posted.remove(before)  # It was never sent.
         before.end = End.COALESCED
         before.take(Happened.OVER)
     elif not delivery.event.due_us:
@@ -83,7 +83,7 @@ def follow_up(attempt: HandlerAttempt, delivery: EventDelivery, lane: Lane, back
 
 
 def _before(attempt: HandlerAttempt, delivery: EventDelivery) -> EventDelivery | None:
-    """One that the same attempt posted, and in whose place this one is sent."""
+    """Return the event of the same attempt that this one replaces (coalesce)."""
     event = delivery.event
     if event.member.coalesce is None or event.is_known or event.due_us:
         return None
@@ -96,7 +96,7 @@ def _before(attempt: HandlerAttempt, delivery: EventDelivery) -> EventDelivery |
 
 
 class Events:
-    """Everything that is sent in one runtime."""
+    """All events of one runtime. Started by `Sender`, called in each pass by `handle`."""
 
     __slots__ = (
         "_lanes",
@@ -106,6 +106,7 @@ class Events:
         "_table",
         "before_handling",
         "current",
+        "durable_events",
         "handling",
         "is_prepared",
         "lineage",
@@ -113,11 +114,10 @@ class Events:
         "on_declared",
         "on_emitted",
         "origin",
+        "pickup",
         "pieces",
         "policy",
         "retention",
-        "storing",
-        "takeover",
     )
 
     def __init__(self, pieces: PieceRegistry, origin: str) -> None:
@@ -131,17 +131,17 @@ class Events:
         self.before_handling: Callable[[PieceInstance], Awaitable[None]] | None = None
         self.on_emitted: Callable[[PieceInstance, str, Transaction], None] | None = None
         self.on_declared: Callable[[PieceInstance, Commit], None] | None = None
-        self._lanes: dict[str, Lane] = {}  # by space: those with an event that has no end
+        self._lanes: dict[str, Lane] = {}  # by space: lanes with an event that has no outcome
         self.no_lane = Lane("", pieces.core.request_tick)  # of events that were not sent yet
-        self._live: dict[str, EventDelivery] = {}  # by id, in the order of their sending: those without an end
+        self._live: dict[str, EventDelivery] = {}  # by id, in send order: events without an outcome
         self._outside: dict[str, deque[tuple[EventDelivery, asyncio.Future[Any]]]] = {}  # by handler
         self._stamps = 0
-        self._table = Table(self.policy.intents_kept)
+        self._table = EventTable(self.policy.intents_kept)
         self.current: tuple[Event, EventContext] | None = None  # the event whose handler is being called
         self.handling: EventDelivery | None = None  # its delivery
         self.lineage = Lineage(start=self._follow, drop=self._drop, keep=self._keep, stop=pieces.unlaunch)
-        self.storing = Storing(self)
-        self.takeover = Takeover(self)
+        self.durable_events = DurableEvents(self)
+        self.pickup = StoredEventPickup(self)
         self.retention = Retention(pieces, self.policy, origin)
         pieces.core.handle_events = self.handle
         pieces.tasks.on_close.append(self._close)
@@ -158,7 +158,7 @@ class Events:
 
     def retry_parked(self, space: str) -> None:
         """Retry stored events of a space that could not be handled here, because a piece of it was opened."""
-        self.takeover.opened(space)
+        self.pickup.opened(space)
 
     # ---- sending -----------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Events:
         return EventDelivery(self, event, stored_in)
 
     def next_stamp(self) -> int:
-        """A number for something that is sent: it rises."""
+        """Return the next number of the send order."""
         self._stamps += 1
         return self._stamps
 
@@ -210,7 +210,7 @@ class Events:
             while waiting:
                 delivery, told = waiting[0]
                 try:
-                    if not told.done():  # Otherwise its sender does not wait any more, and sends nothing.
+                    if not told.done():  # A caller that stopped waiting sends no event.
                         self.start(delivery).awaiting.append(told)
                 except BacklogFullError:
                     break
@@ -221,7 +221,7 @@ class Events:
                 del self._outside[stream]
 
     def follow_up(self, delivery: EventDelivery) -> None:
-        """Inside a handler: the event is sent with the commit that is being made."""
+        """Post an event in a handler: it is sent with the commit of the open attempt."""
         assert self.handling is not None
         attempt = self.handling.attempt
         assert attempt is not None
@@ -239,9 +239,9 @@ class Events:
             self.pieces.core.report(event.stream, error)
 
     def start(self, delivery: EventDelivery) -> EventDelivery:
-        """Have an event handled after those of its space that were sent before it, whether a caller waits or not.
+        """Queue an event behind those of its space that were sent before it.
 
-        Answers the delivery of the event: the same one sent twice at once is one.
+        Return its delivery; that of the first one, if the same event is sent a second time.
         """
         known = self._live.get(delivery.id)
         if known is not None:
@@ -266,7 +266,7 @@ class Events:
         return delivery
 
     def resume(self, delivery: EventDelivery) -> None:
-        """Have an event handled that was accepted before this runtime began: it is not refused any more."""
+        """Queue an event that was accepted before: the limits do not apply to it any more."""
         if self._is_later(delivery):
             delivery.event = replace(delivery.event, is_durable=True)
             self._put_off(delivery)
@@ -275,7 +275,7 @@ class Events:
         self._enter(self._lane(delivery.instance.space.name), delivery)
 
     def _enter(self, lane: Lane, delivery: EventDelivery) -> None:
-        """Give a delivery its place, behind everything that was sent before it."""
+        """Put a delivery into its lane."""
         trace = self.trace
         if trace is not None:
             trace.emit(EventQueued(delivery.stream, delivery.id))
@@ -283,9 +283,9 @@ class Events:
         lane.enter(delivery)
 
     def _begin(self, delivery: EventDelivery, *, is_later: bool = False) -> None:
-        """From now on the event is known here."""
-        if not delivery.event.is_taken:  # Otherwise it is kept already, wherever it was taken from.
-            self.storing.accept(delivery, is_later=is_later)
+        """Record an event as sent, and begin to store it if it has to be."""
+        if not delivery.event.is_taken:  # Otherwise the store or the outbox has it already.
+            self.durable_events.accept(delivery, is_later=is_later)
         delivery.stamp = self.next_stamp()
         self._live[delivery.id] = delivery
 
@@ -318,10 +318,10 @@ class Events:
         if delivery.is_withdrawn:
             return
         if delivery.id in self._live:
-            self.takeover.again(delivery.stored_in)  # Another one with the id that its sender gave. Its row stays.
+            self.pickup.again(delivery.stored_in)  # Another event has the same id, given by its sender. The row stays.
             return
         if self._is_later(delivery):
-            self.takeover.later(delivery)
+            self.pickup.later(delivery)
             return
         self.resume(delivery)
 
@@ -337,9 +337,9 @@ class Events:
             self.start(delivery)
 
     def _put_off(self, delivery: EventDelivery) -> EventDelivery:
-        """Put an event off that is due later: once it is stored, nothing else is to be done now."""
+        """Store an event that is due later. It ends here as stored."""
         if self.pieces.channel(delivery.instance.space.name) is None:
-            self.takeover.later(delivery)
+            self.pickup.later(delivery)
             return delivery
         self._begin(delivery, is_later=True)
         delivery.take(Happened.DECIDED)
@@ -350,14 +350,14 @@ class Events:
         end = End.STORED
         try:
             if delivery.event.is_taken:
-                await receipts.check(self.pieces, delivery)  # It may have been stored, and handled, the last time.
-                self.storing.accept(delivery, is_later=True)
-            await self.storing.accepted(delivery)
+                await receipts.check(self.pieces, delivery)  # An earlier process may have stored it, and it may be handled.
+                self.durable_events.accept(delivery, is_later=True)
+            await self.durable_events.accepted(delivery)
             if delivery.is_withdrawn:
                 end = End.WITHDRAWN
             else:
-                self.storing.forget(delivery)  # An outbox need not keep it any more.
-                self.takeover.later(delivery)
+                self.durable_events.forget(delivery)  # An outbox need not keep it any more.
+                self.pickup.later(delivery)
         except HandledBefore as before:
             delivery.answer, delivery.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
         except Exception as error:
@@ -369,7 +369,7 @@ class Events:
         self._end(delivery, end)
 
     def withdraw(self, delivery: EventDelivery) -> bool:
-        """Take an event back, until it is dispatched."""
+        """Withdraw an event that was not dispatched. Return False if it was, or if another caller awaits it."""
         end = delivery.end
         is_put_off = end is End.STORED or (end is None and not delivery.stamp and delivery.is_stored)
         if delivery.is_withdrawn or end is End.WITHDRAWN:
@@ -380,15 +380,19 @@ class Events:
             return False  # Another caller sent it under the same id, and waits for it.
         if delivery.storage is not Storage.NOWHERE and not self._is_later(delivery):
             return False  # A runtime that finds it in the store may handle it at any time.
-        self.storing.forget(delivery)  # First: if the outbox cannot, a crash would bring it back, and it is handled.
+        self.durable_events.forget(
+            delivery
+        )  # First: if the outbox cannot, a crash would bring it back, and it is handled.
         delivery.decided = End.WITHDRAWN
-        self.takeover.withdrawn(delivery)
+        self.pickup.withdrawn(delivery)
         if is_put_off:
             delivery.end = End.WITHDRAWN
             if delivery.state is not WriteState.ENDED:
                 delivery.take(Happened.OVER)
-            self.pieces.tasks.begin(self.storing.ended(delivery, End.WITHDRAWN), f"withdrawing {delivery.stream}")
-        elif delivery.stamp and not delivery.is_stored and delivery.keeping is None:
+            self.pieces.tasks.begin(
+                self.durable_events.ended(delivery, End.WITHDRAWN), f"withdrawing {delivery.stream}"
+            )
+        elif delivery.stamp and not delivery.is_stored and delivery.storing_write is None:
             self.finish(delivery, End.WITHDRAWN)  # Nothing has been done for it that other sessions could see.
         return True
 
@@ -422,8 +426,8 @@ class Events:
         if delivery.is_withdrawn:
             self.finish(delivery, End.WITHDRAWN)
             return
-        keeping = delivery.keeping
-        if keeping is not None and keeping.is_over and not keeping.is_made:
+        write = delivery.storing_write
+        if write is not None and write.is_over and not write.is_made:
             self.conclude(delivery, delivery.failure or asyncio.CancelledError(), _nothing)
             return
         if delivery.view is None:
@@ -531,7 +535,7 @@ class Events:
         self._end(delivery, end)
 
     def finish(self, delivery: EventDelivery, end: End) -> None:
-        """End an event whose outcome is known: now, or when everything that is stored of it says so."""
+        """End an event whose outcome is known: now, or once its stored rows are removed."""
         if delivery.is_over:
             return
         if end in (End.WITHDRAWN, End.DROPPED):
@@ -540,7 +544,7 @@ class Events:
         if delivery.errand is not None:
             delivery.errand.cancel()
         self._decide(delivery)
-        if self.storing.is_to_end(delivery, end):
+        if self.durable_events.is_to_end(delivery, end):
             self._begin_errand(delivery, self._finish(delivery, end))
         else:
             self._end(delivery, end)
@@ -551,13 +555,13 @@ class Events:
 
     async def _write_end(self, delivery: EventDelivery, end: End) -> None:
         try:
-            await self.storing.ended(delivery, end)
-        except Exception as error:  # A runtime that takes it up finds its receipt: this is harmless, and told.
+            await self.durable_events.ended(delivery, end)
+        except Exception as error:  # Harmless: a runtime that takes the row up finds the receipt.
             self.pieces.core.report(delivery.stream, error)
-            self.takeover.again(delivery.stored_in)
+            self.pickup.again(delivery.stored_in)
 
     def _decide(self, delivery: EventDelivery) -> None:
-        """The event is not called any more, and delays none until its end is written down."""
+        """Remove an event from its lane before its outcome is stored: its handler is not called again."""
         trace = self.trace
         if trace is not None:
             trace.emit(EventDecided(delivery.stream, delivery.id))
@@ -569,7 +573,7 @@ class Events:
         delivery.release()
 
     def _end(self, delivery: EventDelivery, end: End, *, told: bool = True) -> None:
-        """Record the outcome of an event, and tell every caller that awaits it."""
+        """Record the outcome of an event, and answer every caller that awaits it (`told=False`: a later event does)."""
         core = self.pieces.core
         delivery.end, delivery.follows, delivery.errand = end, (), None
         delivery.take(Happened.OVER)
@@ -586,21 +590,21 @@ class Events:
             trace.emit(EventEnded(delivery.stream, delivery.id, delivery.attempts, end.value, backoff_ms, kind))
         if told:
             tell(core, delivery, end)
-        self.takeover.ended(delivery)
+        self.pickup.ended(delivery)
         if end is End.LANDED:
             self.retention.landed(delivery)
         if lane or self._outside or core.observers.is_awaited():
             core.request_tick()
 
     def note(self, row: IntentRow) -> None:
-        """A stored event has its end here that was never in hand here."""
+        """Record the outcome of a stored event that was not handled here."""
         self._table.note(row)
 
     def _close(self) -> None:
         """End all events, because the runtime is closed."""
         for delivery in tuple(self._live.values()):
             if delivery.end is not None:
-                continue  # The attempt that posted it was ended just now, and it with that.
+                continue  # It ended with the attempt that posted it.
             is_known = delivery.state is WriteState.STORING and delivery.decided not in (
                 None,
                 End.WITHDRAWN,
@@ -611,7 +615,7 @@ class Events:
             if delivery.state is not WriteState.STORING:
                 self._decide(delivery)
             if end is End.WITHDRAWN:
-                self.storing.forget(delivery)
+                self.durable_events.forget(delivery)
             self._end(delivery, end)
         why = SessionExpiredError("the runtime was closed while a sender waited for room: open another one")
         outside, self._outside = self._outside, {}
@@ -620,17 +624,17 @@ class Events:
                 if not told.done():
                     told.set_exception(why)
 
-    # ---- what an attempt launched ------------------------------------------------------------------
+    # ---- events and pieces of an attempt ------------------------------------------------------------------
 
-    def _keep(self, origin: Origin, home: PieceInstance) -> None:
+    def _keep(self, origin: Origin, instance: PieceInstance) -> None:
         def keep() -> None:
-            if origin.status is not Status.FAILED and not home.is_stopped:
-                self.pieces.keep(home, origin.user, origin.session, is_launch=True)
+            if origin.status is not Status.FAILED and not instance.is_stopped:
+                self.pieces.keep(instance, origin.user, origin.session, is_launch=True)
 
         self.pieces.core.afterwards(keep)
 
     def _drop(self, delivery: EventDelivery) -> None:
-        """I10: the attempt that posted it did not land. If its own commit is on its way, that cannot land either."""
+        """End an event whose origin did not land (I10). If its own commit is sent, the engine rejects it."""
         # fault+ lineage.nothing_taken_back: return
         if delivery.end is not None or delivery.state is WriteState.STORING:
             return
@@ -638,19 +642,19 @@ class Events:
         if delivery.stamp and delivery.state is not WriteState.SENT:
             self.finish(delivery, End.DROPPED)
 
-    # ---- looking -----------------------------------------------------------------------------------
+    # ---- inspection -----------------------------------------------------------------------------------
 
     @property
     def trace(self) -> Trace | None:
-        """Who hears what happens, if somebody does."""
+        """The trace that records events, if one is attached."""
         return self.pieces.core.scheduler.trace
 
     def is_waiting(self, delivery: EventDelivery) -> bool:
-        """Whether an event is still, or again, to be committed."""
+        """Return True if the commit of an event is still, or again, to be made."""
         return delivery.lane.is_waiting(delivery)
 
     def makers_of(self, documents: Iterable[Document], layers: Sequence[Layer]) -> tuple[EventDelivery, ...]:
-        """The events of this runtime whose commits some of these layers are; each is on one of the documents."""
+        """Return the events of this runtime whose commits are among `layers`. Each layer is on one of the documents."""
         found: dict[EventDelivery, None] = {}
         wanted = set(layers)
         for document in documents if layers else ():
@@ -662,11 +666,11 @@ class Events:
 
     @property
     def in_hand(self) -> int:
-        """Events that have no end yet."""
+        """Number of events without an outcome, including those that wait for room."""
         return len(self._live) + sum(map(len, self._outside.values()))
 
     def has_local_work(self) -> bool:
-        """Whether one waits for its turn, or for something to run here. What waits for others does not count."""
+        """Return True if an event waits for its turn or for a run here, and not for a verdict or a document."""
         return any(self._is_local(lane) for lane in self._lanes.values())
 
     def _is_local(self, lane: Lane) -> bool:
@@ -677,22 +681,22 @@ class Events:
         return front.state is not WriteState.LOADING or channel is None or channel.is_up()
 
     def intents(self) -> tuple[IntentRow, ...]:
-        """Every event that was sent here, as it is now, how the last ones ended, and what cannot be handled here."""
+        """Return the rows of all events without an outcome, of the last ones with one, and of those that are parked."""
         clock = self.pieces.core.clock
         rows = self._table.rows(self._live.values(), clock.monotonic_us(), clock.now_us())
-        return (*rows, *self.storing.waiting.rows(), *self.takeover.rows())
+        return (*rows, *self.durable_events.replay.rows(), *self.pickup.rows())
 
     def find(self, id: str) -> EventDelivery | None:
-        """The event of an id that has no end yet."""
+        """Return the delivery of an event without an outcome, by its id."""
         return self._live.get(id)
 
-    # ---- what a handler sends ----------------------------------------------------------------------
+    # ---- posts and records of a handler ----------------------------------------------------------------------
 
     def post(self, stream: Stream[Any], payload: Value) -> None:
         raise AuthoringError(f"{stream!r} has no handler: post to a handler of a piece")
 
     def emit(self, topic: Topic[Any], record: Value) -> None:
-        """A record of the handler's commit."""
+        """Add a record to the commit of the handler."""
         run = self.pieces.core.current.run
         if self.current is None or run is None or run.transaction is None:
             raise AuthoringError(f"{topic!r}: records are emitted in a handler, with the commit that causes them")

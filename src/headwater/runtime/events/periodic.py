@@ -30,35 +30,35 @@ SKEW_US: Final = 60_000_000
 """How far clocks may be apart. A period that was handled before its time by more than this does not count."""
 
 
-def begin(events: Events, home: PieceInstance) -> list[asyncio.Task[None]]:
-    """Send what is due again and again, as long as the piece is open here."""
-    tasks = home.pieces.tasks
-    due = [each for each in home.schema.of(HandlerMember) if each.every_ms is not None]
-    return [tasks.keep(_send(events, home, each), f"periods of {home.place(each)}") for each in due]
+def begin(events: Events, instance: PieceInstance) -> list[asyncio.Task[None]]:
+    """Send the events of the periodic handlers of a piece as long as the piece is open here."""
+    tasks = instance.pieces.tasks
+    due = [each for each in instance.schema.of(HandlerMember) if each.every_ms is not None]
+    return [tasks.keep(_send(events, instance, each), f"periods of {instance.place(each)}") for each in due]
 
 
-async def _send(events: Events, home: PieceInstance, member: HandlerMember) -> None:
-    """One event per period. One that fails is told on the error channel, and the next one is sent all the same."""
+async def _send(events: Events, instance: PieceInstance, member: HandlerMember) -> None:
+    """Send one event per period. A failed event is reported to the error channel and does not end the sending."""
     assert member.every_ms is not None
-    pieces, every_us = home.pieces, member.every_ms * 1_000
+    pieces, every_us = instance.pieces, member.every_ms * 1_000
     clock = pieces.core.clock
     sent = clock.now_us() // every_us if not member.catch_up else -1
     last: EventDelivery | None = None
     while True:
         now_us = clock.now_us()
         period = now_us // every_us
-        # While one is on its way, perhaps for want of a connection, no further one is sent: they would be one.
+        # While one has no outcome, perhaps without a connection, no further one is sent: missed periods are merged.
         if period != sent and (last is None or last.end is not None):
             sent = period
             try:
-                last = events.start(events.deliver(make_periodic(home, member, period)))
+                last = events.start(events.deliver(make_periodic(instance, member, period)))
             except BacklogFullError as error:  # The next period comes in any case.
-                pieces.core.report(home.place(member), error)
+                pieces.core.report(instance.place(member), error)
         await pieces.tasks.elapsed((period + 1) * every_us - now_us)
 
 
 def _is_ahead(core: Core, event: Event, period: int) -> bool:
-    """Whether a period was handled that has not come yet: somebody's clock is wrong, and nobody waits for that day."""
+    """Return True, and report it, if a period was handled long before its time: the clock of a machine was wrong."""
     assert event.member.every_ms is not None
     ahead_us = period * event.member.every_ms * 1_000 - core.clock.now_us()
     if ahead_us <= SKEW_US:
@@ -71,7 +71,7 @@ def _is_ahead(core: Core, event: Event, period: int) -> bool:
 
 
 def is_over(core: Core, event: Event) -> bool:
-    """Inside the handler's transaction: whether its period was handled before; from now on it was."""
+    """Return True if the period was handled before, and record it as handled, in the handler's transaction."""
     assert event.period is not None
     document = event.instance.space.document(document_id(event.instance.id, f"{event.member.stored}/period"))
     last: Cell[int] = Cell(core, document, codec_for(int))
@@ -82,20 +82,20 @@ def is_over(core: Core, event: Event) -> bool:
     return False
 
 
-def make_periodic(home: PieceInstance, member: HandlerMember, period: int) -> Event:
-    """The event of one period of a handler that is due again and again. Nobody sent it."""
+def make_periodic(instance: PieceInstance, member: HandlerMember, period: int) -> Event:
+    """Return the event of one period of a periodic handler. It has no sender."""
     assert member.every_ms is not None
-    stream = home.place(member)
+    stream = instance.place(member)
     began_us = period * member.every_ms * 1_000
     return Event(
         id=event_id("period", stream, period, began_us),
-        instance=home,
+        instance=instance,
         member=member,
         stream=stream,
         payload=freeze({}),
         user="",
         session="",
-        minted_us=home.pieces.core.clock.now_us(),
+        minted_us=instance.pieces.core.clock.now_us(),
         retries=member.retries,
         period=period,
     )

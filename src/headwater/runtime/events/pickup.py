@@ -168,7 +168,7 @@ SPREAD_US: Final = 50_000
 """Over how long runtimes spread that wait for the same moment."""
 
 
-class Takeover:
+class StoredEventPickup:
     """What one runtime takes up."""
 
     __slots__ = ("_events", "_kept", "_pieces", "_random", "_spaces")
@@ -177,7 +177,7 @@ class Takeover:
         self._events = events
         self._pieces = events.pieces
         self._random = events.pieces.core.clock.randomness(f"taking up {events.origin}")
-        self._spaces: dict[str, Attending] = {}
+        self._spaces: dict[str, SpacePickup] = {}
         self._kept: dict[EventDelivery, Callable[[], None]] = {}  # due later, of spaces that are nowhere but here
 
     def attend(self, channel: SpaceChannel) -> None:
@@ -185,7 +185,7 @@ class Takeover:
         space = channel.driver.session.space
         # fault events.not_taken_over: if False:
         if space not in self._spaces:
-            self._spaces[space] = Attending(self._events, space, channel)
+            self._spaces[space] = SpacePickup(self._events, space, channel)
 
     def later(self, delivery: EventDelivery) -> None:
         """It is due later."""
@@ -218,7 +218,7 @@ class Takeover:
 
     def opened(self, space: str) -> None:
         """A piece runs here from now on: its events, and those of its children, can be handled."""
-        self._events.storing.waiting.opened()
+        self._events.durable_events.replay.opened()
         attending = self._spaces.get(space)
         if attending is not None:
             attending.opened()
@@ -260,7 +260,7 @@ class Takeover:
         return self._random.randrange(SPREAD_US)
 
 
-class Attending:
+class SpacePickup:
     """The stored events of one space."""
 
     __slots__ = (
@@ -384,7 +384,7 @@ class Attending:
                     break
                 after = page.next
             if page.next_due_us is not None:
-                next_us = min(next_us, page.next_due_us + self._events.takeover.spread_us())
+                next_us = min(next_us, page.next_due_us + self._events.pickup.spread_us())
         except HeadwaterError as error:
             # The connection is gone, or it may not be asked: the next one is told again what there is. Whatever else
             # kept the engine from answering may pass.
@@ -454,14 +454,14 @@ class Attending:
         """Whoever stored it has no right at all there. Nothing of it is left, and it is told."""
         error = AccessError(f"{row.principal!r} stored an event for {row.stream}, and has no right there")
         self._pieces.core.report(row.stream, error)
-        storing = self._events.storing
-        self._pieces.tasks.begin(storing.remove_row(row.id, self._space), f"removing {row.stream}")
+        durable_events = self._events.durable_events
+        self._pieces.tasks.begin(durable_events.remove_row(row.id, self._space), f"removing {row.stream}")
 
     def _remove(self, row: StoredEvent) -> None:
         """It was handled before, and is there all the same: it was stored once more afterwards."""
         del self._failed[row.id]
-        storing = self._events.storing
-        self._pieces.tasks.begin(storing.remove_row(row.id, self._space), f"removing {row.stream}")
+        durable_events = self._events.durable_events
+        self._pieces.tasks.begin(durable_events.remove_row(row.id, self._space), f"removing {row.stream}")
 
     async def _refuse_gone(self) -> None:
         """What waits for a piece that was deleted, or for a child whose key left, waits for nothing."""
@@ -487,7 +487,7 @@ class Attending:
     async def _refuse(self, row: StoredEvent) -> None:
         """It has its end, and is not taken up any more."""
         pieces, refused = self._pieces, Gone(row.stream)
-        await self._events.storing.refuse_row(row, self._space, refused)
+        await self._events.durable_events.refuse_row(row, self._space, refused)
         self.parked.pop(row.id, None)
         pieces.core.report(row.stream, refused)
         self._events.note(

@@ -94,7 +94,7 @@ def narrowest(scopes: Iterable[str]) -> str | None:
 def leave(pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, result: Value) -> None:
     """Inside the handler's transaction: that it was handled, with whatever it is handled in the place of."""
     attempt = delivery.attempt
-    launched = () if attempt is None else tuple(home.id for home, _ in attempt.launched)
+    launched = () if attempt is None else tuple(instance.id for instance, _ in attempt.launched)
     raw: Any = result
     _write(pieces, transaction, delivery, Receipt(at_us=_now(pieces), result=raw, launched=launched))
 
@@ -436,7 +436,7 @@ class Retention:
             await pieces.transactions.transact(local, delete)
         finally:
             for document in documents:
-                local.let_be(document)
+                local.release_if_unread(document)
 
 
 def _left_us(receipt: MaybeValue) -> int:

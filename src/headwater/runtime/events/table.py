@@ -35,26 +35,26 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.events.delivery import EventDelivery
 
-__all__ = ["End", "IntentRow", "Table"]
+__all__ = ["End", "EventTable", "IntentRow"]
 
 
 class End(Enum):
     """How an event ended."""
 
     LANDED = "landed"  # its handling is durable
-    HANDLED_BEFORE = "handled before"  # so was another handling of the same event; this one changed nothing
-    REFUSED = "refused"  # its handler said no
+    HANDLED_BEFORE = "handled before"  # another handling of the same event is durable; this one changed nothing
+    REFUSED = "refused"  # its handler raised Refused
     FAILED = "failed"
     WITHDRAWN = "withdrawn"
-    DROPPED = "dropped"  # what sent it did not land
-    STORED = "stored"  # it is due later, and handled by whoever has it then
+    DROPPED = "dropped"  # the commit of the handler that posted it was rejected
+    STORED = "stored"  # it is due later, and any runtime may handle it then
     COALESCED = "coalesced"  # a later one of the same kind was handled in its place
-    LEFT = "left"  # it cannot be handled here any more, and stays in the store for whoever can
-    CLOSED = "closed"  # the runtime was closed before its end: a stored one is handled later, by whoever takes it up
+    LEFT = "left"  # it cannot be handled here any more, and stays in the store for another runtime
+    CLOSED = "closed"  # the runtime was closed before its outcome; a stored event is handled later
 
 
 STATES: dict[WriteState, str] = {state: state.value for state in WriteState}
-"""What the table calls what has no end."""
+"""The text of the table for each state of an event without an outcome."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +69,11 @@ class IntentRow:
     attempts: int = 0
     conflicts: int = 0
     next_try_us: int | None = None  # when it is tried again at the earliest
-    due_us: int | None = None  # when it was to be handled, if that was said
+    due_us: int | None = None  # the time for which it was posted, if one was given
     conflict: str = ""  # the address that it last lost
-    winner: str = ""  # to whom
-    waits: str = ""  # what has to run, or to come, before it is tried
-    advice: str = ""  # what to write so that it would not have lost it
+    winner: str = ""  # the session that won
+    waits: str = ""  # the nodes that have to run before it is tried
+    advice: str = ""  # a narrower read or write that would not have collided
     error: str = ""
     ended_us: int | None = None
     origin: str = ""  # the event whose handler sent it
@@ -82,8 +82,8 @@ class IntentRow:
         return asdict(self)
 
 
-class Table:
-    """What can be looked at."""
+class EventTable:
+    """The last events with an outcome, and the rows of all events, for inspection."""
 
     __slots__ = ("_ended",)
 
@@ -91,15 +91,15 @@ class Table:
         self._ended: deque[IntentRow] = deque(maxlen=kept)
 
     def ended(self, event: EventDelivery, now_us: int, wall_us: int) -> None:
-        """It has its end: this is how it is remembered."""
+        """Keep the row of an event that has an outcome."""
         self._ended.append(row_of(event, now_us, wall_us))
 
     def note(self, row: IntentRow) -> None:
-        """Something has its end that was never in hand here."""
+        """Keep the row of a stored event that was ended here without being handled here."""
         self._ended.append(row)
 
     def rows(self, living: Iterable[EventDelivery], now_us: int, wall_us: int) -> tuple[IntentRow, ...]:
-        """All of them, those with an end first."""
+        """Return the rows of all events, those with an outcome first."""
         return (*self._ended, *(row_of(event, now_us, wall_us) for event in living))
 
 
@@ -131,13 +131,13 @@ def _who(session: str, node: str) -> str:
 
 
 _LOUD: Final = (HandlerFailed, CommitConvergenceError, NotSettlingError, RuleRefusedError)
-"""Ends that somebody is told of, even if the sender is, too."""
+"""Failures that are reported to the error channel even if a caller awaits the event."""
 _QUIET: Final = (End.WITHDRAWN, End.DROPPED, End.HANDLED_BEFORE, End.LEFT, End.CLOSED)
-"""Ends that nobody is told of who did not ask."""
+"""Outcomes that are not reported to the error channel."""
 
 
 def end_of(event: EventDelivery, error: BaseException) -> End:
-    """How an event ended whose handling raised."""
+    """Return the outcome of an event whose handling raised an error."""
     if event.is_dropped:
         return End.DROPPED
     if isinstance(error, asyncio.CancelledError):
@@ -150,7 +150,7 @@ def end_of(event: EventDelivery, error: BaseException) -> End:
 
 
 def tell(core: Core, event: EventDelivery, end: End) -> None:
-    """Answer everybody who awaits it, and tell the error channel what is for everybody to know."""
+    """Answer every caller that awaits the event, and report failures that need it to the error channel."""
     failure = event.failure
     if end is End.CLOSED:
         failure = SessionExpiredError(
@@ -169,14 +169,14 @@ def tell(core: Core, event: EventDelivery, end: End) -> None:
     if not isinstance(failure, Exception) or end in _QUIET:
         return
     if isinstance(failure, Gone) and event.event.period is not None:
-        return  # Nobody sent it, and the next period says the same.
+        return  # It has no sender, and each further period would report the same.
     if isinstance(failure, _LOUD) or not is_awaited:
         cause = failure.__cause__ if isinstance(failure, HandlerFailed) else failure
         core.report(event.stream, cause if isinstance(cause, Exception) else failure)
 
 
 def terminal_of(event: EventDelivery) -> str:
-    """The kind of end of an event that is not tried again."""
+    """Return the kind of failure of an event that is not tried again, for traces."""
     match event.failure:
         case CommitConvergenceError():
             return "convergence"

@@ -38,7 +38,7 @@ class Read(NamedTuple):
     readers: dict[Node, None]  # the readers of everything else
 
 
-def homes_of(instance: PieceInstance) -> list[PieceInstance]:
+def instances_of(instance: PieceInstance) -> list[PieceInstance]:
     """Return a piece and all its descendants."""
     found = [instance]
     for each in found:
@@ -48,7 +48,7 @@ def homes_of(instance: PieceInstance) -> list[PieceInstance]:
 
 def nodes_of(instance: PieceInstance) -> list[Node]:
     """Return the nodes of a piece and of its descendants."""
-    return [node for each in homes_of(instance) for node in each.nodes]
+    return [node for each in instances_of(instance) for node in each.nodes]
 
 
 def readers(nodes: list[Node]) -> dict[Node, None]:

@@ -22,7 +22,7 @@ from headwater.replica.document import NOT_HERE, NotLoaded
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import Missing
 from headwater.runtime.pieces.handles import cells_of
-from headwater.runtime.pieces.idle import homes_of, nodes_of
+from headwater.runtime.pieces.idle import instances_of, nodes_of
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import RECORD, NotArrivedError, class_named, stored_name
 from headwater.runtime.pieces.view import ScopedView
@@ -180,7 +180,7 @@ async def _ready(instance: PieceInstance) -> None:
         if coming and scheduler.is_coming(coming[0]):
             return False
         coming[:] = islice(filter(scheduler.is_coming, nodes_of(instance)), 1)
-        return not coming and is_resumed() and not instance.waits()
+        return not coming and is_resumed() and not instance.is_loading()
 
     await pieces.core.observers.until(is_ready)
 
@@ -246,7 +246,7 @@ async def stop(space: SpaceUser, what: Piece) -> None:
 async def delete(space: SpaceUser, what: Piece) -> None:
     """Stop a piece and delete its documents for all users."""
     instance = _own(space, what)
-    observed = [document for each in homes_of(instance) for document in each.documents()]
+    observed = [document for each in instances_of(instance) for document in each.documents()]
     instance.stop()
     await erase(space, instance.id)
     instance.is_made = False  # The next event sent to it creates a new piece.
@@ -313,7 +313,7 @@ async def erase(space: SpaceUser, id: str, due: Due | None = None) -> None:
             await space.pieces.transactions.transact(local, remove)
         finally:
             for document in needed:
-                local.let_be(document)
+                local.release_if_unread(document)
 
 
 async def find(space: SpaceUser, cls: type[PieceT], after: str | None, limit: int) -> Page[PieceT]:

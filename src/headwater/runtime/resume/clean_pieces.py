@@ -1,8 +1,8 @@
 """Pieces that are clean as a whole, and the report about them that a closing runtime leaves.
 
 A runtime that closes reports for each piece that it ran whether all of its demanded nodes are clean and known to the
-engine as clean (`leave`). The next runtime with the same code, inputs and users then asks for the piece instead of its
-nodes. `decides` is the fingerprint of everything that has to be equal for that; `awake` lists the nodes that the report
+engine as clean (`report_clean_pieces`). The next runtime with the same code, inputs and users then asks for the piece instead of its
+nodes. `fingerprint_piece` is the fingerprint of everything that has to be equal for that; `uncovered_nodes` lists the nodes that the report
 cannot cover. An earlier report that does not hold any more is withdrawn. Single nodes are not judged here, and no node
 is run.
 """
@@ -32,8 +32,8 @@ from headwater.runtime.channel.sessions import stable_name
 from headwater.runtime.pieces.code_versions import with_children
 from headwater.runtime.pieces.handles import WHILE_OPEN
 from headwater.runtime.pieces.identity import KEYS, Key, name_of
-from headwater.runtime.pieces.idle import homes_of, nodes_of
-from headwater.runtime.resume.fingerprint import Codes, given_to, inputs_of, owner_of
+from headwater.runtime.pieces.idle import instances_of, nodes_of
+from headwater.runtime.resume.fingerprint import CodeFingerprints, describe_inputs, inputs_of, owner_of
 from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.run_reporter import RunReporter
 
@@ -43,24 +43,28 @@ if TYPE_CHECKING:
     from headwater.runtime.resume.resume import Resume
 
 
-def decides(
-    codes: Codes, home: PieceInstance, whom: tuple[str, str], identity: str | None, generation: int | None = None
+def fingerprint_piece(
+    codes: CodeFingerprints,
+    instance: PieceInstance,
+    whom: tuple[str, str],
+    identity: str | None,
+    generation: int | None = None,
 ) -> str:
-    """A fingerprint of all that decides what runs of a piece besides what it reads. Empty: it cannot be known."""
+    """A fingerprint of all that fingerprint_piece what runs of a piece besides what it reads. Empty: it cannot be known."""
     # fault+ fingerprint.clean_piece_ignores_code: return "whole"
-    code = codes.whole(home.cls, lambda: _code(codes, home.cls, identity))
-    given = given_to(home)
+    code = codes.whole(instance.cls, lambda: _code(codes, instance.cls, identity))
+    given = describe_inputs(instance)
     # What was read of another space is asked there, for each node.
-    inputs = [each for each in inputs_of(home) if each[0] == home.space.name]
+    inputs = [each for each in inputs_of(instance) if each[0] == instance.space.name]
     # I7: what makes an input, or what it is by default, is for another class to say.
-    defaults = codes.defaults.of_reads(home.pieces, inputs)
+    defaults = codes.defaults.of_reads(instance.pieces, inputs)
     if not code or given is None or defaults is None:
         return ""
-    counted = home.generation if generation is None else generation
+    counted = instance.generation if generation is None else generation
     return derive("whole", code, given, defaults, str(counted), *whom)
 
 
-def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
+def _code(codes: CodeFingerprints, cls: type[Piece], identity: str | None) -> str:
     """The same of all pieces of a class, and of the children that they may have."""
     said = [f"={identity}" if identity is not None else "-"]
     said.append(f"version {cls.__schema__.version}")  # A higher one has to be written to the record.
@@ -90,7 +94,7 @@ def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
     return derive("code", *said)
 
 
-def awake(root: PieceInstance) -> tuple[str, ...] | None:
+def uncovered_nodes(root: PieceInstance) -> tuple[str, ...] | None:
     """If everything of a piece that anybody here demands is clean, and told as such: what has to be here nevertheless.
 
     That is what others have to find, since it writes more than its result; what waits for something outside; and what
@@ -99,7 +103,7 @@ def awake(root: PieceInstance) -> tuple[str, ...] | None:
     """
     own = set(nodes_of(root))
     given = {doc.id for space, doc in inputs_of(root) if space == root.space.name}
-    found = [name_of(key) for home in homes_of(root) for key in _fetching(home)]
+    found = [name_of(key) for instance in instances_of(root) for key in _fetching(instance)]
     for node in own:
         reporter = node.reporter
         if not node.live or WHILE_OPEN in node.id or reporter is None:
@@ -118,14 +122,16 @@ def _writes_beside(node: Node) -> bool:
     return any("/" not in each.key.id.rpartition(":")[2] for each in node.outputs[1:])
 
 
-def _fetching(home: PieceInstance) -> Iterator[Key]:
+def _fetching(instance: PieceInstance) -> Iterator[Key]:
     """The resources of a piece that somebody demands."""
-    child = home.id if home.parent is not None else ""
-    for view in home.views():
+    child = instance.id if instance.parent is not None else ""
+    for view in instance.views():
         for member, handle in view.handles.items():
             if isinstance(member, ResourceMember) and view.scope != "session":
                 writers = handle.document.writers
-                if any(isinstance(each, Node) and each.live and each.home is home.space.replica for each in writers):
+                if any(
+                    isinstance(each, Node) and each.live and each.home is instance.space.replica for each in writers
+                ):
                     is_users = view.scope == "user"
                     yield (member.stored, child, "user" if is_users else "", view.user if is_users else "")
 
@@ -150,46 +156,56 @@ def _is_told(node: Node, reporter: RunReporter) -> bool:
     return bool(reporter.is_told if node.runs else node.as_of)
 
 
-def say(runs: ObservationQueue, root: PieceInstance, fingerprint: str, seq: int, awake: tuple[str, ...]) -> None:
+def report(
+    runs: ObservationQueue, root: PieceInstance, fingerprint: str, seq: int, uncovered_nodes: tuple[str, ...]
+) -> None:
     """Tell the engine that a piece is clean as of a seq. No fingerprint: it is not, whatever was said before."""
     node = NodeKey(root.id, root.generation, WHOLE)
-    runs.noted(encode_part(About(node, "", fingerprint)), encode_part(Footprint((), awake)), seq)
+    runs.noted(encode_part(About(node, "", fingerprint)), encode_part(Footprint((), uncovered_nodes)), seq)
 
 
-async def leave(resuming: Resume, homes: list[PieceInstance]) -> None:
+async def report_clean_pieces(resuming: Resume, instances: list[PieceInstance]) -> None:
     """Say which of some pieces are clean."""
     sleeping = resuming.sleeping
-    spoken = {home.space.name: home for home in homes}.values()
+    spoken = {instance.space.name: instance for instance in instances}.values()
     # What landed is soon part of what is confirmed, which has the seq that it is clean as of.
     await resuming.pieces.core.observers.until(
-        lambda: not any(_speaks(resuming, home) and home.space.replica.has_unconfirmed() for home in spoken)
+        lambda: (
+            not any(_can_report(resuming, instance) and instance.space.replica.has_unconfirmed() for instance in spoken)
+        )
     )
-    for home in homes:
-        if not _speaks(resuming, home) or not home.generation or home.is_launched:
+    for instance in instances:
+        if not _can_report(resuming, instance) or not instance.generation or instance.is_launched:
             continue
-        replica, followed = home.space.replica, sleeping.of(home)
+        replica, followed = instance.space.replica, sleeping.space_of(instance)
         seq = replica.confirmed.seq
-        if replica.has_unconfirmed() or not seq or (home.resume_state is not None and not home.resume_state.is_over):
+        if (
+            replica.has_unconfirmed()
+            or not seq
+            or (instance.resume_state is not None and not instance.resume_state.is_over)
+        ):
             continue
-        if sleeping.has(home):
+        if sleeping.is_asleep(instance):
             assert followed is not None
-            assert home.resume_state is not None
+            assert instance.resume_state is not None
             seq = followed.through
-            ran = any(node.reporter is not None and node.runs for node in home.nodes)
+            ran = any(node.reporter is not None and node.runs for node in instance.nodes)
             # A report of long ago would have the engine look through many commits.
-            is_old = seq - home.resume_state.as_of > resuming.limits.reported_commits
+            is_old = seq - instance.resume_state.as_of > resuming.limits.reported_commits
             if not (ran or is_old) or not followed.is_quiet():
                 continue
-        channel = resuming.pieces.channel(home.space.name)
+        channel = resuming.pieces.channel(instance.space.name)
         assert channel is not None
-        whom = [*dict.fromkeys((user, stable_name(session)) for user, session in home.opened_for())]
-        nodes = awake(home) if len(whom) == 1 else None
-        fingerprint = "" if nodes is None else decides(resuming.looked_at, home, whom[0], resuming.identity)
+        whom = [*dict.fromkeys((user, stable_name(session)) for user, session in instance.opened_for())]
+        nodes = uncovered_nodes(instance) if len(whom) == 1 else None
+        fingerprint = (
+            "" if nodes is None else fingerprint_piece(resuming.fingerprints, instance, whom[0], resuming.identity)
+        )
         # I7: what was said of it before does not stand if it cannot be said any more.
-        say(channel.driver.session.runs, home, fingerprint, seq, nodes or ())
+        report(channel.driver.session.runs, instance, fingerprint, seq, nodes or ())
 
 
-def _speaks(resuming: Resume, home: PieceInstance) -> bool:
+def _can_report(resuming: Resume, instance: PieceInstance) -> bool:
     """Whether an engine can be told of a piece now."""
-    channel = resuming.pieces.channel(home.space.name)
+    channel = resuming.pieces.channel(instance.space.name)
     return channel is not None and channel.is_up() and channel.driver.session.runs.is_on

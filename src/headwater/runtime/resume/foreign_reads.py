@@ -1,6 +1,6 @@
 """Reads of other spaces by nodes that are resumed, and whether they still hold.
 
-`Elsewhere`: a node that read another space is resumed only if that space answers, by the function that admits commits,
+`ForeignReadCheck`: a node that read another space is resumed only if that space answers, by the function that admits commits,
 that the reads would be admitted there now; then the node is subscribed to the reads as of the seq of the answer. If the
 space does not answer in time or may not be asked, the node is unknown and runs (I7). A read whose value had no verdict
 yet is reported once it has one. Reads of the node's own space are not judged here. Nothing is written into the other
@@ -74,7 +74,7 @@ async def answered(pieces: PieceRegistry, channel: SpaceChannel, question: Obser
         return None
 
 
-class Elsewhere:
+class ForeignReadCheck:
     """Speaks with other spaces for the nodes of one runtime."""
 
     __slots__ = ("_limits", "_pieces", "_unsure")
@@ -182,20 +182,20 @@ class Elsewhere:
             round(pieces.policy.answer_ms * 1_000),
         )
         known.documents += awaited
-        homes = [writers.named(pieces, space, doc) for doc in docs]
-        known.instances += dict.fromkeys([home for home in homes if home is not None])
+        instances = [writers.named(pieces, space, doc) for doc in docs]
+        known.instances += dict.fromkeys([instance for instance in instances if instance is not None])
 
-    def over(self, phase: ResumeState) -> None:
+    def over(self, state: ResumeState) -> None:
         """Nothing is asked for any more of a piece that sleeps: what is wanted next is asked for anew."""
-        if not phase.asked:
-            known, phase.elsewhere = phase.elsewhere, ForeignAnswers()
-            self.let_be(known)
+        if not state.asked:
+            known, state.foreign_answers = state.foreign_answers, ForeignAnswers()
+            self.release_if_unread(known)
 
-    def let_be(self, known: ForeignAnswers) -> None:
+    def release_if_unread(self, known: ForeignAnswers) -> None:
         """Those who read it have it: what nobody reads may be let go."""
         documents, known.documents = known.documents, []
         for document in documents:
-            self._pieces.core.space_of(document).let_be(document)
+            self._pieces.core.space_of(document).release_if_unread(document)
 
     def why_not(self, known: ForeignAnswers, observed: Observed) -> Reason | None:
         """Return why a node is to run because of its reads in other spaces, if it is."""
@@ -207,17 +207,18 @@ class Elsewhere:
             return Reason.NO_ANSWER
         return None
 
-    def have_made(self, observed: Observed) -> None:
+    def register_writers(self, observed: Observed) -> None:
         """Have those here who make what a node read elsewhere."""
         # fault foreign_reads.makers_not_opened: for read in ():
         for read in observed.foreign:
-            writers.have_made(self._pieces, self._pieces.core.space(read.space), read.doc)
+            writers.register_writers(self._pieces, self._pieces.core.space(read.space), read.doc)
 
-    def has_makers(self, observed: Observed) -> bool:
+    def has_writers(self, observed: Observed) -> bool:
         """Whether a change of what it read elsewhere comes to it."""
         # fault foreign_reads.makers_not_opened: return True
         return all(
-            writers.is_told(self._pieces, self._pieces.core.space(read.space), read.doc) for read in observed.foreign
+            writers.notifies_readers(self._pieces, self._pieces.core.space(read.space), read.doc)
+            for read in observed.foreign
         )
 
     def held(self, known: ForeignAnswers, observed: Observed) -> list[Held]:

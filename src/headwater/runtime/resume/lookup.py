@@ -1,6 +1,6 @@
 """The queries for observations of single nodes of a sleeping piece.
 
-`Asking` queries the observations of nodes of a sleeping piece. Nodes that are registered at the same time share one
+`ObservationLookup` queries the observations of nodes of a sleeping piece. Nodes that are registered at the same time share one
 query, and wait until it is answered. A node whose observation cannot be had, or not in time, is unknown and runs. This
 module decides nothing else.
 """
@@ -43,7 +43,7 @@ async def answered(channel: SpaceChannel, question: ObservationQuestion) -> Obse
     return answer
 
 
-class Asking:
+class ObservationLookup:
     """The questions of one runtime about nodes."""
 
     __slots__ = ("_resuming",)
@@ -52,62 +52,66 @@ class Asking:
         self._resuming = resuming
 
     def asleep(self, root: PieceInstance, as_of: int) -> ResumeState:
-        """The phase of a piece all of which was clean at a seq: it is over, and nothing was asked for."""
+        """The state of a piece all of which was clean at a seq: it is over, and nothing was asked for."""
         return ResumeState(self._resuming.waits_for(root), generation=root.generation, is_over=True, as_of=as_of)
 
-    def ask_for(self, root: PieceInstance, phase: ResumeState, channel: SpaceChannel, entered: RegisteredNode) -> None:
+    def ask_for(
+        self, root: PieceInstance, state: ResumeState, channel: SpaceChannel, registered: RegisteredNode
+    ) -> None:
         """It waits until it is known what it last did. What is registered at the same time is asked for together."""
-        batch = phase.batch
+        batch = state.batch
         if batch is None:
-            batch = phase.batch = LookupBatch(self._resuming.waits_for(root))
-            phase.asked += 1
+            batch = state.batch = LookupBatch(self._resuming.waits_for(root))
+            state.asked += 1
             self._resuming.under_way[batch] = channel
-            self._resuming.pieces.tasks.begin(self._ask_batch(root, phase, batch), f"looking up nodes of {root!r}")
-        batch.held.append(entered)
-        self._resuming.pieces.core.scheduler.hold(entered.node, batch.document)
+            self._resuming.pieces.tasks.begin(self._ask_batch(root, state, batch), f"looking up nodes of {root!r}")
+        batch.held.append(registered)
+        self._resuming.pieces.core.scheduler.hold(registered.node, batch.document)
 
-    async def _ask_batch(self, root: PieceInstance, phase: ResumeState, batch: LookupBatch) -> None:
+    async def _ask_batch(self, root: PieceInstance, state: ResumeState, batch: LookupBatch) -> None:
         core = self._resuming.pieces.core
         try:
-            phase.batch = None
-            await self.known(root, phase, [each.identity.key(each.instance) for each in batch.held])
+            state.batch = None
+            await self.known(root, state, [each.identity.key(each.instance) for each in batch.held])
         finally:
             del self._resuming.under_way[batch]
-            phase.asked -= 1
+            state.asked -= 1
         now = root.resume_state
-        if now is phase or now is None or now.is_over:
+        if now is state or now is None or now.is_over:
             self._resuming.bring_back(batch.held)
-            self._resuming.elsewhere.over(phase)
+            self._resuming.foreign_reads.over(state)
         else:  # Meanwhile all of the piece is asked for.
             now.held += batch.held
             for each in batch.held:
                 if not each.node.removed:
                     core.scheduler.hold(each.node, now.document)
-        core.scheduler.let_on(batch.document)
+        core.scheduler.release_held(batch.document)
         core.request_tick()
 
-    async def known(self, root: PieceInstance, phase: ResumeState, keys: list[Key]) -> bool:
+    async def known(self, root: PieceInstance, state: ResumeState, keys: list[Key]) -> bool:
         """Have what is known of some nodes at hand. False: it could not be asked."""
         channel = self._resuming.pieces.channel(root.space.name)
-        wanted = [key for key in dict.fromkeys(keys) if key not in phase.table]
+        wanted = [key for key in dict.fromkeys(keys) if key not in state.table]
         most = self._resuming.limits.page
         for first in range(0, len(wanted), most):
-            nodes = tuple([NodeKey(root.id, phase.generation, *key) for key in wanted[first : first + most]])
+            nodes = tuple([NodeKey(root.id, state.generation, *key) for key in wanted[first : first + most]])
             page = None if channel is None else await self.answered(channel, QueryNodes(0, nodes))
             if not isinstance(page, Observations):
                 self._resuming.counts["nothing could be asked"] += 1
                 return False
-            await self._resuming.have_classes(root, page.observed)
+            await self._resuming.load_classes(root, page.observed)
             for each in page.observed:
-                phase.table[key_of(each.node)] = (each, page.seq)
-            await self.compare_elsewhere(root, phase, page.observed)
+                state.table[key_of(each.node)] = (each, page.seq)
+            await self.compare_foreign_reads(root, state, page.observed)
         return True
 
-    async def compare_elsewhere(self, root: PieceInstance, phase: ResumeState, observed: Iterable[Observed]) -> None:
+    async def compare_foreign_reads(
+        self, root: PieceInstance, state: ResumeState, observed: Iterable[Observed]
+    ) -> None:
         """Ask other spaces whether the reads that these nodes made there still hold."""
         readers = [each for each in observed if each.foreign]
         if readers:
-            phase.elsewhere.add(await self._resuming.elsewhere.ask(readers))
+            state.foreign_answers.add(await self._resuming.foreign_reads.ask(readers))
 
     async def answered(self, channel: SpaceChannel, question: ObservationQuestion) -> ObservationAnswer | None:
         """One answer, once the replica has reached what it speaks of. None: it cannot be had, or not in time."""

@@ -32,10 +32,10 @@ DERIVED: Final = (ComputedMember, MaterializerMember, EachMember, ChildMember, F
 """Members that a node makes."""
 
 
-def have_made(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> None:
+def register_writers(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> None:
     """Have the node here that makes a document, if it is a member of a piece that is here."""
     # fault+ resume.makers_ignored: return
-    if is_made(space, doc):
+    if has_writer(space, doc):
         return
     owner, stored = owner_of(pieces, space, doc)
     member = None if owner is None else owner.schema.get(stored.partition("/")[0])
@@ -45,13 +45,13 @@ def have_made(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> None:
     if member.scope != scope and not isinstance(member, (EachMember, ChildMember)):
         return
     try:
-        for each in _makers(owner, member):
+        for each in _writing_members(owner, member):
             owner.view(member.scope, whose if scope == "user" else "").handle(each)
     except HeadwaterError:
         return  # It cannot be had without a run: whoever reads it runs, and is told why.
 
 
-def _makers(owner: PieceInstance, member: Declaration) -> list[Declaration]:
+def _writing_members(owner: PieceInstance, member: Declaration) -> list[Declaration]:
     """The members whose nodes make the document of a member: itself, or those that declare that they write a cell."""
     if isinstance(member, DERIVED):
         return [member]
@@ -59,7 +59,7 @@ def _makers(owner: PieceInstance, member: Declaration) -> list[Declaration]:
     return [each for each in owner.schema.writers_of(member) if each.scope == member.scope]
 
 
-def is_told(
+def notifies_readers(
     pieces: PieceRegistry, space: LocalSpace, doc: DocKey, reader: tuple[PieceInstance, str] | None = None
 ) -> bool:
     """Return True if readers of a document are notified when its writers have to run.
@@ -68,7 +68,7 @@ def is_told(
     itself needs no other node for it, and its handle may not be kept yet.
     """
     # fault+ resume.makers_ignored: return True
-    if is_made(space, doc):
+    if has_writer(space, doc):
         return True
     owner, stored = owner_of(pieces, space, doc)
     if not stored or stored == "@":
@@ -81,11 +81,11 @@ def is_told(
     scope, _, whose = doc.scope.partition(":")
     view = owner.view(member.scope, whose if scope == "user" else "")
     return not isinstance(member, DERIVED) and all(
-        each in view.handles or (owner, each.stored) == reader for each in _makers(owner, member)
+        each in view.handles or (owner, each.stored) == reader for each in _writing_members(owner, member)
     )
 
 
-def is_made(space: LocalSpace, doc: DocKey) -> bool:
+def has_writer(space: LocalSpace, doc: DocKey) -> bool:
     """Whether some node here makes a document."""
     document = space.replica.documents.get(doc)
     return document is not None and bool(document.writers)
@@ -107,7 +107,7 @@ def record_of(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> Document
 
 
 def named(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> PieceInstance | None:
-    """The home of the piece that has a document, by its record, once that is here."""
+    """The instance of the piece that has a document, by its record, once that is here."""
     id, colon, stored = doc.id.rpartition(":")
     if not colon or stored == "@":
         return None

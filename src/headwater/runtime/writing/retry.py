@@ -173,7 +173,7 @@ class Writer:
         if self._live.pop(write, False) is False:
             return
         write.end_demands()
-        self._let_be(write)
+        self._release_documents(write)
         if write in self._held:
             self._held.remove(write)
         if self._hold is not None and write in self._hold:
@@ -252,7 +252,7 @@ class Writer:
             write.take(Happened.ARRIVED)
             write.requeue(write)
 
-    def _let_be(self, write: RetriedWrite) -> None:
+    def _release_documents(self, write: RetriedWrite) -> None:
         """Release the documents that were fetched for a write."""
 
     def _commit(self, write: RetriedWrite, transaction: Transaction) -> None:
@@ -290,7 +290,7 @@ class Writer:
             self._in_a_row = 0
             self._live.pop(write)
             write.end_demands()
-            self._let_be(write)
+            self._release_documents(write)
             write.landed()
         elif outcome is Outcome.UNSENT:
             driver = self._driver
