@@ -196,7 +196,9 @@ class StoringWrite(RetriedWrite):
         delivery = self._delivery
         # `_Withdrawn`: the event was withdrawn before there was room for its commit. Nothing of it is stored.
         if self.is_there and delivery.event.is_taken:
-            delivery.mark_stored(delivery.instance.space.name)  # By the earlier process, which did not receive the verdict.
+            delivery.mark_stored(
+                delivery.instance.space.name
+            )  # By the earlier process, which did not receive the verdict.
         elif not isinstance(error, _Withdrawn):
             self.failure = delivery.failure = error
         self._on_over()
@@ -225,15 +227,15 @@ class DurableEvents:
         self.replay = OutboxReplay(events)  # events of an earlier process that wait
 
     def accept(self, delivery: EventDelivery, *, is_later: bool = False) -> None:
-        """Begin to store an event that has to be stored, such as one that is due later. Raise StorageError if it fails."""
+        """Begin to store an event that has to be stored. Raise StorageError if the outbox fails."""
         event = delivery.event
         is_follow_up = delivery.is_stored or delivery.origin is not None
         if is_follow_up or event.period is not None or event.delivers is not None:
             return  # The result of a reaction: the runtime that has the target next makes it again.
         if self.outbox is not None and not event.is_taken:
             self.outbox.put(event.instance.space.name, event_rows.row(event))
-        # An event in the outbox is durable already. An event that is due later may be handled by another runtime, so that
-        # the space has to have it.
+        # An event in the outbox is durable already. One that is due later may be handled by another runtime, which
+        # finds it in the space.
         if event.is_durable and (self.outbox is None or is_later):
             channel = self._pieces.channel(event.instance.space.name)
             assert channel is not None

@@ -350,7 +350,9 @@ class Events:
         end = End.STORED
         try:
             if delivery.event.is_taken:
-                await receipts.check(self.pieces, delivery)  # An earlier process may have stored it, and it may be handled.
+                await receipts.check(
+                    self.pieces, delivery
+                )  # An earlier process may have stored it, and it may be handled.
                 self.durable_events.accept(delivery, is_later=True)
             await self.durable_events.accepted(delivery)
             if delivery.is_withdrawn:

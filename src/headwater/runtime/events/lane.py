@@ -118,7 +118,7 @@ class Lane:
         return self._streams.get(stream, 0)
 
     def check_room(self, stream: str, limit: int, posted: int = 0) -> None:
-        """Raise BacklogFullError if `limit` events of a handler are queued, with `posted` events of the open attempt."""
+        """Raise BacklogFullError if `limit` events of a handler are queued, counting `posted` of the open attempt."""
         waiting = self._streams.get(stream, 0) + posted
         # fault lane.no_limit: if False:
         if waiting >= limit:

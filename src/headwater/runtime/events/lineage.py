@@ -47,10 +47,12 @@ class Origin:
         self.local_seq = 0  # of its commit, once that is made
         self.minted = 0  # events that were made in it, those included that it does not send
         self.posted: list[EventDelivery] = []
-        self.launched: list[tuple[PieceInstance, bool]] = []  # each with True if it starts only when the commit is durable
+        self.launched: list[
+            tuple[PieceInstance, bool]
+        ] = []  # each with True if it starts only when the commit is durable
 
     def condition(self, space: str) -> OriginCommitted | None:
-        """Return the condition of a follow-up's commit: that the commit of this attempt is accepted, if it is undecided."""
+        """Return the condition of a follow-up's commit. None: the commit of this attempt has its verdict."""
         # fault lineage.no_condition: if False:
         # fault lineage.ignored: if False:
         if self.status is Status.PENDING and self.space == space and self.local_seq:

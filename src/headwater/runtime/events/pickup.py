@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class Principals:
-    """Those who stored the events of one space."""
+    """The users that stored the events of one space, and their rights."""
 
     __slots__ = ("_channel", "_is_everybody", "_line", "_own", "_pieces", "_rights", "_space")
 
@@ -54,17 +54,17 @@ class Principals:
         self._pieces = pieces
         self._space = space
         self._channel = channel
-        self._line = -1  # the connection that this was found out on
-        self._is_everybody: bool | None = None  # it may read what is anybody's; None: it was not asked yet
-        self._own = ""  # the name that it has, if that is known
-        self._rights: dict[tuple[str, str], Right | None] = {}  # by space and user, as of the last look
+        self._line = -1  # the connection that the next two fields are known for
+        self._is_everybody: bool | None = None  # it may read the documents of all users; None: it was not asked yet
+        self._own = ""  # the user of the connection, if that is known
+        self._rights: dict[tuple[str, str], Right | None] = {}  # by space and user, as of the last reading
 
     def begin(self) -> None:
-        """Rights are asked for anew with each look."""
+        """Forget the rights: they are queried again in each reading of the stored events."""
         self._rights.clear()
 
     async def find_out(self, row: StoredEvent) -> None:
-        """Ask what has to be known of whoever stored it. LoadError: the connection was lost meanwhile."""
+        """Query the user of the connection and the right of the user that stored an event. May raise LoadError."""
         line = self._channel.driver.reconnects
         if line != self._line:
             self._line, self._is_everybody, self._own = line, None, ""
@@ -77,7 +77,7 @@ class Principals:
         await self._ask_right(row)
 
     async def _may_read(self, name: str) -> bool:
-        """Whether what is one user's alone is answered here."""
+        """Return True if this connection may read the documents of a user."""
         try:
             scope = check_scope(f"user:{name}")
         except InvalidValueError:
@@ -86,12 +86,12 @@ class Principals:
             await self._channel.driver.query(Query(0, scope, limit=1))
         except LoadError as error:
             if error.code != "access":
-                raise  # Whatever else it was, it says nothing about whose connection this is.
+                raise  # Any other error does not tell whose connection this is.
             return False
         return True
 
     async def _ask_right(self, row: StoredEvent) -> None:
-        """What they may do in another space, if this runtime takes part in that one. It opens none for a stranger."""
+        """Query the sender's right in another space, if that is open here. No space is opened for a stranger."""
         space = row.stream.partition("/")[0]
         if self._is_believed(row) or space == self._space or (space, row.principal) in self._rights:
             return
@@ -105,37 +105,40 @@ class Principals:
         except HeadwaterError:
             if self._channel.driver.reconnects != line:
                 raise
-            return  # It may not be asked.
+            return  # This connection may not read the rights.
         access = answer.documents[0].get()
-        if access is not ABSENT:  # Otherwise the space is the first writer's, who is not to be made one by a stranger.
+        if access is not ABSENT:  # A space without owners belongs to its first writer; no stranger's event may be that.
             self._rights[space, row.principal] = right_in(access, row.principal)
 
     def _is_believed(self, row: StoredEvent) -> bool:
         return not row.principal or row.principal == self._own
 
     def right_of(self, row: StoredEvent) -> Right | None:
-        """What whoever stored an event may do where it is handled. None: that is not known here."""
+        """Return the right of an event's sender in the space of its handler. None: it is not known here."""
         space = row.stream.partition("/")[0]
         if self._is_believed(row) or space == self._space:
-            return Right.OWN  # They could store it here; what its handler asks for is looked at before it is called.
+            return (
+                Right.OWN
+            )  # It could be stored here; `delivery.check_right` checks the handler's `allow=` before the call.
         return self._rights.get((space, row.principal))
 
     def id_of(self, row: StoredEvent) -> str:
-        """The id of the event. Whoever may not write where it is handled cannot choose that of somebody else's."""
+        """Return the id of an event. A sender without the right to write cannot choose the id of another event."""
         said = event_id_of(row.id, row.payload)
         right = self.right_of(row)
         is_stranger = right is not None and right < Right.WRITE
         return stranger_id(row.principal, said, row.stream) if is_stranger else said
 
     def may_leave_receipt(self, row: StoredEvent) -> bool:
-        """Whether what becomes of it may be written down where it would be handled."""
+        """Return True if a receipt of the event may be written into the space of its handler."""
         right = self.right_of(row)
         return right is not None and right >= Right.WRITE
 
     def believe(self, event: Event, row: StoredEvent) -> Event:
-        """Say for whom it is handled.
+        """Return the event with the user and the session that it is handled for.
 
-        A stranger is in the session in which they stored it, or in one that nobody has: sessions are known to others.
+        The event of a stranger gets the session in which it was stored, or one that no program has: the names of
+        sessions are known to other users.
         """
         id = self.id_of(row)
         event = replace(event, id=id, principal=row.principal, row="" if id == row.id else row.id)
@@ -144,32 +147,32 @@ class Principals:
         session = event.session
         if session not in (row.session, beside(row.session, event.user)):
             session = beside(row.session, session)
-        # What was sent for another user, as the follow-up of an event that was taken up for them, is nobody's here: it
-        # reads nothing of the one who stored it for them, nor of the one it names.
+        # An event that names another user, such as a follow-up of an event that was taken up, is handled for a user
+        # that does not exist: it reads no documents of the user that stored it, nor of the user that it names.
         is_own = event.user in ("", row.principal)
         user = row.principal if is_own else derive("nobody", row.principal, event.user)
         return replace(event, session=session, user=user)
 
 
 EventPlace = tuple[int, str]
-"""Where an event is among the others: the seq of its commit, then its id."""
+"""The position of a stored event: the seq of its commit, then its id."""
 PAGE: Final = 100
 TAKEN: Final = 256
-"""Events of one space that were taken up and have no end. Further ones are left in the store for now."""
+"""Events of one space that were taken up and have no outcome. Further ones stay in the store for now."""
 FAILED: Final = 4_096
-"""Events of one space that failed here and stay there, of which that is known. An older one is tried again."""
+"""Remembered events of one space that failed here and stay in the store. An older one is tried again."""
 PARKED: Final = 4_096
-"""Events of one space that cannot be handled here, and are known. Those behind them come when some are gone."""
+"""Remembered events of one space that cannot be handled here. Later ones are read when some of them are gone."""
 AGAIN_US: Final = 1_000_000
-"""When it was to be looked at while it was, how long until it is looked at again."""
+"""Delay of a reading that was due while another one was under way."""
 PARKED_US: Final = (1_000_000, 60_000_000)
-"""When those are looked at again that could not be handled here: soon after a piece was opened, then less often."""
+"""Shortest and longest delay until parked events are read again: soon after a piece was opened, then less often."""
 SPREAD_US: Final = 50_000
-"""Over how long runtimes spread that wait for the same moment."""
+"""Random delay of runtimes that wait for the same moment."""
 
 
 class StoredEventPickup:
-    """What one runtime takes up."""
+    """Takes up the stored events of all spaces of one runtime."""
 
     __slots__ = ("_events", "_kept", "_pieces", "_random", "_spaces")
 
@@ -178,17 +181,17 @@ class StoredEventPickup:
         self._pieces = events.pieces
         self._random = events.pieces.core.clock.randomness(f"taking up {events.origin}")
         self._spaces: dict[str, SpacePickup] = {}
-        self._kept: dict[EventDelivery, Callable[[], None]] = {}  # due later, of spaces that are nowhere but here
+        self._kept: dict[EventDelivery, Callable[[], None]] = {}  # due later, in spaces without an engine
 
     def attend(self, channel: SpaceChannel) -> None:
-        """A space is opened: hear of what is stored in it."""
+        """Begin to read the stored events of a space that was opened."""
         space = channel.driver.session.space
         # fault events.not_taken_over: if False:
         if space not in self._spaces:
             self._spaces[space] = SpacePickup(self._events, space, channel)
 
     def later(self, delivery: EventDelivery) -> None:
-        """It is due later."""
+        """Note the due time of an event that is due later."""
         event, origin = delivery.event, delivery.origin
         space = event.instance.space.name if origin is None else origin.space
         attending = self._spaces.get(space)
@@ -210,37 +213,37 @@ class StoredEventPickup:
         self._kept[delivery] = core.scheduler.gates.alarm(core.clock.monotonic_us() + wait_us, due)
 
     def again(self, space: str) -> None:
-        """Something stored was left there: it is looked at when it was left alone for a while."""
+        """Read the stored events of a space after the grace period, because one of them was left there."""
         attending = self._spaces.get(space)
         if attending is not None:
             grace_us = round(self._events.policy.grace_ms * 1_000)
             attending.look_at(self._pieces.core.clock.now_us() + grace_us)
 
     def opened(self, space: str) -> None:
-        """A piece runs here from now on: its events, and those of its children, can be handled."""
+        """Read parked events again, because a piece was opened that they may be for."""
         self._events.durable_events.replay.opened()
         attending = self._spaces.get(space)
         if attending is not None:
             attending.opened()
 
     def ended(self, delivery: EventDelivery) -> None:
-        """It has its end here. If it was taken up, there is room for another one."""
+        """Note that an event has an outcome. If it was taken up, there is room for another one."""
         attending = self._spaces.get(delivery.stored_in) if delivery.event.is_taken else None
         if attending is not None:
             attending.ended(delivery)
 
     def withdrawn(self, delivery: EventDelivery) -> None:
-        """It is not due any more."""
+        """Cancel the due time of an event that was withdrawn."""
         cancel = self._kept.pop(delivery, None)
         if cancel is not None:
             cancel()
 
     def parked(self) -> tuple[tuple[StoredEvent, str], ...]:
-        """Stored events that cannot be handled here, and why."""
+        """Return the stored events that cannot be handled here, each with the reason."""
         return tuple(each for attending in self._spaces.values() for each in attending.parked.values())
 
     def rows(self) -> tuple[IntentRow, ...]:
-        """As the table of intents shows those."""
+        """Return the parked events as rows of the table of events."""
         return tuple(
             IntentRow(
                 id=event_id_of(row.id, row.payload),
@@ -261,7 +264,7 @@ class StoredEventPickup:
 
 
 class SpacePickup:
-    """The stored events of one space."""
+    """Takes up the stored events of one space."""
 
     __slots__ = (
         "_at_us",
@@ -287,17 +290,17 @@ class SpacePickup:
         self._pieces = events.pieces
         self._space = space
         self._channel = channel
-        self._at_us = MAX_INT  # when it is looked next, by the wall clock
+        self._at_us = MAX_INT  # the next reading, by the wall clock
         self._cancel: Callable[[], None] | None = None
         self._is_looking = False
         self._is_refusing = False
-        self._left_off: EventPlace | None = None  # behind it there was no room for more
-        self._room_at = 0  # when so few of them are in hand, there is room again
-        self._line = -1  # the connection on which it was told what there is
+        self._left_off: EventPlace | None = None  # the last event before there was no more room
+        self._room_at = 0  # there is room again if so few are in hand
+        self._line = -1  # the connection of the last notification
         self._patience_us = PARKED_US[0]
         self._principals = Principals(events.pieces, space, channel)
-        self._in_hand: set[str] = set()  # rows that were taken up and have no end
-        self._failed: dict[str, EventDelivery] = {}  # those that had one here that did not remove their row
+        self._in_hand: set[str] = set()  # rows of events that were taken up and have no outcome
+        self._failed: dict[str, EventDelivery] = {}  # by row: events with an outcome here whose row stays
         self.parked: dict[str, tuple[StoredEvent, str]] = {}
         channel.driver.session.queries.watch_events(self._heard)
 
@@ -307,13 +310,13 @@ class SpacePickup:
 
     @property
     def next_look_us(self) -> int | None:
-        """When it is looked next, by the wall clock. None: when something is heard."""
+        """The next reading, by the wall clock. None: after the next notification."""
         return self._at_us if self._at_us < MAX_INT else None
 
     def _heard(self, newest: int | LoadError) -> None:
-        """Something is stored, by whomever; the first time on each connection, what there is."""
+        """Handle the engine's notification that events are stored; the first one on a connection counts all of them."""
         if isinstance(newest, LoadError) or not newest:
-            return  # Whoever may not write the space handles nothing of it.
+            return  # A runtime without the right to write the space handles none of its events.
         line, self._line = self._line, self._channel.driver.reconnects
         if line != self._line:
             self._failed.clear()
@@ -327,7 +330,7 @@ class SpacePickup:
             self.look_at(self._pieces.core.clock.now_us() + self._patience_us)
 
     def ended(self, delivery: EventDelivery) -> None:
-        """One that was taken up has its end. Half of them at a time make room for others."""
+        """Note the outcome of an event that was taken up. Others are read once half of those in hand have one."""
         row_id, end = delivery.event.row_id, delivery.end
         self._in_hand.discard(row_id)
         if end in (End.REFUSED, End.FAILED, End.HANDLED_BEFORE):
@@ -335,14 +338,14 @@ class SpacePickup:
             if len(self._failed) > FAILED:
                 del self._failed[next(iter(self._failed))]
         if end in (End.LEFT, End.HANDLED_BEFORE):
-            # It is to be found out what became of its child, or whether its row is gone.
+            # Another reading finds out whether its child is gone, or its row.
             wait_us = PARKED_US[0] if end is End.LEFT else self._grace_us
             self.look_at(self._pieces.core.clock.now_us() + wait_us)
         if self._left_off is not None and len(self._in_hand) <= self._room_at:
             self.look_at(self._pieces.core.clock.now_us())
 
     def look_at(self, at_us: int) -> None:
-        """Look at a moment of the wall clock, or before."""
+        """Read the stored events at a moment of the wall clock, or before."""
         if at_us >= self._at_us:
             return
         core = self._pieces.core
@@ -356,12 +359,12 @@ class SpacePickup:
         self._at_us, self._cancel = MAX_INT, None
         if self._is_looking:
             self.look_at(self._pieces.core.clock.now_us() + AGAIN_US)
-        elif self._channel.is_up():  # Otherwise the next connection asks for it.
+        elif self._channel.is_up():  # Otherwise the first notification of the next connection starts a reading.
             self._is_looking = True
             self._pieces.tasks.begin(self._read(), f"stored events of {self._space}")
 
     async def _read(self) -> None:
-        """Read them, and take up what may be, as long as there is room for more."""
+        """Read the stored events, and take up those that may be handled, as long as there is room."""
         now_us = self._pieces.core.clock.now_us()
         self._principals.begin()
         is_rest = self._left_off is not None
@@ -386,17 +389,17 @@ class SpacePickup:
             if page.next_due_us is not None:
                 next_us = min(next_us, page.next_due_us + self._events.pickup.spread_us())
         except HeadwaterError as error:
-            # The connection is gone, or it may not be asked: the next one is told again what there is. Whatever else
-            # kept the engine from answering may pass.
+            # A lost connection: the next one is notified again. No right to read: nothing is retried. Any other error
+            # of the engine may pass.
             if self._channel.is_up() and not (isinstance(error, LoadError) and error.code == "access"):
                 self.look_at(now_us + PARKED_US[1])
             return
         finally:
             self._is_looking = False
         if is_rest and not is_full:
-            next_us = now_us  # What is stored before that may have come due meanwhile.
+            next_us = now_us  # Events before this position may have come due meanwhile.
         if is_full:
-            # Those in hand make room, and say so. If they are none of ours, it is looked at again.
+            # Outcomes of events in hand make room and start a reading. Without any, it is read again soon.
             next_us = min(next_us, now_us + (PARKED_US[1] if self._in_hand else AGAIN_US))
         if self.parked:
             next_us = min(next_us, now_us + self._patience_us)
@@ -411,17 +414,17 @@ class SpacePickup:
         return await self._channel.driver.stored_events(due_by_us=due_by_us, after=after, limit=PAGE)
 
     def _take(self, row: StoredEvent, now_us: int) -> int | None:
-        """Take one up, if it may be. Answers when it may be looked at again; None: there is no room for it."""
+        """Take an event up if it may be handled. Return the time of its next check; None: there is no room for it."""
         events = self._events
         tried = self._failed.get(row.id)
         if tried is not None and tried.end is End.HANDLED_BEFORE:
             self._remove(row)
             return MAX_INT
         if tried is not None:
-            # It was tried here, and its row could not be removed: somebody else may have more luck.
+            # Its row could not be removed after it failed here: another runtime may be able to handle it.
             self._park(row, f"it failed here: {tried.failure}")
             return MAX_INT
-        # Somebody has in hand what was to be handled at once. What was due later was handed to nobody.
+        # The sender of an immediate event handles it, for the grace period. A scheduled event has no handler yet.
         free_us = row.due_us if row.due_us > row.stored_us else row.stored_us + self._grace_us
         known = events.find(self._principals.id_of(row))
         if known is not None:
@@ -451,20 +454,20 @@ class SpacePickup:
         return MAX_INT
 
     def _forbid(self, row: StoredEvent) -> None:
-        """Whoever stored it has no right at all there. Nothing of it is left, and it is told."""
+        """Remove and report an event whose sender has no right in the space of its handler."""
         error = AccessError(f"{row.principal!r} stored an event for {row.stream}, and has no right there")
         self._pieces.core.report(row.stream, error)
         durable_events = self._events.durable_events
         self._pieces.tasks.begin(durable_events.remove_row(row.id, self._space), f"removing {row.stream}")
 
     def _remove(self, row: StoredEvent) -> None:
-        """It was handled before, and is there all the same: it was stored once more afterwards."""
+        """Remove the row of an event that was handled before and stored once more afterwards."""
         del self._failed[row.id]
         durable_events = self._events.durable_events
         self._pieces.tasks.begin(durable_events.remove_row(row.id, self._space), f"removing {row.stream}")
 
     async def _refuse_gone(self) -> None:
-        """What waits for a piece that was deleted, or for a child whose key left, waits for nothing."""
+        """Refuse the parked events whose pieces were deleted or whose children left."""
         gone = dict[tuple[str, str], bool]()
         try:
             for row, _ in tuple(self.parked.values()):
@@ -478,14 +481,14 @@ class SpacePickup:
                         gone[piece] = await is_gone(self._pieces, row.stream, cls)
                     if gone[piece]:
                         await self._refuse(row)
-                        self.look_at(self._pieces.core.clock.now_us())  # There is room for others to be parked.
+                        self.look_at(self._pieces.core.clock.now_us())  # Others can be parked now.
                 except HeadwaterError:
-                    gone[piece] = False  # Whoever may not ask, or not write there, cannot say it.
+                    gone[piece] = False  # This runtime may not read the record, or not write the receipt.
         finally:
             self._is_refusing = False
 
     async def _refuse(self, row: StoredEvent) -> None:
-        """It has its end, and is not taken up any more."""
+        """Refuse one stored event: leave a receipt, remove the row, and report it."""
         pieces, refused = self._pieces, Gone(row.stream)
         await self._events.durable_events.refuse_row(row, self._space, refused)
         self.parked.pop(row.id, None)
@@ -504,7 +507,7 @@ class SpacePickup:
         )
 
     def _park(self, row: StoredEvent, why: str) -> None:
-        """It stays where it is; of what is said in it, only its id and the class of its piece are kept here."""
+        """Leave an event in the store. Only its id and the class of its piece are remembered here."""
         if len(self.parked) < PARKED:
             said = event_id_of(row.id, row.payload)
             kept = {"cls": event_rows.class_of(row.payload), **({} if said == row.id else {"id": said})}

@@ -46,18 +46,18 @@ PREFIX: Final = "$result:"
 
 
 class Receipt(Model):
-    """That an event was handled, and how that ended."""
+    """The record that an event was handled, with its outcome."""
 
     at_us: int
     result: Json = None
     launched: tuple[str, ...] = ()  # pieces that began with it
-    refused: str | None = None  # of a stored event: its handler said no
+    refused: str | None = None  # of a stored event: the reason of its handler
     failed: str | None = None  # of a stored event: why it is not handled any more
-    kept: str | None = None  # whose alone the rest of this is, which is beside it: the "user"'s or the "session"'s
+    kept: str | None = None  # if set, the outcome is in a second receipt in this scope: "user" or "session"
 
 
 class HandledBefore(Exception):
-    """An event was handled before: what its sender gets. Never leaves this package."""
+    """An event was handled before; carries the outcome for its sender. Never leaves this package."""
 
     def __init__(self, answer: Any, failure: HeadwaterError | None) -> None:
         super().__init__("it was handled before")
@@ -67,12 +67,12 @@ class HandledBefore(Exception):
 
 
 def place(id: str, scope: str = SPACE_SCOPE) -> DocKey:
-    """Where the receipt of an event is. They sort by the time at which their events were sent."""
+    """Return the key of an event's receipt. Receipts sort by the send times of their events."""
     return DocKey(scope, f"{PREFIX}{id}")
 
 
 def scope_of(event: Event, kept: str | None) -> str:
-    """The scope that what came of it is kept in."""
+    """Return the scope of the receipt with the outcome."""
     match kept:
         case "user":
             return f"user:{event.user}"
@@ -83,16 +83,16 @@ def scope_of(event: Event, kept: str | None) -> str:
 
 
 def narrowest(scopes: Iterable[str]) -> str | None:
-    """Whose alone something is that stands on documents of these scopes: the user's before one of their sessions'.
+    """Return the narrowest scope among those of documents: "user", "session", or None for the whole space.
 
-    A session may be another one tomorrow, and both are the same person's.
+    "user" comes before "session": the session may be another one tomorrow, and both belong to the same user.
     """
     kinds = {scope.partition(":")[0] for scope in scopes}
     return "user" if "user" in kinds else "session" if "session" in kinds else None
 
 
 def leave(pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, result: Value) -> None:
-    """Inside the handler's transaction: that it was handled, with whatever it is handled in the place of."""
+    """Add the receipts of an event, and of the events that it replaced, to the handler's transaction."""
     attempt = delivery.attempt
     launched = () if attempt is None else tuple(instance.id for instance, _ in attempt.launched)
     raw: Any = result
@@ -102,7 +102,7 @@ def leave(pieces: PieceRegistry, transaction: Transaction, delivery: EventDelive
 def leave_failure(
     pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, failure: BaseException
 ) -> None:
-    """In a transaction of its own: that a stored event came to another end, and is not taken up again."""
+    """Add the receipt of a stored event that is refused or failed for good to a transaction of its own."""
     said = str(failure)
     if isinstance(failure, Refused):
         receipt = Receipt(at_us=_now(pieces), refused=failure.reason)
@@ -113,7 +113,7 @@ def leave_failure(
 
 
 def leave_refusal(pieces: PieceRegistry, transaction: Transaction, id: str, refused: Refused) -> None:
-    """The same of an event that is known by its id alone: it cannot be handled any more, by anybody."""
+    """Add the receipt of a refused event of which only the id is known."""
     transaction.create(place(id), _encode(Receipt(at_us=_now(pieces), refused=refused.reason)))
 
 
@@ -121,18 +121,18 @@ def _write(pieces: PieceRegistry, transaction: Transaction, delivery: EventDeliv
     event, attempt = delivery.event, delivery.attempt
     is_kept = pieces.channel(event.instance.space.name) is not None
     if not is_kept and not event.is_known:
-        return  # The space is nowhere but here: nobody can have the same event, unless its sender gave it an id.
+        return  # Without an engine no second handling is possible, unless the sender gave the event an id.
     whole = mark = _encode(receipt)
     kept = None if attempt is None else attempt.kept
-    # What is nowhere but here is read by nobody else.
+    # A space without an engine has no other readers.
     scope = scope_of(event, kept) if is_kept and _says_something(receipt) else SPACE_SCOPE
     if scope != SPACE_SCOPE:
         mark = _encode(_mark(receipt, kept))
     for each in (delivery, *delivery.absorbed):
-        # I11: of all commits that handle one event, whoever makes them, the first one creates this.
+        # I11: of all commits that handle one event, in any process, only the first one can create this document.
         # fault receipts.not_written:
         transaction.create(place(each.id), mark)
-        # Otherwise nobody asks what came of it, and nothing has to be kept for an answer.
+        # For other events no sender can ask for the outcome later.
         # fault receipts.not_written: if False:
         if scope != SPACE_SCOPE and each.event.is_named and _may_answer(delivery):
             transaction.create(place(each.id, scope), whole)
@@ -154,8 +154,11 @@ def _says_something(receipt: Receipt) -> bool:
 
 
 def _may_answer(delivery: EventDelivery) -> bool:
-    """Whether what came of it is left in a scope of its sender's: whoever could read something narrow can write beside
-    it; who read another space may perhaps not, which is found out by trying."""
+    """Return True if the outcome is left in a scope of its sender's.
+
+    A runtime that read a document of a narrow scope may write there. One that read another space perhaps may not; then
+    the commit is refused, and made again without the outcome (`mute`).
+    """
     event, attempt = delivery.event, delivery.attempt
     if attempt is None or not attempt.is_of_elsewhere:
         return True
@@ -163,9 +166,10 @@ def _may_answer(delivery: EventDelivery) -> bool:
 
 
 def mute(delivery: EventDelivery) -> bool:
-    """Its commit was refused. Whether it may be tried again without the answer in its sender's scope.
+    """Leave the answer in the sender's scope out of the next attempt. Return False if there was none.
 
-    A connection is not told whose it is: one that handles what another user sent may not write there.
+    Called when a commit was refused: a connection is not told which user it belongs to, and may not write documents of
+    another user, whose event it handles.
     """
     attempt = delivery.attempt
     is_of_elsewhere = attempt is not None and attempt.is_of_elsewhere
@@ -175,7 +179,7 @@ def mute(delivery: EventDelivery) -> bool:
 
 
 def _mark(receipt: Receipt, kept: str | None) -> Receipt:
-    """That an event was handled, for everybody, without what came of it."""
+    """Return the receipt for all readers of the space, without the outcome."""
     refused = None if receipt.refused is None else ""
     failed = None if receipt.failed is None else ""
     return Receipt(at_us=receipt.at_us, launched=receipt.launched, refused=refused, failed=failed, kept=kept)
@@ -186,18 +190,18 @@ def _now(pieces: PieceRegistry) -> int:
 
 
 def may_be_handled(delivery: EventDelivery) -> bool:
-    """Whether an event may have been handled before: only then its receipt is asked for."""
+    """Return True if an event may have been handled before. Only then its receipt is queried."""
     return delivery.event.is_known or delivery.is_stored
 
 
 async def check(pieces: PieceRegistry, delivery: EventDelivery) -> None:
-    """Raise what came of an event if it was handled before."""
+    """Raise `HandledBefore` with the outcome if the event was handled before."""
     if may_be_handled(delivery):
         await answered(pieces, delivery, is_certain=False)
 
 
 async def answered(pieces: PieceRegistry, delivery: EventDelivery, *, is_certain: bool = True) -> None:
-    """Raise what came of an event that was handled before."""
+    """Raise `HandledBefore` with the outcome of an event that was handled before."""
     event = delivery.event
     value = await _stored(pieces, event, SPACE_SCOPE)
     if isinstance(value, Absent):
@@ -219,7 +223,7 @@ async def answered(pieces: PieceRegistry, delivery: EventDelivery, *, is_certain
 
 
 async def _kept(pieces: PieceRegistry, event: Event, kept: str) -> Receipt:
-    """What came of an event that stood on something which is one user's or one session's alone."""
+    """Return the receipt in the scope of the user or the session."""
     try:
         value = await _stored(pieces, event, scope_of(event, kept))
     except LoadError:
@@ -234,7 +238,7 @@ async def _kept(pieces: PieceRegistry, event: Event, kept: str) -> Receipt:
 
 
 async def _stored(pieces: PieceRegistry, event: Event, scope: str) -> MaybeValue:
-    """The receipt as it is stored now. What is watched here may not show yet what a commit was refused for."""
+    """Return a receipt as stored now. The shown documents may not contain yet the receipt that refused a commit."""
     doc = place(event.id, scope)
     channel = pieces.channel(event.instance.space.name)
     if channel is None:
@@ -248,15 +252,15 @@ async def _stored(pieces: PieceRegistry, event: Event, scope: str) -> MaybeValue
 Swept = tuple[str, str]
 """A space, and a scope of it."""
 PAGES: Final = 10
-"""How many pages at most, of which all but the last have nothing but what was deleted, which is still counted."""
+"""Largest number of pages in one sweep. All but the last one contain only deleted receipts, which still count."""
 TIMED: Final = f"{PREFIX}000000000000-~"
-"""Behind those whose ids callers gave, which do not say when: from here on they sort by time."""
+"""The first key of receipts that sort by time. Those with ids given by callers, which contain no time, come before."""
 AT_ONCE: Final = 8
-"""Scopes whose time is over that one handling is followed by a sweep of."""
+"""Largest number of expired scopes that are swept after one handling."""
 
 
 class Retention:
-    """The receipts of the spaces of one runtime."""
+    """Deletes old receipts in the spaces of one runtime."""
 
     __slots__ = ("_after", "_behind", "_landed", "_left", "_pieces", "_policy", "_random", "_sweeping")
 
@@ -265,10 +269,10 @@ class Retention:
         self._policy = policy
         self._random = pieces.core.clock.randomness(f"receipts {origin}")
         self._landed: dict[Swept, int] = {}  # handlings since the last sweep
-        self._after: dict[Swept, str] = {}  # where the last one ended, among those whose ids callers gave
-        self._behind: dict[Swept, str] = {}  # of those that sort by time, all up to this one are deleted
+        self._after: dict[Swept, str] = {}  # where the last sweep of receipts with given ids ended
+        self._behind: dict[Swept, str] = {}  # the last deleted receipt of those that sort by time
         self._sweeping: set[Swept] = set()
-        # Narrow scopes in which this process left something, by when it first did since it was swept: that rises.
+        # Narrow scopes with receipts of this process, ordered by the time of the first one since the last sweep.
         self._left: dict[Swept, int] = {}
 
     @property
@@ -277,7 +281,7 @@ class Retention:
         return list(self._landed), list(self._left)
 
     def landed(self, delivery: EventDelivery) -> None:
-        """It was handled. Every so many are followed by a sweep, also if no process handles so many."""
+        """Count a handling. Every `sweep_every` of them start a sweep; counting begins at a random number."""
         event, attempt = delivery.event, delivery.attempt
         kept = None if attempt is None else attempt.kept
         space = event.instance.space.name
@@ -309,13 +313,13 @@ class Retention:
             self._begin(swept)
 
     def _note(self, narrow: Swept, at_us: int) -> None:
-        """Something was left in a narrow scope, which is to go in its time."""
+        """Remember a narrow scope with a receipt that has to be deleted later."""
         self._left.setdefault(narrow, at_us)
         if len(self._left) > self._policy.sweep_scopes:
             del self._left[next(iter(self._left))]
 
     def _over(self, now_us: int) -> list[Swept]:
-        """Some of the narrow scopes in which the time of what was left is over."""
+        """Return some of the narrow scopes whose first receipt has expired."""
         oldest_us = self._oldest_us
         found: list[Swept] = []
         for narrow, at_us in tuple(islice(self._left.items(), AT_ONCE)):
@@ -325,7 +329,7 @@ class Retention:
             if self._may_begin(narrow):
                 found.append(narrow)
             else:
-                self._note(narrow, now_us)  # Another time: others are not kept waiting.
+                self._note(narrow, now_us)  # Later: it does not delay the scopes behind it.
         return found
 
     def _may_begin(self, swept: Swept) -> bool:
@@ -340,11 +344,11 @@ class Retention:
         is_narrow, is_left = swept[1] != SPACE_SCOPE, True
         try:
             is_left = await self._sweep_given(swept)
-            while is_narrow and swept in self._after:  # Nobody may come back to it.
+            while is_narrow and swept in self._after:  # No further event of the scope may start a sweep.
                 is_left |= await self._sweep_given(swept)
             is_left |= await self._sweep_timed(swept)
         except HeadwaterError:
-            return  # The connection is gone, or this user may not: another sweep follows.
+            return  # The connection is lost, or this user has no right: another sweep follows.
         finally:
             self._sweeping.discard(swept)
             if is_narrow:
@@ -353,7 +357,7 @@ class Retention:
                     self._note(swept, self._pieces.core.clock.now_us())
 
     async def _sweep_given(self, swept: Swept) -> bool:
-        """Some of those whose ids callers gave, round and round. Answers whether there are younger ones among them."""
+        """Sweep the next receipts with given ids, cyclically. Return True if some of them are younger."""
         found: list[DocKey] = []
         is_left, after = False, self._after.pop(swept, PREFIX)
         for _ in range(PAGES):
@@ -365,14 +369,14 @@ class Retention:
                     is_left |= state.doc.id < TIMED
             after = PREFIX if answer.next is None or answer.next >= TIMED else answer.next
             if answer.documents or after == PREFIX:
-                break  # Otherwise there is nothing on that page but what was deleted.
+                break  # Otherwise the page contains only deleted receipts.
         await self._delete(swept[0], found)
         if after != PREFIX:
             self._after[swept] = after
         return is_left
 
     async def _sweep_timed(self, swept: Swept) -> bool:
-        """The next of those that sort by time. Answers whether there is a younger one."""
+        """Sweep the next receipts that sort by time. Return True if there is a younger one."""
         found: list[DocKey] = []
         is_left, after = False, self._behind.get(swept, TIMED)
         for _ in range(PAGES):
@@ -389,7 +393,7 @@ class Retention:
                 if not is_left:
                     after = id
             if not answer.documents and answer.next is not None:
-                after = answer.next  # There is nothing on that page but what was deleted.
+                after = answer.next  # The page contains only deleted receipts.
             else:
                 break
         await self._delete(swept[0], found)
@@ -401,11 +405,11 @@ class Retention:
         return self._pieces.core.clock.now_us() - round(self._policy.retention_ms * 1_000)
 
     def _may_be_over(self, id: str) -> bool:
-        """Whether it is the receipt of an event that was sent as long ago as receipts are kept."""
+        """Return True if a key is of a receipt whose event was sent before the retention time."""
         return id.startswith(PREFIX) and minted(id.removeprefix(PREFIX)) < self._oldest_us
 
     async def _page(self, swept: Swept, after: str, is_wanted: Callable[[State], bool]) -> Answer:
-        """A page of receipts. Nearly always the first is not wanted, and so none of them is: then that one alone."""
+        """Return a page of receipts, or only its first one if that is not wanted: then no other one on the page is."""
         channel = self._pieces.channel(swept[0])
         assert channel is not None
         first = await channel.driver.query(Query(0, swept[1], after=after, limit=1))

@@ -5,8 +5,8 @@ its piece would register it, including children, which the observations of their
 that no author code runs, whichever node is demanded. `DryNodes` owns these nodes and the reasons why a node cannot be
 registered; it judges none of them.
 
-`FrozenSpace` is the channel of a space in such a runtime: every document of a given picture of the space is loaded as soon
-as it is asked for. Nothing leaves the runtime: there is no engine and no session, and no event can be sent. Used by
+`FrozenSpace` is the channel of a space in such a runtime: every document of given, unchanging data is loaded as soon as
+it is requested. Nothing leaves the runtime: there is no engine and no session, and no event can be sent. Used by
 commands that compare a program with stored data.
 """
 
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 
 
 Read = Callable[[str, DocKey], MaybeValue]
-"""What is in a document of a space."""
+"""Returns the value of a document of a space."""
 
 
 class FrozenSpace(Detached):
-    """Shows a space as it was when somebody looked at it."""
+    """The channel of a space with given data that does not change."""
 
     __slots__ = ("_read",)
 
@@ -76,7 +76,7 @@ class FrozenSpace(Detached):
 
 
 def attach_dry_nodes(pieces: PieceRegistry, read: Read) -> DryNodes:
-    """Have a runtime that has no spaces yet look at pictures of them, and run nothing."""
+    """Make a runtime without spaces open frozen spaces, and register nodes without running them."""
     core = pieces.core
 
     def open_space(name: str) -> LocalSpace:
@@ -95,19 +95,19 @@ _DERIVED: Final = (ComputedMember, MaterializerMember, EachMember, ChildMember, 
 
 @dataclass(slots=True, eq=False)
 class DryNode:
-    """A node that something is known of, as the program has it today."""
+    """A node of the current program that has a stored observation."""
 
     instance: PieceInstance
     node: Node
     identity: NodeIdentity
-    said: About  # which one it is, and what its code does
+    said: About  # its identity and its fingerprint
     implied: str | None  # the declarations behind its reads; None: not known here
     observed: Observed
-    is_kept: bool  # whether what it keeps, such as its rows or its child, comes back without a run
+    is_kept: bool  # its rows or its child, if it has any, are restored without a run
 
 
 class DryNodes(Resume):
-    """Puts up the nodes of a runtime. In it nothing runs and nothing comes back."""
+    """The `NodeSource` of a preview: registers the nodes of a runtime. None of them runs or is resumed."""
 
     __slots__ = (
         "_is_making",
@@ -126,16 +126,14 @@ class DryNodes(Resume):
         self.codes = CodeFingerprints()
         self._to_restore: deque[DryNode] = deque()
         self._is_making = False
-        self._named_pieces: dict[
-            PieceInstance, None
-        ] = {}  # pieces of which nothing is known but what others read of them
+        self._named_pieces: dict[PieceInstance, None] = {}  # pieces without observations that other nodes read
         self._never_arrives = Document(DocKey(SPACE_SCOPE, "nothing runs here"), Replica())
         self._tables: dict[tuple[str, str], dict[Key, Observed]] = {}  # by space and piece
         self.nodes: dict[tuple[str, str, Key], DryNode] = {}
-        self.keepers: set[Document] = set()  # results of nodes that keep something besides them: rows, or a child
-        self.missing: dict[tuple[str, str, Key], str] = {}  # why one could not be put up
+        self.keepers: set[Document] = set()  # results of nodes that keep rows or a child
+        self.missing: dict[tuple[str, str, Key], str] = {}  # the reason why a node could not be registered
 
-    # ---- in the place of resuming --------------------------------------------------------------------
+    # ---- the port `NodeSource` --------------------------------------------------------------------
 
     def is_quiet(self) -> bool:
         return True
@@ -144,7 +142,7 @@ class DryNodes(Resume):
         return self.is_quiet
 
     def add_node(self, instance: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity | None) -> None:
-        """A node was registered: it is held for good. If something is known of it, so is what it keeps."""
+        """Hold a registered node for good. If it has an observation, restore its rows or its child."""
         self._pieces.core.scheduler.hold(node, self._never_arrives)
         if identity is None:
             return
@@ -167,7 +165,7 @@ class DryNodes(Resume):
                 self._restore()
 
     def _have_records(self, space: str, observed: Observed) -> None:
-        """Have the records here of the pieces whose documents a node read: these say of which class they are."""
+        """Load the records of the pieces whose documents a node read: these name the classes."""
         core = self._pieces.core
         named = [(space, read.doc) for read in observed.reads] + [(each.space, each.doc) for each in observed.foreign]
         for name, doc in dict.fromkeys(named):
@@ -177,7 +175,7 @@ class DryNodes(Resume):
 
     @contextmanager
     def batch_nodes(self) -> Iterator[None]:
-        """What is made meanwhile has back what it keeps when all of it is there."""
+        """Restore the rows and children of the nodes that are registered in the context at its end."""
         if self._is_making:
             yield
             return
@@ -195,16 +193,16 @@ class DryNodes(Resume):
                 dry_node = self._to_restore.popleft()
                 restore, children = dry_node.identity.restore, dry_node.observed.children
                 assert restore is not None
-                # Once more if that failed: the first time what it needs may only have been asked for.
+                # A second time if that failed: the first call may only have requested the documents.
                 dry_node.is_kept = restore(children) or restore(children)
         finally:
             self._is_making = False
 
     def drop_rows(self, instance: PieceInstance, member: str, here: Container[str]) -> None:
-        """Nobody asks what is not there any more."""
+        """Do nothing: no observation is withdrawn."""
 
     def has_writers(self, dry_node: DryNode) -> bool:
-        """Whether everything that a node read has somebody here who makes it, or needs nobody."""
+        """Return True if every input of a node has its writers registered, or needs none."""
         pieces, observed = self._pieces, dry_node.observed
         places = [(dry_node.instance.space, read.doc) for read in observed.reads]
         places += [(pieces.core.space(read.space), read.doc) for read in observed.foreign]
@@ -215,12 +213,12 @@ class DryNodes(Resume):
             pieces.outside_run(lambda space=space, doc=doc: writers.register_writers(pieces, space, doc))  # type: ignore[misc]
         return all(writers.notifies_readers(pieces, space, doc) for space, doc in places)
 
-    # ---- putting up ----------------------------------------------------------------------------------
+    # ---- registering stored nodes ----------------------------------------------------------------------------------
 
     def register_stored(
         self, space: LocalSpace, piece: str, record: Record | None, observed: Iterable[Observed]
     ) -> None:
-        """Have all nodes of a piece here that something is known of and that the program still has."""
+        """Register the nodes of a piece that have observations and that the program still has."""
         table = {_key(each): each for each in observed}
         self._tables[space.name, piece] = table
         why = "" if record is not None else "its piece is not there any more"
@@ -247,7 +245,7 @@ class DryNodes(Resume):
             waiting += instance.children()
 
     def _make(self, instance: PieceInstance, key: Key) -> None:
-        """Have the node of a member here, as whoever first uses its handle has it."""
+        """Register the node of a member, as the first use of its handle does."""
         stored, _, scope, principal = key
         member = self._member(instance, stored)
         try:
@@ -261,11 +259,11 @@ class DryNodes(Resume):
             self.missing[instance.space.name, instance.root.id, key] = str(error)
 
     def _member(self, instance: PieceInstance, stored: str) -> Declaration | None:
-        """The member that a node is of: itself, its rows or its elements."""
+        """Return the member of a node, or of the rows or elements that a node is of."""
         return instance.schema.get(stored) or instance.schema.get(stored.removesuffix(" row").removesuffix("/elements"))
 
     def _show(self, instance: PieceInstance, member: EffectMember, identity: str, user: str) -> None:
-        """The node of an effect, for whom it ran. It is put up here because one that is shown would be wanted."""
+        """Register the node of an effect for its user. Opening the piece would demand it."""
         view = instance.view("session", user, "")
         instance.register(
             NodeSpec(
@@ -288,7 +286,7 @@ def _key(each: Observed) -> Key:
 
 
 def _nothing() -> None:
-    """An effect that is only looked at."""
+    """Stand for the function of an effect, which is never run."""
 
 
 OpenDry = Callable[[Read], AbstractAsyncContextManager[DryNodes]]

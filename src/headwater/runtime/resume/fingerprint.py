@@ -3,11 +3,12 @@
 The fingerprint contains everything that decides the result of a run besides the values it reads: the code, the inputs
 of the piece, and the documents of the results.
 
-`DeclaredDefaults` describes how the documents that a node read are declared: the defaults of cells, the types of members, and
-whether the documents are cells at all. A default, and a type with all its fields, belong to the class that declares the
-member. A node that reads the member through an input or a link does not name that class, so the declaration is not part
-of the node's code; it is reported beside the code, by the documents that were read. The class of a document is found by
-the record of its piece; an unknown declaration is None. This module compares nothing and runs nothing.
+`DeclaredDefaults` describes how the documents that a node read are declared: the defaults of cells, the types of
+members, and whether the documents are cells at all. A default, and a type with all its fields, belong to the class that
+declares the member. A node that reads the member through an input or a link does not name that class, so the
+declaration is not part of the node's code; it is reported beside the code, by the documents that were read. The class
+of a document is found by the record of its piece; an unknown declaration is None. This module compares nothing and runs
+nothing.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ if TYPE_CHECKING:
 
 
 READ: Final = (CellMember, *DERIVED)
-"""Members that have a value for others to read."""
+"""Members with a value that other nodes can read."""
 
 
 class DeclaredDefaults:
-    """How members of a program are declared. Each class is looked at once, until `forget` is called."""
+    """The declarations of the members of a program. Each class is examined once, until `forget` is called."""
 
     __slots__ = ("_classes", "_digests", "_limits", "_maker", "_members", "_own")
 
@@ -70,7 +71,7 @@ class DeclaredDefaults:
         self._maker = Fingerprinter()
 
     def of_reads(self, pieces: PieceRegistry, reads: Iterable[tuple[str, DocKey]]) -> str | None:
-        """Return how some documents are declared, each given with its space. None: that is not known here."""
+        """Return a fingerprint of the declarations of documents, each given with its space. None: unknown here."""
         # fault+ fingerprint.declarations_ignored: return ""
         found: list[str] = []
         for space, doc in dict.fromkeys(reads):
@@ -84,7 +85,7 @@ class DeclaredDefaults:
     def of_reads_by(
         self, instance: PieceInstance, identity: NodeIdentity, reads: Iterable[tuple[str, DocKey]]
     ) -> str | None:
-        """Return how the documents that a node read are declared, the same for that node in all pieces of a class."""
+        """Return the fingerprint of the declarations of a node's reads, the same in all pieces of a class."""
         # fault+ fingerprint.declarations_ignored: return ""
         pieces, here, prefix = instance.pieces, instance.space.name, f"{instance.id}:"
         start = len(prefix)
@@ -145,13 +146,13 @@ class DeclaredDefaults:
         return self.of_member(cls, stored, is_child=bool(is_child))
 
     def of_member(self, cls: type[Piece], stored: str, *, is_child: bool = False) -> str | None:
-        """How a member of a class is declared, or of the children that it may have. Empty: there is none.
+        """Return the declaration of a member of a class, or of the classes of its children. Empty: there is none.
 
-        None: nobody can know what it is read as.
+        None: its type has no fingerprint.
         """
         at = (cls, stored, is_child)
         if at not in self._members:
-            # Which of its classes a child is of is for its maker's run to say: a member of that name counts in all.
+            # The class of a child is decided by a run: a member of that name counts in all classes.
             found = [self._declared(each, stored) for each in (with_children(cls) if is_child else (cls,))]
             is_known = None not in found
             self._members[at] = " ".join(dict.fromkeys([each for each in found if each])) if is_known else None
@@ -162,7 +163,7 @@ class DeclaredDefaults:
         member = schema.get(stored)
         if not isinstance(member, READ):
             return ""
-        # By its fields: a type of the same name may have others, and would read the same bytes as something else.
+        # By its fields: a type of the same name with other fields would decode the same bytes differently.
         # fault fingerprint.type_fields_ignored: types = ""
         types = self._types(member.read_as())
         if types is None:
@@ -181,7 +182,7 @@ class DeclaredDefaults:
         return found[1]
 
     def _class(self, pieces: PieceRegistry, space: LocalSpace, id: str) -> tuple[bool, type[Piece] | None]:
-        """Whether it is known here of which class a piece is, and which that is. None: of none that is imported."""
+        """Return whether the class of a piece is known here, and the class; None if it is not imported."""
         instance = pieces.find(space.name, id)
         if instance is not None:
             return True, instance.cls
@@ -200,7 +201,7 @@ class DeclaredDefaults:
         return True, cls
 
     async def arrived(self, instance: PieceInstance, docs: Iterable[DocKey], late_us: int) -> None:
-        """Have it known here of which classes the pieces are that have some documents of its space."""
+        """Load the classes of the pieces that have some documents of the space of a piece."""
         pieces, space = instance.pieces, instance.space
         ids = dict.fromkeys([owner_of(doc)[0].partition(SEPARATOR)[0] for doc in docs])
         missing = [id for id in ids if id and not self._class(pieces, space, id)[0]]
@@ -215,7 +216,7 @@ class DeclaredDefaults:
 
 
 async def _have_here(instance: PieceInstance, records: list[Document], late_us: int) -> None:
-    """Wait until records of the space of a piece are here, or will not come, or it is too late."""
+    """Wait until records of the space of a piece are loaded, or will not arrive, or the time is over."""
     core = instance.pieces.core
     for record in records:
         core.load(record)
@@ -225,7 +226,7 @@ async def _have_here(instance: PieceInstance, records: list[Document], late_us: 
 
 
 def owner_of(doc: DocKey) -> tuple[str, str]:
-    """The id of the piece whose member a document is, and what the member is called. Empty: it is nobody's."""
+    """Return the id of the piece that has a document, and the name of the member. Empty: of no member."""
     id, colon, stored = doc.id.rpartition(":")
     return (id, stored) if colon and stored != RECORD else ("", "")
 
@@ -235,7 +236,7 @@ def _record(pieces: PieceRegistry, space: LocalSpace, id: str) -> Document:
 
 
 def _read() -> None:
-    """In the place of the code of a fingerprint that is of types alone."""
+    """Stand for the code in a fingerprint of types alone."""
 
 
 def _default(value: MaybeValue, expected: str) -> str:
@@ -246,7 +247,7 @@ def _default(value: MaybeValue, expected: str) -> str:
 
 
 def describe_inputs(instance: PieceInstance) -> str | None:
-    """What a piece was given, as text. None: that is not known here."""
+    """Return the inputs of a piece as text. None: they are not known here."""
     if not instance.schema.of(GivenMember):
         return ""
     pieces = instance.pieces
@@ -254,7 +255,7 @@ def describe_inputs(instance: PieceInstance) -> str | None:
         narrow = [each.place() for each in instance.inputs.values() if isinstance(each, OtherScopeHandle)]
         if None in narrow:
             return None
-        # What is no member of a piece has its default from whoever made the handle.
+        # A document of no member has its default from the handle.
         loose = [
             f"{name} {_default(each._default, each._codec.expected)}"
             for name, each in sorted(instance.inputs.items())
@@ -263,7 +264,7 @@ def describe_inputs(instance: PieceInstance) -> str | None:
         try:
             return f"{digest(written(pieces.core, instance.inputs))} {' '.join([*map(str, narrow), *loose])}"
         except HeadwaterError:
-            return None  # Whoever runs it is told.
+            return None  # The run of the node raises it, too.
     cell = pieces.records.cell(instance.space, instance.id)
     value = cell.document.value
     if value is NOT_HERE or not isinstance(value, dict):
@@ -272,7 +273,7 @@ def describe_inputs(instance: PieceInstance) -> str | None:
 
 
 async def load_record_of_inputs(instance: PieceInstance, late_us: int) -> None:
-    """Have the record of a piece here if nothing else says what the piece was given: it was not opened, only named."""
+    """Load the record of a piece that was named and not opened: only the record has its inputs."""
     if instance.inputs is None and instance.schema.of(GivenMember):
         record = _record(instance.pieces, instance.space, instance.id)
         await _have_here(instance, [record], late_us)
@@ -280,14 +281,14 @@ async def load_record_of_inputs(instance: PieceInstance, late_us: int) -> None:
 
 
 def inputs_of(instance: PieceInstance) -> Iterator[tuple[str, DocKey]]:
-    """The documents that a piece was given, each with its space."""
+    """Yield the documents among the inputs of a piece, each with its space."""
     pieces = instance.pieces
     if instance.inputs is not None:
         for each in instance.inputs.values():
             if isinstance(each, Input):
                 yield pieces.core.space_of(each.document).name, each.document.key
             elif isinstance(each, OtherScopeHandle) and (place := each.place()) is not None:
-                yield instance.space.name, DocKey("space", place)  # Whoever reads it: it is the same member.
+                yield instance.space.name, DocKey("space", place)  # The same member for all readers.
         return
     value: Any = pieces.records.cell(instance.space, instance.id).document.value
     said = value.get("inputs", {}) if isinstance(value, dict) else {}
@@ -296,17 +297,17 @@ def inputs_of(instance: PieceInstance) -> Iterator[tuple[str, DocKey]]:
             try:
                 parts = parse_address(place)
             except HeadwaterError:
-                continue  # It was of one user, or of one session, and is nobody's by its record alone.
+                continue  # A document of one user or session: the record does not name it.
             yield parts.space or instance.space.name, DocKey(parts.scope, parts.id)
 
 
 OURS: Final = "="
-"""What a fingerprint begins with, so that it is never empty."""
+"""The beginning of a fingerprint, so that it is never empty."""
 UNKNOWN: Final = Fingerprint(digest=None, why="its class has no such member")
 
 
 class CodeFingerprints:
-    """What the members of classes do, by fingerprint. Each class is looked at once, until `forget` is called."""
+    """Fingerprints of the code of classes. Each class is examined once, until `forget` is called."""
 
     __slots__ = ("_known", "_said", "_wholes", "defaults")
 
@@ -319,7 +320,7 @@ class CodeFingerprints:
         self.defaults = DeclaredDefaults(limits)
 
     def of(self, cls: type[Piece], code: str) -> str | None:
-        """None: nobody can know."""
+        """Return the fingerprint of the code of a member. None: it has none."""
         # fault+ fingerprint.code_ignored: return "="
         if not code:
             return OURS
@@ -327,7 +328,7 @@ class CodeFingerprints:
         return None if said is None else f"{OURS}{said}"
 
     def kinds(self, cls: type[Piece], code: str) -> str:
-        """What the same is made of, by kind."""
+        """Return the parts of that fingerprint by kind, which a preview compares."""
         # fault fingerprint.code_ignored: return ""
         return self._all(cls).get(code, UNKNOWN).kinds if code else ""
 
@@ -342,14 +343,14 @@ class CodeFingerprints:
         return known
 
     def whole(self, cls: type[Piece], made: Callable[[], str]) -> str:
-        """What all of a class does, as `made` says it the first time."""
+        """Return the fingerprint of all code of a class, computed once by `made`."""
         found = self._wholes.get(cls)
         if found is None:
             found = self._wholes[cls] = made()
         return found
 
     def look(self, cls: type[Piece], code: str) -> str:
-        """Look at a class now, before any of its code has run: what that changes around it is not what it does.
+        """Examine a class before its code has run, because a run may change globals that the code refers to.
 
         Return why the code of a member has no fingerprint. Empty: it has one.
         """
@@ -403,7 +404,7 @@ class CodeFingerprints:
 def about(
     codes: CodeFingerprints, instance: PieceInstance, spec: NodeSpec, identity: NodeIdentity, generation: int
 ) -> About:
-    """What is the same in every run of a node."""
+    """Return the part of an observation that is the same in every run of a node."""
     member, child, scope, principal = identity.key(instance)
     fingerprint, kind, delays = codes.said(instance, spec, identity)
     return About(NodeKey(instance.root.id, generation, member, child, scope, principal), kind, fingerprint, delays)
@@ -417,7 +418,7 @@ def _address(space: str, doc: DocKey) -> str:
 def _place(instance: PieceInstance, identity: NodeIdentity, key: DocKey, path: Path = ()) -> str:
     """Name a document as seen from its node: the same for all rows of an `each`, and in all pieces of a class.
 
-    What the node is called says the rest, so that nothing is lost. What is said of ten thousand rows is stored once.
+    The name of the node has the rest. Texts that are equal in ten thousand rows are stored once.
     """
     scope, id = key
     row = (

@@ -6,21 +6,22 @@ follows the log for writes to documents that sleeping pieces read. The affected 
 readers, as far as needed to know whether they are demanded; single rows are resumed without the other rows. If a node
 cannot be resumed by itself, the whole piece wakes and resumes node by node. Upholds I7 together with `resume`.
 
-`register_nodes` registers single nodes of a sleeping piece, by their identities over restarts. A node of a child needs the
-child, which the row of an `each` keeps; that row is made first, without the other rows of its `each`. It decides
+`register_nodes` registers single nodes of a sleeping piece, by their identities over restarts. A node of a child needs
+the child, which the row of an `each` keeps; that row is made first, without the other rows of its `each`. It decides
 nothing about cleanness, and runs nothing.
 
 `FollowedSpace` is the state of one space with sleeping pieces: the pieces, and the position up to which the log was
 examined.
 
-`BulkOpen` opens many pieces: a piece that is known to be clean is opened asleep without reading its record. The report of
-the engine about all pieces of a space suffices: the code and the generation as of which each was clean, and that its
+`BulkOpen` opens many pieces: a piece that is known to be clean is opened asleep without reading its record. The report
+of the engine about all pieces of a space suffices: the code and the generation as of which each was clean, and that its
 record was not written since; provided that no write is unexamined here. The cells of pieces that are opened at the same
-time are requested together, with those of some pieces that may be opened next, more of them each time. `BulkOpen` decides
-nothing about nodes.
+time are requested together, with those of some pieces that may be opened next, more of them each time. `BulkOpen`
+decides nothing about nodes.
 
-`explain_asleep` answers `why` for a node of a sleeping piece: the node is not registered, and all live nodes of its piece
-were clean. It uses only loaded data; the cause of the node's last run is stored, and is shown once the node is resumed.
+`explain_asleep` answers `why` for a node of a sleeping piece: the node is not registered, and all live nodes of its
+piece were clean. It uses only loaded data; the cause of the node's last run is stored, and is shown once the node is
+resumed.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class LoadBatch:
-    """Documents that are about to be asked for together."""
+    """Documents that are requested in one message."""
 
     over: asyncio.Future[None]
     docs: dict[Document, None] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class LoadBatch:
 
 
 class BulkOpen:
-    """Opens pieces of one runtime that sleep."""
+    """Opens clean pieces of one runtime asleep."""
 
     __slots__ = ("_fingerprints", "_sleeping")
 
@@ -106,7 +107,7 @@ class BulkOpen:
     # ---- falling asleep ------------------------------------------------------------------------------
 
     async def open_asleep(self, instance: PieceInstance, user: str, session: str) -> bool:
-        """Have a piece asleep that is about to be opened. False: its record has to be looked at."""
+        """Put a piece to sleep that is about to be opened. Return False if its record has to be read."""
         sleeping = self._sleeping
         if not self._may_be_clean(instance) or (followed := await sleeping.follow_space(instance)) is None:
             return False
@@ -120,7 +121,7 @@ class BulkOpen:
         return True
 
     def _may_be_clean(self, instance: PieceInstance) -> bool:
-        """Whether nothing of it is here, and its class says all that decides what it is."""
+        """Return True if nothing of the piece is loaded, and it has neither a parent nor inputs."""
         if (
             instance.resume_state is not None
             or instance.is_new
@@ -152,7 +153,7 @@ class BulkOpen:
         return known if fingerprint and known.fingerprint == fingerprint else None
 
     async def _is_current(self, followed: FollowedSpace) -> bool:
-        """Wait until everything that is written by now was looked at. False: nobody does, or can be asked."""
+        """Wait until the log is examined up to its present end. Return False if that is not possible."""
         resuming = self._sleeping.resuming
         backend = resuming.backend
         newest = backend.newest(followed.local.name) if isinstance(backend, LocalDirectory) else None
@@ -172,7 +173,7 @@ class BulkOpen:
         return followed.through >= until
 
     async def _newest(self, followed: FollowedSpace) -> int | None:
-        """Where the log ends, as the engine says: one question for all who ask at the same time."""
+        """Query the last seq of the log. Callers at the same time share one question."""
         asked = followed.asked
         if asked is None:
             asked = followed.asked = asyncio.get_running_loop().create_future()
@@ -192,7 +193,7 @@ class BulkOpen:
     # ---- cells ---------------------------------------------------------------------------------------
 
     async def load_cells(self, instance: PieceInstance) -> None:
-        """The cells that are kept here for it have arrived, or will not."""
+        """Wait until the cells that are held for a piece are loaded, or will not arrive."""
         missing = [document for document in instance.held if document.value is NOT_HERE]
         followed = self._sleeping.space_of(instance)
         if not missing or followed is None:
@@ -210,7 +211,7 @@ class BulkOpen:
         local, core = followed.local, self._sleeping.resuming.pieces.core
         self._look_ahead(followed, loads, first)
         for document in loads.docs:
-            local.failed_loads.pop(document, None)  # It is asked for anew.
+            local.failed_loads.pop(document, None)  # It is requested again.
         wanted, ahead = [each.key for each in loads.docs], [each.key for each in loads.ahead]
         most = self._sleeping.resuming.limits.watched_documents
         for place in range(0, max(len(wanted), len(ahead)), most):
@@ -224,7 +225,7 @@ class BulkOpen:
         waiting.add_done_callback(lambda task: _over(followed, loads, task))
 
     def _look_ahead(self, followed: FollowedSpace, loads: LoadBatch, first: PieceInstance) -> None:
-        """Those of pieces like it that come next, twice as many each time."""
+        """Request the cells of the next pieces of the same class as well, twice as many each time."""
         places, clean = followed.places, followed.clean or {}
         if followed.ahead < 0 or not first.held:
             return
@@ -246,36 +247,36 @@ class BulkOpen:
 
 def _over(followed: FollowedSpace, loads: LoadBatch, task: asyncio.Task[None]) -> None:
     if any(document.value is NOT_HERE for document in loads.ahead):
-        followed.ahead = -1  # They are too many, or too long: nobody is to wait for what was not asked for.
+        followed.ahead = -1  # They are too large or too many: no caller may wait for pieces that it did not open.
     if not loads.over.done():
         if task.cancelled():
             loads.over.cancel()
         elif (error := task.exception()) is not None:
             loads.over.set_exception(error)
-            loads.over.exception()  # Whoever waits has it; perhaps nobody does any more.
+            loads.over.exception()  # Marks it as retrieved: perhaps no caller waits any more.
         else:
             loads.over.set_result(None)
 
 
 @dataclass(slots=True, eq=False)
 class FollowedSpace:
-    """One space: which of its pieces sleep here, and how far the log was looked through for them."""
+    """One space: the pieces that sleep here, and the seq up to which the log was examined for them."""
 
     local: LocalSpace
     channel: SpaceChannel
     through: int = 0
-    newest: int = 0  # a commit that wrote what nodes read
-    clean: dict[str, CleanPiece] | None = None  # those that were not opened here yet
+    newest: int = 0  # the last known commit that wrote a document which a stored node read
+    clean: dict[str, CleanPiece] | None = None  # clean pieces that were not opened here yet
     sleeping: dict[str, PieceInstance] = field(default_factory=dict)
-    waking: list[str] = field(default_factory=list)  # pieces that are being woken; "": writes that are looked through
+    waking: list[str] = field(default_factory=list)  # pieces that are being woken; "": the log is being examined
     is_looking: bool = False
-    task: asyncio.Task[None] | None = None  # what looks through it
-    places: list[str] = field(default_factory=list)  # the pieces that were clean, one behind the other,
-    order: dict[str, int] = field(default_factory=dict)  # and where each of them is
-    ahead: int = 0  # pieces whose cells are asked for before they are opened; less than none: never again
-    started: dict[str, bool] = field(default_factory=dict)  # whose effects are here; False: they are on their way
-    loads: LoadBatch | None = None  # what is about to be asked for
-    asked: asyncio.Future[int | None] | None = None  # where the log ends: the question that is about to be sent
+    task: asyncio.Task[None] | None = None  # examines the log
+    places: list[str] = field(default_factory=list)  # the ids of the pieces that were clean, in order,
+    order: dict[str, int] = field(default_factory=dict)  # and the place of each of them
+    ahead: int = 0  # pieces whose cells are requested before they are opened; negative: never again
+    started: dict[str, bool] = field(default_factory=dict)  # pieces with effects; False: these are not registered yet
+    loads: LoadBatch | None = None  # documents that are about to be requested
+    asked: asyncio.Future[int | None] | None = None  # the question for the last seq that is about to be sent
 
     @property
     def last(self) -> int:
@@ -284,7 +285,7 @@ class FollowedSpace:
         return max(self.newest, replica.newest_seq())
 
     def is_quiet(self) -> bool:
-        """Everything that is known here to be written was looked at, or nobody can be asked."""
+        """Return True if every known commit was examined, or there is no connection."""
         if self.waking:
             return False
         if not self.sleeping or not self.channel.is_up():
@@ -293,16 +294,16 @@ class FollowedSpace:
 
 
 async def register_awake(resuming: Resume, root: PieceInstance, names: tuple[str, ...]) -> list[Node] | None:
-    """The nodes of a sleeping piece that what is known of all of it does not speak for. None: they cannot be had."""
+    """Register the nodes that the report of a clean piece does not cover. None: not all can be registered."""
     found = [named(name) for name in names]
-    # Those that keep rows come first, with all of them.
+    # Nodes that keep rows come first, with all their rows.
     return await _registered(resuming, root, dict.fromkeys(sorted(found, key=lambda key: key[0].endswith(row_of("")))))
 
 
 async def register_nodes(
     resuming: Resume, root: PieceInstance, found: dict[Key, Observed], seq: int
 ) -> list[Node] | None:
-    """These nodes of a piece, registered; each then comes back, or runs. None: not all can be had by themselves."""
+    """Register nodes of a sleeping piece; each is resumed or runs. None: not all can be registered by themselves."""
     await resuming.load_classes(root, found.values())
     return await _registered(resuming, root, {key: (observed, seq) for key, observed in found.items()})
 
@@ -313,13 +314,13 @@ async def _registered(
     state = root.resume_state
     if state is None:
         return None  # The piece was stopped while the engine was asked for its nodes.
-    # Its children are being made: whoever is in them comes after them.
+    # Children are being made: their nodes are registered after them.
     await resuming.pieces.core.observers.until(lambda: not state.asked or root.resume_state is not state)
     state.asked += 1
     try:
         return await _nodes(resuming, root, state, found)
     except HeadwaterError:
-        return None  # Whoever is to run runs, and is told.
+        return None  # The whole piece wakes, and the node that fails reports the error.
     finally:
         state.asked -= 1
         resuming.foreign_reads.over(state)
@@ -342,7 +343,7 @@ async def _nodes(
     for key, known in found.items():
         if known is not None:
             state.table.setdefault(key, known)
-    # I7: a node that read another space comes back only if that space was asked.
+    # I7: a node that read another space is resumed only if that space has answered.
     await resuming.lookup.compare_foreign_reads(
         root, state, [known[0] for known in found.values() if known is not None]
     )
@@ -357,18 +358,18 @@ async def _nodes(
         if node is None:
             return None
         nodes.append(node)
-        state.table.pop(key, None)  # It was here before.
+        state.table.pop(key, None)  # It was registered before.
     return nodes
 
 
 def _of_row(root: PieceInstance, home_id: str, stored: str, text: str) -> list[Key]:
-    """The coordinator of a row, and the row itself."""
+    """Return the keys of the coordinator of a row and of the row itself."""
     child = "" if home_id in ("", root.id) else home_id
     return [(stored, child, "", ""), (row_of(stored), f"{child}{BETWEEN}{text}" if text else child, "", "")]
 
 
 def _above(root: PieceInstance, id: str) -> list[tuple[str, str, str]] | None:
-    """The rows that lead to a child: for each the piece that keeps it, the member and the key. None: it is too long."""
+    """Return the rows that lead to a child: the parent, the member and the key of each. None: the id was shortened."""
     found: list[tuple[str, str, str]] = []
     parent = root.id
     while parent != id:
@@ -386,7 +387,7 @@ def _above(root: PieceInstance, id: str) -> list[tuple[str, str, str]] | None:
 
 
 def _node(root: PieceInstance, key: Key) -> Node | None:
-    """The node with a name, whatever leads to it included. None: it is not to be had by itself."""
+    """Register a node by its key, with the rows that lead to it. None: that is not possible by itself."""
     stored, child, scope, principal = key
     home_id, _, text = child.partition(BETWEEN)
     instance: PieceInstance | None = root
@@ -418,7 +419,7 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
 
 
 def _row(instance: PieceInstance, stored: str, text: str) -> tuple[PieceInstance | None, Node | None] | None:
-    """The child of a row, and its node."""
+    """Return the child of a row, and the node of the row."""
     member = instance.schema.get(stored)
     if not isinstance(member, (EachMember, ChildMember)):
         return None
@@ -427,7 +428,7 @@ def _row(instance: PieceInstance, stored: str, text: str) -> tuple[PieceInstance
 
 
 def _effect(instance: PieceInstance, member: EffectMember, scope: str, user: str) -> Node | None:
-    """The effect of the one whom the piece is open for."""
+    """Register an effect of a piece for the user that the piece is open for."""
     for whose, session in instance.opened_for():
         view = instance.view("session", user, session)
         if whose == user and shown_in(view) == scope:
@@ -445,7 +446,7 @@ class LazyResume:
     def __init__(self, resuming: Resume) -> None:
         self._resuming = resuming
         self._spaces: dict[str, FollowedSpace] = {}
-        self._effects_known: dict[type[Piece], bool] = {}  # whether pieces of a class, or their children, have effects
+        self._effects_known: dict[type[Piece], bool] = {}  # True if pieces of a class, or their children, have effects
         self.bulk_open = BulkOpen(self)
 
     @property
@@ -453,14 +454,14 @@ class LazyResume:
         return self._resuming
 
     def space_of(self, instance: PieceInstance) -> FollowedSpace | None:
-        """What is followed for a piece."""
+        """Return the followed space of a piece."""
         return self._spaces.get(instance.space.name)
 
     def is_quiet(self) -> bool:
         return all(followed.is_quiet() for followed in self._spaces.values())
 
     def readiness(self, root: PieceInstance) -> Callable[[], bool]:
-        """Return the check whether the writes that are known now were looked through for a sleeping piece."""
+        """Return the check whether the commits that are known now were examined for a sleeping piece."""
         followed = self._spaces.get(root.space.name)
         if followed is None or followed.sleeping.get(root.id) is not root:
             return lambda: True
@@ -474,7 +475,7 @@ class LazyResume:
     # ---- falling asleep ------------------------------------------------------------------------------
 
     async def prepare_open(self, instance: PieceInstance, user: str, session: str) -> None:
-        """A piece is about to be opened. If all of it is known to be clean, it is opened asleep."""
+        """Put a piece to sleep that is about to be opened, if all of it is known to be clean."""
         resuming = self._resuming
         if instance.resume_state is not None or instance.is_new or instance.is_open or not instance.generation:
             return
@@ -495,12 +496,12 @@ class LazyResume:
             self.put_to_sleep(followed, instance, known)
 
     def may_be_clean(self, instance: PieceInstance) -> bool:
-        """Return whether a piece is among those that were clean, or these are not known yet."""
+        """Return True if a piece was clean, or the clean pieces are not known yet."""
         followed = self._spaces.get(instance.space.name)
         return followed is None or followed.clean is None or instance.id in followed.clean
 
     async def follow_space(self, instance: PieceInstance) -> FollowedSpace | None:
-        """Have it known which pieces of its space were clean. None: that cannot be, or is nothing to this one."""
+        """Load the list of clean pieces of a space. None: there is no engine that knows them, or no connection."""
         resuming = self._resuming
         channel = resuming.pieces.channel(instance.space.name)
         if channel is None or not channel.driver.session.runs.is_on:
@@ -518,7 +519,7 @@ class LazyResume:
         return followed if channel.is_up() else None
 
     def put_to_sleep(self, followed: FollowedSpace, instance: PieceInstance, known: CleanPiece) -> None:
-        """A piece that is about to be opened was clean, and nothing that decides what runs of it differs since."""
+        """Put a clean piece to sleep: it is open without nodes, and the log is followed for it from now on."""
         resuming = self._resuming
         if followed.clean is not None:
             followed.clean.pop(instance.id, None)
@@ -533,7 +534,7 @@ class LazyResume:
             resuming.pieces.tasks.begin(self._wake_after_open(followed, instance, known), f"waking {instance!r}")
 
     async def _look(self, followed: FollowedSpace) -> None:
-        """Which pieces were clean as a whole. What cannot be known is not."""
+        """Load the clean pieces of a space. A piece without an answer counts as not clean."""
         try:
             await self._ask(followed)
         finally:
@@ -565,10 +566,10 @@ class LazyResume:
         else:
             self._wake_all(followed)
 
-    # ---- what is written -----------------------------------------------------------------------------
+    # ---- following the log -----------------------------------------------------------------------------
 
     async def _follow(self, followed: FollowedSpace) -> None:
-        """Look through the log for what sleeping pieces read, as far as it is known here."""
+        """Examine the log for documents that sleeping pieces read, as far as it is known here."""
         core, local = self._resuming.pieces.core, followed.local
         while True:
             await core.observers.until(
@@ -581,7 +582,7 @@ class LazyResume:
                 await self._catch_up(followed)
             finally:
                 followed.waking.remove("")
-                core.observers.check_conditions()  # Somebody may wait for that.
+                core.observers.check_conditions()  # A caller of `BulkOpen` may wait for that.
 
     async def _catch_up(self, followed: FollowedSpace) -> None:
         # fault+ resume.catch_up_skipped: followed.through = followed.last
@@ -612,12 +613,12 @@ class LazyResume:
                 if more.next is None:
                     break
                 after = more.next
-        # I7: from here on whoever is opened is known to be met; whoever was opened before is among those that sleep.
+        # I7: a piece that is opened from here on is marked as affected; one that was opened before is sleeping.
         for id, docs in met.items():
             is_same = not any(whose_record(doc) == id for doc in docs)
             instance, known = followed.sleeping.get(id), (followed.clean or {}).get(id)
             if instance is not None and not is_same:
-                # I7: it may be another piece of that name: what was known of its nodes is gone, so that none is found.
+                # I7: it may be another piece of that name, and the observations of its nodes are gone.
                 instance.is_made = False
                 self.wake_piece(instance)
             if known is not None and followed.clean is not None:
@@ -629,7 +630,7 @@ class LazyResume:
         followed.through = max(followed.through, page.through)
 
     async def _wake_affected_pieces(self, followed: FollowedSpace, pieces: dict[str, list[DocKey]], since: int) -> None:
-        """Wake those of sleeping pieces of which nodes were met by what was written: one question for all of them."""
+        """Register the affected nodes of sleeping pieces that read a written document, with one question for all."""
         ids = [*pieces]
         most = self._resuming.limits.page
         for first in range(0, len(ids), most):
@@ -650,7 +651,7 @@ class LazyResume:
                     found = tuple([each for each in met.observed if each.node.piece == id])
                     if found:
                         await self._wake_affected(followed, instance, since, made[id], AffectedNodes(0, met.seq, found))
-                else:  # All of them were too many: each is asked for by itself.
+                else:  # The answer was too large for all of them: each piece is queried by itself.
                     await self._wake_affected(followed, instance, since, made[id])
 
     async def _wake_after_open(self, followed: FollowedSpace, instance: PieceInstance, known: CleanPiece) -> None:
@@ -666,7 +667,7 @@ class LazyResume:
             self._resuming.pieces.core.observers.check_conditions()
 
     def _outputs_here(self, instance: PieceInstance, docs: list[DocKey]) -> tuple[DocKey, ...]:
-        """Those of some documents that are made by nodes which are here."""
+        """Return the documents that are results of registered nodes."""
         found = [instance.space.replica.documents.get(doc) for doc in docs]
         return tuple([each.key for each in found if each is not None and any(map(_has_result(each), each.writers))])
 
@@ -678,7 +679,7 @@ class LazyResume:
         made: tuple[DocKey, ...] = (),
         met: ObservationAnswer | None = None,
     ) -> None:
-        """Bring back the nodes of a piece that were met, and whoever stands on them."""
+        """Register the affected nodes of a piece, and their readers."""
         # fault+ resume.closed_piece_not_opened: return
         if met is None:
             met = await self._resuming.lookup.answered(
@@ -690,7 +691,7 @@ class LazyResume:
     async def _register_found(
         self, instance: PieceInstance, met: ObservationAnswer | None, seen: set[Key]
     ) -> list[Node] | None:
-        """The nodes that an answer speaks of, as far as they were not seen. None: they cannot be had by themselves."""
+        """Register the nodes of an answer that were not registered before. None: not possible by themselves."""
         if not isinstance(met, AffectedNodes) or not met.all:
             return None
         found = {_key(each): each for each in met.observed if _key(each) not in seen}
@@ -706,7 +707,7 @@ class LazyResume:
     async def _register_readers(
         self, followed: FollowedSpace, instance: PieceInstance, nodes: list[Node] | None, seen: set[Key] | None = None
     ) -> None:
-        """Nodes of a sleeping piece are here: so is whoever stands on them, and wants them, before any of them runs."""
+        """Register the readers of nodes of a sleeping piece, which may demand them, before any of the nodes runs."""
         scheduler, until = self._resuming.pieces.core.scheduler, self._resuming.waits_for(instance)
         seen = set() if seen is None else seen
         try:
@@ -715,7 +716,7 @@ class LazyResume:
                     self.wake_piece(instance)
                     return
                 for node in nodes:
-                    # I7: whoever stands on it is here before it runs, and runs if the value is another.
+                    # I7: its readers are registered before it runs, and run if its value changes.
                     if node.status != CLEAN and not node.runs and node.loading is None:
                         scheduler.hold(node, until)
                 docs = [*dict.fromkeys([each.key for node in nodes for each in _outputs_of(node)])]
@@ -733,7 +734,7 @@ class LazyResume:
     # ---- waking up -----------------------------------------------------------------------------------
 
     async def start_effects(self, instance: PieceInstance) -> None:
-        """Something is sent to a piece: its effects are here before it is handled, to show what comes of it."""
+        """Register the effects of a piece before an event for it is handled, so that they run after the handler."""
         root = instance.root
         followed = self._spaces.get(root.space.name)
         if followed is None or followed.sleeping.get(root.id) is not root or not self._has_effects(root.cls):
@@ -758,7 +759,7 @@ class LazyResume:
         return found
 
     def wake_piece(self, instance: PieceInstance) -> None:
-        """Have all of a piece here: it resumes node by node."""
+        """Register all nodes of a piece. Each is resumed or runs."""
         followed = self._spaces.get(instance.space.name)
         if followed is None or followed.sleeping.pop(instance.id, None) is None:
             return
@@ -766,7 +767,7 @@ class LazyResume:
         resuming = self._resuming
         resuming.counts["woken"] += 1
         state = instance.resume_state = resuming.begin(instance, followed.channel)
-        # Not in the middle of what asked for it, which may be a part of it that is being made.
+        # Later, because the caller may be in the middle of making a part of the piece.
         resuming.pieces.core.afterwards(lambda: instance.wake() if instance.resume_state is state else None)
 
     def _wake_all(self, followed: FollowedSpace) -> None:
@@ -775,14 +776,14 @@ class LazyResume:
         followed.clean = {}
 
     def patched(self) -> None:
-        """Code was taken in while it runs: what members do differs from what was compared."""
+        """Wake all pieces, because the code of classes was replaced (hot reload)."""
         self._effects_known.clear()
         self.bulk_open.patched()
         for followed in self._spaces.values():
             self._wake_all(followed)
 
     def forget(self, instance: PieceInstance) -> None:
-        """It is not open here any more."""
+        """Release a piece that is not open here any more."""
         followed = self._spaces.get(instance.space.name)
         if followed is not None and followed.sleeping.get(instance.id) is instance:
             del followed.sleeping[instance.id]
@@ -794,13 +795,13 @@ class LazyResume:
 
 
 def _is_registered(resuming: Resume, root: PieceInstance) -> bool:
-    """Whether nothing that is shown of a piece, or of its children, waits for anything."""
+    """Return True if no effect of a piece or of its children waits to be registered."""
     is_known = root.resume_state is None or not (root.resume_state.asked or root.resume_state in resuming.under_way)
     return is_known and not any(each.is_loading() for each in instances_of(root))
 
 
 def _awaited_documents(root: PieceInstance) -> Iterator[Document]:
-    """What live nodes that came back would be held up for if they had to run, and what may still arrive of it."""
+    """Yield the documents that may still arrive and for which resumed live nodes would wait if they had to run."""
     why_not = root.pieces.core.why_not
     for node in nodes_of(root):
         if node.live and node.as_of:
@@ -811,14 +812,14 @@ def _awaited_documents(root: PieceInstance) -> Iterator[Document]:
 
 
 def _outputs_of(node: Node) -> Iterator[Document]:
-    """Where what a node does can be seen."""
+    """Yield the documents that a node writes."""
     yield from node.outputs
     for inside, _ in node.envelope:
         yield inside
 
 
 def _has_result(document: Document) -> Callable[[object], bool]:
-    """Whether somebody is a node whose result is the document, which it then is known to look at, too."""
+    """Return a check whether a writer is a resumable node whose result is the document."""
     return lambda each: (
         isinstance(each, Node) and each.returns and each.outputs[0] is document and each.reporter is not None
     )
@@ -840,7 +841,7 @@ KINDS = {
 
 
 def explain_asleep(pieces: PieceRegistry, node: str) -> Explanation | None:
-    """What can be told of a node that is not here, by its id. None: it is of no piece that sleeps."""
+    """Explain a node that is not registered, by its id. None: it is of no sleeping piece."""
     space, _, place = node.partition("/")
     id, _, stored = place.partition(" ")[0].rpartition(":")
     root = pieces.find(space, id.partition(SEPARATOR)[0])

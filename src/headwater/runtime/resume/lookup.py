@@ -1,8 +1,7 @@
 """The queries for observations of single nodes of a sleeping piece.
 
-`ObservationLookup` queries the observations of nodes of a sleeping piece. Nodes that are registered at the same time share one
-query, and wait until it is answered. A node whose observation cannot be had, or not in time, is unknown and runs. This
-module decides nothing else.
+Nodes of a sleeping piece that are registered at the same time share one query, and wait until it is answered. A node
+without an answer in time is unknown and runs. This module decides nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def key_of(node: NodeKey) -> Key:
 
 
 async def answered(channel: SpaceChannel, question: ObservationQuestion) -> ObservationAnswer | None:
-    """One answer. None: it cannot be had."""
+    """Return the answer to one question. None: the engine refused it, or the connection was lost."""
     told: asyncio.Future[ObservationAnswer | LoadError] = asyncio.get_running_loop().create_future()
     channel.driver.session.queries.look(question, lambda answer: None if told.done() else told.set_result(answer))
     channel.driver.flush()
@@ -36,7 +35,7 @@ async def answered(channel: SpaceChannel, question: ObservationQuestion) -> Obse
     if isinstance(answer, LoadError):
         return None
     try:
-        # An answer may overtake what it speaks of: nobody reads a result that is older than what is said of it.
+        # The answer may overtake the commits that it describes: no node may read older results than it describes.
         await channel.reached(answer.seq)
     except HeadwaterError:
         return None
@@ -44,7 +43,7 @@ async def answered(channel: SpaceChannel, question: ObservationQuestion) -> Obse
 
 
 class ObservationLookup:
-    """The questions of one runtime about nodes."""
+    """Queries the observations of single nodes for one runtime."""
 
     __slots__ = ("_resuming",)
 
@@ -52,13 +51,13 @@ class ObservationLookup:
         self._resuming = resuming
 
     def asleep(self, root: PieceInstance, as_of: int) -> ResumeState:
-        """The state of a piece all of which was clean at a seq: it is over, and nothing was asked for."""
+        """Return the state of a piece that was clean at a seq. Nothing is queried until a node is registered."""
         return ResumeState(self._resuming.waits_for(root), generation=root.generation, is_over=True, as_of=as_of)
 
     def ask_for(
         self, root: PieceInstance, state: ResumeState, channel: SpaceChannel, registered: RegisteredNode
     ) -> None:
-        """It waits until it is known what it last did. What is registered at the same time is asked for together."""
+        """Hold a node until its observation is known. Nodes that are registered at the same time share a query."""
         batch = state.batch
         if batch is None:
             batch = state.batch = LookupBatch(self._resuming.waits_for(root))
@@ -80,7 +79,7 @@ class ObservationLookup:
         if now is state or now is None or now.is_over:
             self._resuming.bring_back(batch.held)
             self._resuming.foreign_reads.over(state)
-        else:  # Meanwhile all of the piece is asked for.
+        else:  # Meanwhile the whole piece is queried.
             now.held += batch.held
             for each in batch.held:
                 if not each.node.removed:
@@ -89,7 +88,7 @@ class ObservationLookup:
         core.request_tick()
 
     async def known(self, root: PieceInstance, state: ResumeState, keys: list[Key]) -> bool:
-        """Have what is known of some nodes at hand. False: it could not be asked."""
+        """Load the observations of some nodes into `state.table`. Return False if there was no answer."""
         channel = self._resuming.pieces.channel(root.space.name)
         wanted = [key for key in dict.fromkeys(keys) if key not in state.table]
         most = self._resuming.limits.page
@@ -108,13 +107,13 @@ class ObservationLookup:
     async def compare_foreign_reads(
         self, root: PieceInstance, state: ResumeState, observed: Iterable[Observed]
     ) -> None:
-        """Ask other spaces whether the reads that these nodes made there still hold."""
+        """Query other spaces whether the reads of these nodes still hold there."""
         readers = [each for each in observed if each.foreign]
         if readers:
             state.foreign_answers.add(await self._resuming.foreign_reads.ask(readers))
 
     async def answered(self, channel: SpaceChannel, question: ObservationQuestion) -> ObservationAnswer | None:
-        """One answer, once the replica has reached what it speaks of. None: it cannot be had, or not in time."""
+        """Return the answer to a question once the replica has reached its seq. None: there is none in time."""
         try:
             pieces = self._resuming.pieces
             return await pieces.tasks.within(answered(channel, question), pieces.policy.answer_ms)

@@ -39,7 +39,7 @@ NOT_MADE: Final = "it is not in this program"
 FOLLOWS: Final = "it reads a value that is computed again"
 
 MAKING: Final = frozenset({each.value for each in (Reason.KEEPS, Reason.CODE, Reason.OPAQUE, Reason.UNCOMPARED)})
-"""Reasons of a row that has to run before it has a child."""
+"""Reasons of a row that has to run before its child exists."""
 
 ELSEWHERE: Final = "a value that it read in another space was written, or that space did not answer"
 """The text of both reasons: an answer is stored with neither."""
@@ -47,12 +47,12 @@ ELSEWHERE: Final = "a value that it read in another space was written, or that s
 UNKNOWNS: Final = frozenset(
     {Reason.OPAQUE.value, Reason.UNCOMPARED.value, ELSEWHERE, Reason.KEEPS.value, Reason.NO_WRITER.value}
 )
-"""Reasons that say that it is not known whether anything changed."""
+"""Reasons that leave unknown whether anything changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewInput:
-    """What is stored in a space: of nodes, by piece, and of the pieces themselves. `held`: what holds elsewhere."""
+    """The stored observations of a space, and the records of its pieces."""
 
     space: str
     observed: tuple[Observed, ...]
@@ -63,7 +63,7 @@ class PreviewInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedNode:
-    """One node, and what becomes of it."""
+    """One node, and whether it would run again."""
 
     space: str
     piece: str
@@ -89,7 +89,7 @@ class JudgedNode:
 
 @dataclass(slots=True, kw_only=True)
 class Preview:
-    """All nodes that something is known of."""
+    """All nodes with stored observations."""
 
     nodes: list[JudgedNode] = field(default_factory=list)
     fresh: list[tuple[str, str, str]] = field(default_factory=list)  # members that are new, by space and piece
@@ -110,16 +110,16 @@ class Preview:
 
 
 async def preview(known: Iterable[PreviewInput], shown: Container[str] | None = None, *, open_dry: OpenDry) -> Preview:
-    """What would become of the nodes that are known, with the classes that are imported now. Nothing runs.
+    """Judge the stored nodes with the classes that are imported now. Nothing runs.
 
-    `shown`: the spaces whose nodes are wanted; the others are there for what is read of them. None: all. `open_dry`
+    `shown`: the spaces whose nodes are returned; the others are there for reads of them. None: all. `open_dry`
     opens the runtime that the nodes are registered in.
     """
     found, everything = Preview(), list(known)
     raw = {(each.space, document_id(piece, RECORD)): said for each in everything for piece, said in each.raw.items()}
 
     def record(space: str, doc: DocKey) -> MaybeValue:
-        """Records are all that is looked at: pieces are named by them, and what they were given is there."""
+        """Return the record of a piece; no other document is needed. Records have the names and inputs of pieces."""
         said = raw.get((space, doc.id)) if doc.scope == SPACE_SCOPE else None
         return ABSENT if said is None else freeze(said)
 
@@ -138,7 +138,7 @@ async def preview(known: Iterable[PreviewInput], shown: Container[str] | None = 
 
 
 def register_stored(dry_nodes: DryNodes, known: PreviewInput) -> None:
-    """Have the nodes here that something is known of, of one space."""
+    """Register the stored nodes of one space."""
     core, records = dry_nodes.pieces.core, dry_nodes.pieces.records
     space = core.space(known.space)
     by_piece: dict[str, list[Observed]] = {}
@@ -174,11 +174,11 @@ def _fresh(pieces: PieceRegistry, known: PreviewInput) -> list[tuple[str, str, s
 
 
 Fate = tuple[str, str, tuple[str, ...]]
-"""What becomes of a node, why, and more about that."""
+"""Whether a node would run again, the reason, and details."""
 
 
 def fates_of(dry_nodes: DryNodes, known: PreviewInput) -> dict[NodeKey, Fate]:
-    """What becomes of each node of a space by itself."""
+    """Judge each node of a space by itself."""
     fates: dict[NodeKey, Fate] = {}
     for each in known.observed:
         node = each.node
@@ -192,7 +192,7 @@ def fates_of(dry_nodes: DryNodes, known: PreviewInput) -> dict[NodeKey, Fate]:
 
 
 def _judge_space(dry_nodes: DryNodes, known: PreviewInput) -> dict[NodeKey, Fate]:
-    """What becomes of each node of a space, but for what follows from others."""
+    """Judge each node of a space, with the nodes below rows that have to run, without following readers."""
     fates = fates_of(dry_nodes, known)
     _wait_for_makers(fates)
     return fates
@@ -215,7 +215,7 @@ def _as_row(space: str, observed: Observed, fate: Fate) -> JudgedNode:
 def judge_node(
     dry_nodes: DryNodes, dry_node: DryNode, *, is_held: bool, limits: ResumeLimits = DEFAULT_RESUME_LIMITS
 ) -> Fate:
-    """What becomes of one node, by the rules of resuming."""
+    """Judge one node by the rules of resuming."""
     observed = dry_node.observed
     foreign = None if is_held or not observed.foreign else Reason.NO_ANSWER
     reason = judge(dry_node.said, dry_node.implied, observed, foreign)
@@ -255,11 +255,11 @@ def _written(observed: Observed, most: int) -> tuple[str, ...]:
     return (*written[:most], *((f"and {more} more",) if more > 0 else ()))
 
 
-# ---- who stands on them --------------------------------------------------------------------------------
+# ---- readers --------------------------------------------------------------------------------
 
 
 def _wait_for_makers(fates: dict[NodeKey, Fate]) -> None:
-    """What is below a row that has to run first is looked at again once its child is there."""
+    """Mark the nodes below a row that has to run first: they may run again once its child exists."""
     again = [node for node, fate in fates.items() if fate[1] in MAKING]
     rows = {node.piece for node in again if node.member.endswith(" row")}
     for node, (fate, reason, _) in list(fates.items()):
@@ -268,7 +268,7 @@ def _wait_for_makers(fates: dict[NodeKey, Fate]) -> None:
 
 
 def _follow(dry_nodes: DryNodes, everything: Iterable[PreviewInput], fates: Mapping[str, dict[NodeKey, Fate]]) -> None:
-    """Whoever reads what is made anew, directly or through others, in whatever space."""
+    """Mark the direct and indirect readers, in all spaces, of nodes that run again."""
     readers: dict[tuple[str, DocKey], list[tuple[str, NodeKey]]] = {}
     for known in everything:
         for each in known.observed:

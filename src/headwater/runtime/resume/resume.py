@@ -1,7 +1,7 @@
 """Resuming: nodes whose stored observations still hold are installed without a run.
 
-There is one state per piece, started when the first node of the piece is registered; the observations of its nodes are
-queried once. Until the state is over no node of the piece runs, and dependent nodes wait. Each node is judged by
+Each piece has one `ResumeState`, begun when the first node of the piece is registered; the observations of its nodes
+are queried once. Until that query is over no node of the piece runs, and dependent nodes wait. Each node is judged by
 itself: it is clean if its observation has the same code and generation, and its reads would be admitted now; otherwise
 the node counts as never run. A node is installed only together with the writers of its inputs: without them it would
 not be notified of a change. Upholds I7.
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 def _drop_members(root: PieceInstance, state: ResumeState, channel: SpaceChannel) -> None:
-    """What is known of members that its class, or those of its children, have no more is to be forgotten."""
+    """Withdraw the observations of members that the classes of a piece and its children do not have any more."""
     for key, (observed, _) in [*state.table.items()]:
         stored = key[0].removesuffix(row_of("")).partition("/")[0]
         classes = with_children(root.cls) if key[1].partition(BETWEEN)[0] else [root.cls]
@@ -72,13 +72,13 @@ def _withdraw(channel: SpaceChannel, instance: PieceInstance, node: NodeKey) -> 
 
 
 TO_RUN: Final = -1
-"""In place of a seq: what was read was written since."""
+"""In place of a seq: a value that the node read was written since."""
 STALE: Final = (Reason.WRITTEN, Reason.WRITTEN_THERE)
 """Reasons with which a node is connected to the reads of its last run until it has run."""
 
 
 def _counter(reason: Reason, node: Node) -> str:
-    """Return the name of the counter of a reason. Code without a fingerprint is counted by what is in its way."""
+    """Return the name of the counter of a reason. Code without a fingerprint is counted by the cause of that."""
     if reason not in (Reason.OPAQUE, Reason.UNCOMPARED):
         return str(reason.value)
     return f"{Reason.OPAQUE.value}{f': {node.opaque}' if node.opaque else ''}"
@@ -158,29 +158,28 @@ class Resume:
         self._pieces = pieces
         self.backend = backend
         self.limits = limits
-        self.identity = identity  # which of several runtimes this is, over restarts; None: nobody knows
+        self.identity = identity  # the name of this runtime, the same over restarts; None: it has none
         self._codes = CodeFingerprints(limits)
         self._loads = pieces.core.scheduler.loads
-        self._waited_for = Replica()  # where the documents are that stand for phases: nowhere
+        self._waited_for = Replica()  # holds the documents that nodes wait for during queries
         self._todo: deque[RegisteredNode] = deque()
         self._is_bringing = False
-        self._pinned: list[
-            PieceInstance | None
-        ] = []  # pieces of which nothing is open, while it is looked who makes what they have
+        # Instances that are not open, kept while the writers of their documents are registered.
+        self._pinned: list[PieceInstance | None] = []
         self.under_way: dict[ResumeState | LookupBatch, SpaceChannel] = {}
         self.lookup = ObservationLookup(self)
         self.sleeping = LazyResume(self)
         self.foreign_reads = ForeignReadCheck(pieces, limits)
-        self.counts: Counter[str] = Counter()  # how many nodes came back ("clean"), and why others did not
+        self.counts: Counter[str] = Counter()  # resumed nodes ("clean"), and the reasons of the others
 
     def is_quiet(self) -> bool:
-        """No state is under way, and no node that came back is about to run, unless the network holds it up."""
+        """Return True if no query is under way and no resumed node waits to run, except for a lost connection."""
         if any(channel.is_up() for channel in self.under_way.values()) or not self.sleeping.is_quiet():
             return False
         return not any(node.as_of and node.live and self._may_arrive(node) for node in self._loads.nodes())
 
     def readiness(self, root: PieceInstance) -> Callable[[], bool]:
-        """Return the check whether a piece is resumed as of now, unless the network holds it up."""
+        """Return the check whether a piece is resumed as of now, except for a lost connection."""
         is_looked_through = self.sleeping.readiness(root)
         channel = self._pieces.channel(root.space.name)
 
@@ -201,7 +200,7 @@ class Resume:
         return is_ready
 
     def _may_arrive(self, node: Node) -> bool:
-        """Whether what it waits for is on its way. What a run would have had here is not, after coming back."""
+        """Return True if the document that a node waits for may still arrive."""
         core = self._pieces.core
         channel = self._pieces.channel(core.name_of(node.home) or "")
         awaited = core.scheduler.loads.awaited_by(node)
@@ -217,14 +216,14 @@ class Resume:
         return self._codes
 
     def drop_fingerprints(self) -> None:
-        """Code was taken in while it runs."""
+        """Forget all fingerprints, because the code of classes was replaced (hot reload)."""
         self._codes.forget()
         self.sleeping.patched()
 
     # ---- nodes -------------------------------------------------------------------------------------
 
     def add_node(self, instance: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity | None) -> None:
-        """A node of a piece was registered. It comes back, waits until that is known, or is to run."""
+        """Resume a node of a piece that was registered, hold it until its observation is known, or let it run."""
         channel = self._pieces.channel(instance.space.name)
         if channel is None or not channel.driver.session.runs.is_on:
             return
@@ -257,7 +256,7 @@ class Resume:
 
     @contextmanager
     def batch_nodes(self) -> Iterator[None]:
-        """Nodes that are registered meanwhile come back when all of them are there."""
+        """Resume the nodes that are registered in the context together, at its end."""
         if self._is_bringing:
             yield
             return
@@ -271,7 +270,7 @@ class Resume:
     def begin(self, root: PieceInstance, channel: SpaceChannel) -> ResumeState:
         state = ResumeState(self.waits_for(root))
         if root.is_new or self._pieces.tasks.is_closed:
-            state.is_over = True  # Nothing of it ever ran.
+            state.is_over = True  # None of its nodes ever ran.
         else:
             self.under_way[state] = channel
             self._pieces.tasks.begin(self._look_up_piece(root, state, channel), f"resuming {root!r}")
@@ -342,12 +341,12 @@ class Resume:
         """Release a piece that was stopped."""
         self.sleeping.forget(instance)
 
-    # ---- the state ---------------------------------------------------------------------------------
+    # ---- querying a piece ---------------------------------------------------------------------------------
 
     async def _look_up_piece(self, root: PieceInstance, state: ResumeState, channel: SpaceChannel) -> None:
         core = self._pieces.core
         try:
-            if not root.space.replica.confirmed.seq:  # Nothing was ever here: it is waited for, as everything is.
+            if not root.space.replica.confirmed.seq:  # Nothing was ever loaded here: wait for the connection.
                 await core.observers.until(lambda: channel.is_up() or root.space.ended is not None)
             await self._ask(root, state, channel)
             await self.load_classes(root, [known for known, _ in state.table.values()])
@@ -357,7 +356,7 @@ class Resume:
         finally:
             del self.under_way[state]
         state.is_over = True
-        for node in nodes_of(root):  # Those that were here before have come back, or have run.
+        for node in nodes_of(root):  # Nodes that were registered before were resumed, or have run.
             if node.reporter is not None and node.is_known:
                 state.table.pop(key_of(node.reporter.describe().node), None)
         held, state.held = state.held, []
@@ -367,7 +366,7 @@ class Resume:
         core.request_tick()
 
     async def _ask(self, root: PieceInstance, state: ResumeState, channel: SpaceChannel) -> None:
-        """Everything that is known of its nodes, page by page. If not all of it can be had, nothing is known."""
+        """Load all observations of a piece, page by page. Without an answer to each page, none of them counts."""
         after = None
         for _ in range(self.limits.piece_pages):
             question = QueryObservations(0, root.id, None, "", None, after, self.limits.page)
@@ -383,17 +382,17 @@ class Resume:
             if after is None:
                 return
 
-    # ---- coming back -------------------------------------------------------------------------------
+    # ---- resuming nodes -------------------------------------------------------------------------------
 
     def bring_back(self, registered: list[RegisteredNode]) -> None:
-        """What is known of these nodes is at hand."""
+        """Resume nodes whose observations are in the table of their piece."""
         self._todo.extend(registered)
         self._bring_back()
 
     def _bring_back(self) -> None:
-        """Those whose last runs still hold, and with them whoever makes what they read. The others are to run."""
+        """Install the queued nodes whose observations still hold, with the writers of their inputs. The others run."""
         if self._is_bringing or not self._todo:
-            return  # Whoever is at it has it in hand.
+            return  # The call that is under way handles them.
         self._is_bringing = True
         self._pinned = []
         found: list[tuple[RegisteredNode, Observed, int]] = []
@@ -408,7 +407,7 @@ class Resume:
             if seq == TO_RUN:
                 self._pieces.outside_run(lambda e=registered, o=observed: scheduler.reconnect(e.node, o.reads))  # type: ignore[misc]
                 continue
-            # I7: whatever it read has somebody who tells it of a change.
+            # I7: it is notified of a change of each input.
             if not all(
                 self._is_told(registered, read.doc) for read in observed.reads
             ) or not self.foreign_reads.has_writers(observed):
@@ -422,7 +421,7 @@ class Resume:
         self._pinned = []
 
     def _is_held_again(self, registered: RegisteredNode) -> bool:
-        """Whether all of its piece is asked for, since what makes its reads could not be had by itself."""
+        """Hold a node whose whole piece is queried meanwhile. Return False if it is not."""
         state, node = registered.instance.root.resume_state, registered.node
         if state is None or state.is_over or node.removed:
             return False
@@ -431,7 +430,7 @@ class Resume:
         return True
 
     def _queries_again(self, registered: RegisteredNode, observed: Observed, seq: int) -> bool:
-        """Something was written to what it read since it was asked for: perhaps elsewhere in the same document."""
+        """Query a node again if a document that it read was written since the answer, perhaps at another place."""
         root = registered.instance.root
         state, channel = root.resume_state, self._pieces.channel(root.space.name)
         documents = [root.space.replica.documents.get(read.doc) for read in observed.reads]
@@ -473,7 +472,7 @@ class Resume:
         self._todo.clear()
 
     def _take_observation(self, registered: RegisteredNode) -> tuple[Observed, int] | None:
-        """What is known of a node, if that is worth a run. What is unknown is fresh."""
+        """Take the observation of a node that can be installed or connected (`TO_RUN`). None: it runs as a new node."""
         instance, node, identity = registered.instance, registered.node, registered.identity
         state = instance.root.resume_state
         if state is None or node.removed or node.reporter is None:
@@ -486,11 +485,11 @@ class Resume:
         if why is None:
             return known
         self.counts[_counter(why, node)] += 1
-        # I7: what it stands on is wanted until it has run, and runs before it, as in a process that stayed.
+        # I7: its inputs are demanded until it has run, and run before it, as without a restart.
         return (known[0], TO_RUN) if why in STALE else None
 
     def _why_not(self, registered: RegisteredNode, observed: Observed) -> Reason | None:
-        """Judge a node, and restore what it keeps. Return why it is to run, if it is."""
+        """Judge a node, and restore its rows or its child. Return the reason why it has to run, or None."""
         reporter, identity = registered.node.reporter, registered.identity
         assert reporter is not None
         state = registered.instance.root.resume_state
@@ -499,11 +498,11 @@ class Resume:
         if reason is None:
             return None if self._restores(registered, observed) else Reason.KEEPS
         if reason is Reason.FAILED and not identity.is_keeper:
-            self._restores(registered, observed)  # A run that fails lets go of nothing.
+            self._restores(registered, observed)  # A failed run removes no rows.
         if reason is Reason.WRITTEN:
             reporter.set_cause(observed)
-            # I7: its run finds out which of the rows that it had are gone, or whether its child is another, as in a
-            # process that stayed; what is known of those goes with them.
+            # I7: its run finds the rows that are gone, or whether its child is another one, as without a restart; their
+            # observations are withdrawn with them.
             if not identity.is_keeper:
                 self._restores(registered, observed)
             elif state is not None and state.as_of and not self._restores(registered, observed):
@@ -515,20 +514,20 @@ class Resume:
         return restore is None or restore(observed.children)
 
     def implied(self, instance: PieceInstance, identity: NodeIdentity, observed: Observed) -> str | None:
-        """Return the same for the reads of a stored observation of the node."""
+        """Return the fingerprint of the declarations behind the reads of a stored observation. None: unknown."""
         space = instance.space.name
         reads = [(space, read.doc) for read in observed.reads] + [(read.space, read.doc) for read in observed.foreign]
         return self._codes.defaults.of_reads_by(instance, identity, reads)
 
     async def load_classes(self, root: PieceInstance, observed: Iterable[Observed]) -> None:
-        """Have it known here of which classes the pieces are whose documents some nodes read."""
+        """Load the classes of the pieces whose documents some nodes read."""
         docs = dict.fromkeys([read.doc for each in observed for read in each.reads])
         await self._codes.defaults.arrived(root, docs, round(self._pieces.policy.answer_ms * 1_000))
 
-    # ---- who makes what it reads ---------------------------------------------------------------------
+    # ---- writers of inputs ---------------------------------------------------------------------
 
     def _register_writers(self, registered: RegisteredNode, doc: DocKey, *, is_needed: bool = True) -> None:
-        """Have the node here that makes a document, if it is a member of a piece that is here."""
+        """Register the nodes that write a document, if it is of a member of a piece that is open here."""
         # fault+ resume.makers_not_opened: return
         root = registered.instance.root
         if writers.has_writer(root.space, doc):
@@ -536,13 +535,13 @@ class Resume:
         if writers.owner_of(self._pieces, root.space, doc)[0] is None:
             if doc.id.startswith(root.id + SEPARATOR):
                 if is_needed:
-                    self.sleeping.wake_piece(root)  # It is of a child that is not here.
+                    self.sleeping.wake_piece(root)  # The document is of a child that is not registered.
             else:
                 self._pinned.append(writers.named(self._pieces, root.space, doc))
         writers.register_writers(self._pieces, registered.instance.space, doc)
 
     def _is_told(self, registered: RegisteredNode, doc: DocKey) -> bool:
-        """Whether a change of what makes a document comes to whoever reads it."""
+        """Return True if a node is notified when the writers of a document have to run."""
         # fault resume.makers_not_opened: return True
         # fault resume.own_writer_sought: reader = None
         reader = (registered.instance, registered.identity.member)

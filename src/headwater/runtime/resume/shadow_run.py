@@ -34,18 +34,18 @@ __all__ = ["Finding", "Report", "shadowed"]
 
 Progress = Callable[[int, int], object]
 NOTE: Final = "/folded"
-"""How the document ends that a fold keeps beside its value, for itself."""
+"""Ending of the id of the document in which a fold keeps its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A node that claims to be clean and would write something else."""
+    """A node that counts as clean and would write another value."""
 
     space: str
     piece: str
     node: str
     kind: str
-    address: str  # where; empty: it raised
+    address: str  # of the value; empty: the run raised an error
     stored: MaybeValue
     new: MaybeValue
     error: str = ""
@@ -60,12 +60,12 @@ class Finding:
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What shadow runs found."""
+    """The results of shadow runs."""
 
     checked: int = 0  # runs that were compared
-    effects: int = 0  # clean ones that were left out
+    effects: int = 0  # clean effects, which are not run
     not_clean: int = 0  # would run at a start
-    undecided: dict[str, str] = field(default_factory=dict)  # nodes of which nothing can be said, and why
+    undecided: dict[str, str] = field(default_factory=dict)  # nodes without a result, each with the reason
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -85,7 +85,7 @@ async def shadowed(
         for each in everything:
             register_stored(dry_nodes, each)
         clean = [dry_node for each in everything for dry_node in _clean(dry_nodes, each, report)]
-        # Those who keep rows and children come last: their runs may let go of some.
+        # Nodes that keep rows and children come last: their runs may remove some.
         clean.sort(key=lambda dry_node: dry_node.identity.started is not None)
         shadow = _Shadow(dry_nodes, frozenset(_made_by(clean)))
         for done, dry_node in enumerate(clean):
@@ -115,7 +115,7 @@ def _made_by(nodes: Iterable[DryNode]) -> Iterable[Document]:
 
 
 class _Shadow:
-    """The tracker of shadow runs: what is looked at is fetched, what is written is kept apart."""
+    """The tracker of shadow runs: loads documents that are read, and keeps writes in a transaction that is dropped."""
 
     __slots__ = ("_core", "_dry_nodes", "_limits", "_missing", "_run", "_sure", "_undecided")
     prepare: ClassVar[None] = None
@@ -130,7 +130,7 @@ class _Shadow:
         self._limits = limits
         self._core = dry_nodes.pieces.core
         self._dry_nodes = dry_nodes
-        self._sure = sure  # results of nodes that come back
+        self._sure = sure  # results of clean nodes
         self._run = Run(self)
         self._undecided = ""
         self._missing = False
@@ -189,7 +189,7 @@ class _Shadow:
             return []
         except INTERRUPTS:
             raise
-        except BaseException as error:  # The author's: where it once made something, this makes nothing.
+        except BaseException as error:  # The author's code: the stored run succeeded, this one failed.
             return [("", ABSENT, ABSENT, f"{type(error).__name__}: {error}")]
         finally:
             current.run = None
@@ -223,7 +223,7 @@ class _Shadow:
         if document.value is NOT_HERE:
             self._core.load(document)
 
-    # ---- what the run does (the tracker of its handles) ----------------------------------------------
+    # ---- the tracker of the run ----------------------------------------------
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         document = cast(Document, spot.document)
@@ -240,7 +240,7 @@ class _Shadow:
         raise Suspend
 
     def write(self, run: Run, document: Document, patch: Patch) -> None:
-        """Into a transaction that is dropped."""
+        """Write into a transaction that is dropped."""
         node = cast(Node, run.node)
         if document.home is not node.home:
             raise AuthoringError(f"{node.id} writes {document!r} of another space: a run writes its own space only")
