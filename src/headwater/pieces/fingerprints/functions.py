@@ -7,7 +7,7 @@ variables are kept: renaming one is a change, since `locals()` could show it.
 `function_form` resolves the names in the code: closures, defaults, the types in annotations, globals, imports inside
 the function. A name that the code takes from one of the application's modules at once (`helpers.tax`) is that object.
 A module that is passed on (`f(helpers)`) is a reference, of which every name counts that any code of the closure uses.
-The objects themselves are described elsewhere (`object_forms`).
+The objects themselves are described elsewhere (`fingerprint.Forms`).
 
 The content of a container or a constant that the function itself changes, as in `SEEN[key] = 1`, `SHOWN.append(text)`
 or `global COUNT`, does not count: it says what ran before in this process, and not what the code does.

@@ -35,7 +35,6 @@ from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.nodes import Kind, NodeHandle, register
 from headwater.runtime.core.policy import Policy
-from headwater.runtime.core.tick_loops import ByAsyncio
 from headwater.runtime.events.outbox import Outbox
 from headwater.runtime.events.table import IntentRow
 from headwater.runtime.resume.lazy_resume import explain_asleep
@@ -50,6 +49,60 @@ from headwater.scheduler.scheduler import Scheduler
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class AsyncioTickLoop:
+    """The loop of a core (`core.Loop`) as callbacks of an asyncio loop.
+
+    Each callback does one slice of work, so that other tasks run in between.
+    """
+
+    __slots__ = ("_core", "_is_asked", "_loop", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._core: Core | None = None
+        self._is_asked = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def drive(self, core: Core) -> None:
+        self._core = core
+        self.request_tick()
+
+    def stop(self) -> None:
+        """Stop calling the core."""
+        self._core = None
+        self.set_timer(None)
+
+    def request_tick(self) -> None:
+        if not self._is_asked and self._core is not None:
+            self._is_asked = True
+            self._loop.call_soon(self._ticked)
+
+    def _ticked(self) -> None:
+        self._is_asked = False
+        core = self._core
+        if core is not None:
+            try:
+                core.tick()
+            except Exception as error:  # Author code never fails here: a bug of Headwater.
+                self.stop()
+                core.broken(error)
+                raise
+
+    def set_timer(self, at_us: int | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if at_us is not None and self._core is not None:
+            delay_us = max(0, at_us - self._core.clock.monotonic_us())
+            self._timer = self._loop.call_later(delay_us / 1e6, self._woken)
+
+    def _woken(self) -> None:
+        self._timer = None
+        if self._core is not None:
+            self._core.wake()
+            self.request_tick()
 
 
 class Runtime:
@@ -83,7 +136,7 @@ class Runtime:
         chosen = _checked_branches(branches)
         self._event_loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._loop = ByAsyncio(self._event_loop)
+        self._loop = AsyncioTickLoop(self._event_loop)
         self.core = Core(clock or RealClock(), self._loop, limits)
         self.core.open_space = self._open_space
         self.policy = policy or Policy()  # how long it retries, and how much it accepts

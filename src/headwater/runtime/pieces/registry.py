@@ -23,12 +23,12 @@ from headwater.runtime.pieces.children.coordinator import ChildSet
 from headwater.runtime.pieces.children.prefetch import Prefetch
 from headwater.runtime.pieces.code_versions import CodeVersions
 from headwater.runtime.pieces.context import EventContext, NodeContext
-from headwater.runtime.pieces.erasures import Erasures
 from headwater.runtime.pieces.fold.fold import fold
 from headwater.runtime.pieces.fold.history import DocumentHistory
 from headwater.runtime.pieces.idle import IdlePieces
 from headwater.runtime.pieces.inputs import HANDLER
 from headwater.runtime.pieces.instance import PieceInstance
+from headwater.runtime.pieces.lifecycle import Erasures
 from headwater.runtime.pieces.links import LinkAccess, descendant
 from headwater.runtime.pieces.records import Records
 from headwater.runtime.pieces.resource import Resources, Worker
