@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from headwater.cells.open_run import Run
 from headwater.data.address import Depth, DocKey
@@ -30,6 +30,7 @@ from headwater.protocol.commit import LeaseHeld
 from headwater.protocol.reactions import lease_name
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import outside_arrays
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import UNDECIDED, Missing, Stale, TransactionTracker, may_fall
 from headwater.runtime.events import deleted_target, event_rows, periodic, receipts
 from headwater.runtime.events.lineage import Origin
@@ -231,10 +232,6 @@ def _not_here(why: BaseException) -> list[Document]:
 # ---- advice ----------------------------------------
 
 
-MOST_KEYS: Final = 1_000
-"""Largest number of keys of a container that are compared."""
-
-
 class Seen:
     """The deep reads and the writes of one commit, by document."""
 
@@ -297,7 +294,11 @@ def _narrower(what: str, own: set[str | int], changed: set[str | int]) -> str:
 
 
 def _changed(was: Mapping[str, Any], now: MaybeValue) -> set[str | int]:
-    if not isinstance(now, Mapping) or len(was) > MOST_KEYS or len(now) > MOST_KEYS:
+    if (
+        not isinstance(now, Mapping)
+        or len(was) > RUNTIME_LIMITS.compared_keys
+        or len(now) > RUNTIME_LIMITS.compared_keys
+    ):
         return set()
     return {key for key in {*was, *now} if not equal(was.get(key, ABSENT), now.get(key, ABSENT))}
 

@@ -37,6 +37,7 @@ from headwater.errors import (
 from headwater.protocol.verdict import Rejection, RuleRefused
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.demand import Demand
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import UNDECIDED, is_fresh
 from headwater.runtime.events import receipts
 from headwater.runtime.events.attempt import Defect, HandlerAttempt, HandlerTracker, advice, call_handler, noted
@@ -64,8 +65,6 @@ if TYPE_CHECKING:
 ORIGIN_COMMITTED: Final = "origin_committed"
 ENTITY_ABSENT: Final = "entity_absent"
 ACCESS_RULE: Final = "access"
-SHOWN: Final = 3
-"""Number of nodes that the table of events names for an event that waits for them."""
 
 
 async def check_right(pieces: PieceRegistry, event: Event) -> None:
@@ -340,7 +339,7 @@ class EventDelivery(RetriedWrite):
         now_us = core.clock.monotonic_us()
         gated = [node for node in behind if times[node] > now_us]
         self.next_us = min((times[node] for node in gated), default=0)
-        self.waits = ", ".join(node.id for node in (gated or list(behind))[:SHOWN])
+        self.waits = ", ".join(node.id for node in (gated or list(behind))[: RUNTIME_LIMITS.awaited_names])
 
     # ---- its commit ----------------------------------------------------------------------------------
 

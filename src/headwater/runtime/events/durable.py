@@ -38,6 +38,7 @@ from headwater.errors import (
 )
 from headwater.protocol.commit import event_id_of
 from headwater.protocol.verdict import Rejection, RuleRefused
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.events import event_rows, receipts
 from headwater.runtime.events.event import Barred, EventSource, Storage
 from headwater.runtime.events.event_rows import Unavailable
@@ -57,10 +58,6 @@ if TYPE_CHECKING:
     from headwater.runtime.events.outbox import Outbox
 
 
-PATIENCE_US: Final = (1_000_000, 60_000_000)
-"""Shortest and longest delay until the events are examined again: soon after a piece was opened, then less often."""
-
-
 class OutboxReplay:
     """Events of an earlier process, from the outbox, that cannot be handled here yet."""
 
@@ -71,7 +68,7 @@ class OutboxReplay:
         self._pieces = events.pieces
         self._left: dict[str, tuple[str, SentEvent, str]] = {}  # by row, in the order of their sending: space, row, why
         self._cancel: Callable[[], None] | None = None
-        self._patience_us = PATIENCE_US[0]
+        self._patience_us = RUNTIME_LIMITS.parked_first_us
         self._is_looking = False  # the events are examined once all nodes have settled
 
     def take(self, rows: Iterable[tuple[str, SentEvent]]) -> None:
@@ -90,7 +87,7 @@ class OutboxReplay:
 
     def _settled(self) -> None:
         self._is_looking = False
-        self._patience_us = PATIENCE_US[0]
+        self._patience_us = RUNTIME_LIMITS.parked_first_us
         self._look()
 
     def _look(self) -> None:
@@ -107,7 +104,7 @@ class OutboxReplay:
             core = self._pieces.core
             at_us = core.clock.monotonic_us() + self._patience_us
             self._cancel = core.scheduler.gates.alarm(at_us, self._look)
-            self._patience_us = min(2 * self._patience_us, PATIENCE_US[1])
+            self._patience_us = min(2 * self._patience_us, RUNTIME_LIMITS.parked_longest_us)
 
     def _started(self, row: SentEvent) -> str | None:
         """Start one event. Return why it cannot be handled yet, or None."""

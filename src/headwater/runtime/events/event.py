@@ -16,13 +16,14 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from headwater.data.ids import derive, event_id
 from headwater.data.value import Value
 from headwater.errors import AuthoringError
 from headwater.pieces.handles import Intent, Options
 from headwater.runtime.channel.sessions import called
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.time_documents import EPOCH
 from headwater.runtime.pieces.context import EventHeader
 
@@ -106,10 +107,6 @@ class Event(EventHeader):
         return bool(self.row) or (self.is_durable and not self.due_us)
 
 
-CHAIN: Final = 5
-"""Events that a message about an endless chain names."""
-
-
 def make_event(
     events: Events, view: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int
 ) -> Event:
@@ -139,7 +136,7 @@ def make_event(
     chain: tuple[str, ...] = ()
     generation = 0
     if parent is not None and not due_us:
-        chain, generation = (*parent.chain[1 - CHAIN :], parent.stream), parent.generation + 1
+        chain, generation = (*parent.chain[1 - RUNTIME_LIMITS.chain_names :], parent.stream), parent.generation + 1
     given = "" if options.id is None else given_id(user, "" if is_own else called(session), options.id, stream)
     return Event(
         id=given or id,

@@ -9,7 +9,7 @@ unfinished periodic event, however long it takes.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
@@ -18,6 +18,7 @@ from headwater.data.value import freeze
 from headwater.errors import AuthoringError, BacklogFullError
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.names import document_id
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.events.event import Event
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from headwater.runtime.events.delivery import EventDelivery
     from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.instance import PieceInstance
-
-SKEW_US: Final = 60_000_000
-"""How far clocks may be apart. A period that was handled before its time by more than this does not count."""
 
 
 def begin(events: Events, instance: PieceInstance) -> list[asyncio.Task[None]]:
@@ -61,7 +59,7 @@ def _is_ahead(core: Core, event: Event, period: int) -> bool:
     """Return True, and report it, if a period was handled long before its time: the clock of a machine was wrong."""
     assert event.member.every_ms is not None
     ahead_us = period * event.member.every_ms * 1_000 - core.clock.now_us()
-    if ahead_us <= SKEW_US:
+    if ahead_us <= RUNTIME_LIMITS.clock_skew_us:
         return False
     error = AuthoringError(
         f"{event.stream} was handled for a period that begins in {ahead_us / 1e6:.0f} s: set the clocks of all machines"

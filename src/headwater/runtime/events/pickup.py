@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,6 +30,7 @@ from headwater.errors import AccessError, BacklogFullError, HeadwaterError, Inva
 from headwater.protocol.commit import event_id_of
 from headwater.protocol.messages import Query, StoredEvent, StoredEvents
 from headwater.runtime.channel.sessions import beside
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.events import event_rows
 from headwater.runtime.events.deleted_target import Gone, is_gone
 from headwater.runtime.events.event import EventSource, stranger_id
@@ -156,19 +157,6 @@ class Principals:
 
 EventPlace = tuple[int, str]
 """The position of a stored event: the seq of its commit, then its id."""
-PAGE: Final = 100
-TAKEN: Final = 256
-"""Events of one space that were taken up and have no outcome. Further ones stay in the store for now."""
-FAILED: Final = 4_096
-"""Remembered events of one space that failed here and stay in the store. An older one is tried again."""
-PARKED: Final = 4_096
-"""Remembered events of one space that cannot be handled here. Later ones are read when some of them are gone."""
-AGAIN_US: Final = 1_000_000
-"""Delay of a reading that was due while another one was under way."""
-PARKED_US: Final = (1_000_000, 60_000_000)
-"""Shortest and longest delay until parked events are read again: soon after a piece was opened, then less often."""
-SPREAD_US: Final = 50_000
-"""Random delay of runtimes that wait for the same moment."""
 
 
 class StoredEventPickup:
@@ -260,7 +248,7 @@ class StoredEventPickup:
         )
 
     def spread_us(self) -> int:
-        return self._random.randrange(SPREAD_US)
+        return self._random.randrange(RUNTIME_LIMITS.pickup_spread_us)
 
 
 class SpacePickup:
@@ -297,7 +285,7 @@ class SpacePickup:
         self._left_off: EventPlace | None = None  # the last event before there was no more room
         self._room_at = 0  # there is room again if so few are in hand
         self._line = -1  # the connection of the last notification
-        self._patience_us = PARKED_US[0]
+        self._patience_us = RUNTIME_LIMITS.parked_first_us
         self._principals = Principals(events.pieces, space, channel)
         self._in_hand: set[str] = set()  # rows of events that were taken up and have no outcome
         self._failed: dict[str, EventDelivery] = {}  # by row: events with an outcome here whose row stays
@@ -325,7 +313,7 @@ class SpacePickup:
         self.look_at(self._pieces.core.clock.now_us() + wait_us)
 
     def opened(self) -> None:
-        self._patience_us = PARKED_US[0]
+        self._patience_us = RUNTIME_LIMITS.parked_first_us
         if self.parked:
             self.look_at(self._pieces.core.clock.now_us() + self._patience_us)
 
@@ -335,11 +323,11 @@ class SpacePickup:
         self._in_hand.discard(row_id)
         if end in (End.REFUSED, End.FAILED, End.HANDLED_BEFORE):
             self._failed[row_id] = delivery
-            if len(self._failed) > FAILED:
+            if len(self._failed) > RUNTIME_LIMITS.failed_events:
                 del self._failed[next(iter(self._failed))]
         if end in (End.LEFT, End.HANDLED_BEFORE):
             # Another reading finds out whether its child is gone, or its row.
-            wait_us = PARKED_US[0] if end is End.LEFT else self._grace_us
+            wait_us = RUNTIME_LIMITS.parked_first_us if end is End.LEFT else self._grace_us
             self.look_at(self._pieces.core.clock.now_us() + wait_us)
         if self._left_off is not None and len(self._in_hand) <= self._room_at:
             self.look_at(self._pieces.core.clock.now_us())
@@ -358,7 +346,7 @@ class SpacePickup:
     def _look(self) -> None:
         self._at_us, self._cancel = MAX_INT, None
         if self._is_looking:
-            self.look_at(self._pieces.core.clock.now_us() + AGAIN_US)
+            self.look_at(self._pieces.core.clock.now_us() + RUNTIME_LIMITS.reread_us)
         elif self._channel.is_up():  # Otherwise the first notification of the next connection starts a reading.
             self._is_looking = True
             self._pieces.tasks.begin(self._read(), f"stored events of {self._space}")
@@ -392,7 +380,7 @@ class SpacePickup:
             # A lost connection: the next one is notified again. No right to read: nothing is retried. Any other error
             # of the engine may pass.
             if self._channel.is_up() and not (isinstance(error, LoadError) and error.code == "access"):
-                self.look_at(now_us + PARKED_US[1])
+                self.look_at(now_us + RUNTIME_LIMITS.parked_longest_us)
             return
         finally:
             self._is_looking = False
@@ -400,10 +388,12 @@ class SpacePickup:
             next_us = now_us  # Events before this position may have come due meanwhile.
         if is_full:
             # Outcomes of events in hand make room and start a reading. Without any, it is read again soon.
-            next_us = min(next_us, now_us + (PARKED_US[1] if self._in_hand else AGAIN_US))
+            next_us = min(
+                next_us, now_us + (RUNTIME_LIMITS.parked_longest_us if self._in_hand else RUNTIME_LIMITS.reread_us)
+            )
         if self.parked:
             next_us = min(next_us, now_us + self._patience_us)
-            self._patience_us = min(2 * self._patience_us, PARKED_US[1])
+            self._patience_us = min(2 * self._patience_us, RUNTIME_LIMITS.parked_longest_us)
         if next_us < MAX_INT:
             self.look_at(next_us)
         if self.parked and not self._is_refusing:
@@ -411,7 +401,9 @@ class SpacePickup:
             self._pieces.tasks.begin(self._refuse_gone(), f"events of {self._space} whose pieces are gone")
 
     async def _page(self, due_by_us: int, after: EventPlace) -> StoredEvents:
-        return await self._channel.driver.stored_events(due_by_us=due_by_us, after=after, limit=PAGE)
+        return await self._channel.driver.stored_events(
+            due_by_us=due_by_us, after=after, limit=RUNTIME_LIMITS.stored_events_page
+        )
 
     def _take(self, row: StoredEvent, now_us: int) -> int | None:
         """Take an event up if it may be handled. Return the time of its next check; None: there is no room for it."""
@@ -431,7 +423,7 @@ class SpacePickup:
             return MAX_INT if known.event.row_id == row.id else now_us + self._grace_us
         if free_us > now_us:
             return free_us
-        if len(self._in_hand) >= TAKEN:
+        if len(self._in_hand) >= RUNTIME_LIMITS.taken_events:
             return None
         right = self._principals.right_of(row)
         if right is None:
@@ -474,7 +466,7 @@ class SpacePickup:
                 cls = event_rows.class_of(row.payload)
                 piece = row.stream.rpartition(":")[0], cls
                 is_asked = row.id not in self._failed and self._principals.may_leave_receipt(row)
-                if not is_asked or not gone.get(piece, len(gone) < TAKEN):
+                if not is_asked or not gone.get(piece, len(gone) < RUNTIME_LIMITS.taken_events):
                     continue
                 try:
                     if piece not in gone:
@@ -508,7 +500,7 @@ class SpacePickup:
 
     def _park(self, row: StoredEvent, why: str) -> None:
         """Leave an event in the store. Only its id and the class of its piece are remembered here."""
-        if len(self.parked) < PARKED:
+        if len(self.parked) < RUNTIME_LIMITS.parked_events:
             said = event_id_of(row.id, row.payload)
             kept = {"cls": event_rows.class_of(row.payload), **({} if said == row.id else {"id": said})}
             self.parked[row.id] = (msgspec.structs.replace(row, payload=kept), why)

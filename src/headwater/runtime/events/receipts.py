@@ -32,6 +32,7 @@ from headwater.data.value import ABSENT, Absent, MaybeValue, Value
 from headwater.errors import EventExpiredError, HandlerFailed, HeadwaterError, LoadError, Refused
 from headwater.protocol.messages import Answer, Query, State
 from headwater.replica.document import NOT_HERE
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.events.event_rows import minted
 
 if TYPE_CHECKING:
@@ -251,12 +252,8 @@ async def _stored(pieces: PieceRegistry, event: Event, scope: str) -> MaybeValue
 
 Swept = tuple[str, str]
 """A space, and a scope of it."""
-PAGES: Final = 10
-"""Largest number of pages in one sweep. All but the last one contain only deleted receipts, which still count."""
 TIMED: Final = f"{PREFIX}000000000000-~"
 """The first key of receipts that sort by time. Those with ids given by callers, which contain no time, come before."""
-AT_ONCE: Final = 8
-"""Largest number of expired scopes that are swept after one handling."""
 
 
 class Retention:
@@ -322,7 +319,7 @@ class Retention:
         """Return some of the narrow scopes whose first receipt has expired."""
         oldest_us = self._oldest_us
         found: list[Swept] = []
-        for narrow, at_us in tuple(islice(self._left.items(), AT_ONCE)):
+        for narrow, at_us in tuple(islice(self._left.items(), RUNTIME_LIMITS.swept_scopes)):
             if at_us >= oldest_us:
                 break
             del self._left[narrow]
@@ -360,7 +357,7 @@ class Retention:
         """Sweep the next receipts with given ids, cyclically. Return True if some of them are younger."""
         found: list[DocKey] = []
         is_left, after = False, self._after.pop(swept, PREFIX)
-        for _ in range(PAGES):
+        for _ in range(RUNTIME_LIMITS.receipt_pages):
             answer = await self._page(swept, after, lambda first: first.doc.id < TIMED)
             for state in answer.documents:
                 if state.doc.id < TIMED and _left_us(state.get()) < self._oldest_us:
@@ -379,7 +376,7 @@ class Retention:
         """Sweep the next receipts that sort by time. Return True if there is a younger one."""
         found: list[DocKey] = []
         is_left, after = False, self._behind.get(swept, TIMED)
-        for _ in range(PAGES):
+        for _ in range(RUNTIME_LIMITS.receipt_pages):
             answer = await self._page(swept, after, lambda first: self._may_be_over(first.doc.id))
             for state in answer.documents:
                 id = state.doc.id
