@@ -34,7 +34,9 @@ from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import UNDECIDED, Missing, Stale, TransactionTracker, may_fall
 from headwater.runtime.events import deleted_target, event_rows, periodic, receipts
 from headwater.runtime.events.lineage import Origin
+from headwater.runtime.events.table import End
 from headwater.runtime.pieces.context import EventContext
+from headwater.runtime.writing.states import Happened
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from headwater.runtime.events.delivery import EventDelivery
     from headwater.runtime.events.events import Events
     from headwater.runtime.events.lane import Lane
+    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
 T = TypeVar("T")
@@ -79,8 +82,8 @@ def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, argu
         trace.emit(HandlerCalled(event.stream, event.id, delivery.calls))
     core = events.pieces.core
     instance = event.instance
-    deleted_target.check(delivery)
-    if event.period is not None and periodic.is_over(core, event):
+    deleted_target.check(event, is_stored=delivery.is_stored)
+    if event.period is not None and periodic.is_handled(core, event):
         return None
     view = view.kept_now()
     events.current, events.handling = (event, EventContext(view, event, attempt.launched)), delivery
@@ -117,7 +120,18 @@ def _sign(events: Events, delivery: EventDelivery, result: Value) -> None:
         transaction.delivered.append(delivered)
     _note_kept(events, delivery)
     receipts.leave(events.pieces, transaction, delivery, result)
-    event_rows.store(events.pieces, transaction, attempt)
+    _store_posted(events.pieces, transaction, attempt)
+
+
+def _store_posted(pieces: PieceRegistry, transaction: Transaction, attempt: HandlerAttempt) -> None:
+    """Add the events that a handler posted to its transaction, whatever space they are for."""
+    # fault events.followups_not_stored: if True:
+    if pieces.channel(attempt.space) is None:
+        return  # The space has no engine, and stores nothing.
+    for delivery in attempt.posted:
+        if not delivery.is_withdrawn:
+            delivery.mark_stored(attempt.space)
+            transaction.events.append(event_rows.row(delivery.event))
 
 
 def _note_kept(events: Events, delivery: EventDelivery) -> None:
@@ -136,6 +150,33 @@ def _note_kept(events: Events, delivery: EventDelivery) -> None:
     others = {each.home: each for each in tracker.documents_read if each.home is not here and core.name_of(each.home)}
     attempt.is_of_elsewhere = kept != "user" and not all(map(events.pieces.link_access.is_for_all, others.values()))
     attempt.kept = ("user" if delivery.event.user else "session") if attempt.is_of_elsewhere else kept
+
+
+def follow_up(attempt: HandlerAttempt, delivery: EventDelivery, lane: Lane, backlog: int) -> None:
+    """Send an event with the commit of an attempt. Raise BacklogFullError if the attempt posted too many."""
+    before = _find_replaced(attempt, delivery)
+    if before is not None:
+        attempt.posted.remove(before)  # It was never sent.
+        before.end = End.COALESCED
+        before.take(Happened.OVER)
+    elif not delivery.event.due_us:
+        posted = sum(1 for each in attempt.posted if each.stream == delivery.stream and not each.is_withdrawn)
+        lane.check_room(delivery.stream, backlog, posted)
+    delivery.origin = attempt
+    attempt.posted.append(delivery)
+
+
+def _find_replaced(attempt: HandlerAttempt, delivery: EventDelivery) -> EventDelivery | None:
+    """Return the event of the same attempt that this one replaces (coalesce)."""
+    event = delivery.event
+    if event.member.coalesce is None or event.is_known or event.due_us:
+        return None
+    same = (
+        each
+        for each in reversed(attempt.posted)
+        if each.stream == event.stream and not (each.event.is_known or each.event.due_us or each.is_withdrawn)
+    )
+    return next(same, None)
 
 
 # ---- its reads and writes ----------------------------------------

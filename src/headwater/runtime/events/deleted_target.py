@@ -25,7 +25,7 @@ from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
     from headwater.replica.document import Document
-    from headwater.runtime.events.delivery import EventDelivery
+    from headwater.runtime.events.event import Event
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
 
@@ -44,19 +44,19 @@ class Away(HeadwaterError):
     documents cannot be fetched without a connection."""
 
 
-def check(delivery: EventDelivery) -> None:
+def check(event: Event, *, is_stored: bool) -> None:
     """Raise Gone, inside the handler's transaction, if the event waited and its piece does not exist any more.
 
     A row is made by its parent and by no event, so that an event for a row that left is also refused if it did not
     wait. Raise Away if it is not known here whether the piece exists.
     """
-    event, instance = delivery.event, delivery.instance
+    instance = event.instance
     if not event.is_late and event.period is None and event.delivers is None:
         if instance.has_left and instance.successor() is None:
             raise Gone(event.stream)
         return
     if instance.parent is not None and instance.is_stopped:
-        if delivery.is_stored:
+        if is_stored:
             raise Away(f"{instance.space.name}/{instance.id} is part of a piece that is not open here any more")
         if event.period is not None or (not instance.is_let_go and instance.successor() is None):
             raise Gone(event.stream)

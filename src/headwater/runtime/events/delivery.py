@@ -8,7 +8,9 @@ values is repeated once they are decided.
 
 A rejected event returns to its position in the lane before any other event is called. Pieces and events that an attempt
 launched are started when its commit is made and stopped when the commit is rejected. An event that was handled before
-is not a failure: its sender gets the outcome of the first handling.
+is not a failure: its sender gets the outcome of the first handling. Every caller that awaits an event is answered. A
+refusal is for the sender alone; the error channel receives a refusal that no caller awaits, and every defect of the
+program.
 
 `check_right` limits an event that was taken up from the store to the rights of its sender. The writers of a space can
 store any event in it, for any handler of any space, and the runtime that takes the event up has other rights than these
@@ -22,16 +24,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.handle import Input
+from headwater.data.address import doc_text
+from headwater.data.path import path_text
 from headwater.data.trace import EventAttempted, EventRejected
 from headwater.data.value import ABSENT
 from headwater.engine.admission.access import ACCESS, right_in
 from headwater.errors import (
     AccessError,
+    CommitConvergenceError,
     EventExpiredError,
     HandlerFailed,
+    NotSettlingError,
     PreconditionFailedError,
     Refused,
     RuleRefusedError,
+    SessionExpiredError,
     describe_failure,
 )
 from headwater.protocol.verdict import Rejection, RuleRefused
@@ -41,8 +48,9 @@ from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import UNDECIDED, is_fresh
 from headwater.runtime.events import receipts
 from headwater.runtime.events.attempt import Defect, HandlerAttempt, HandlerTracker, advice, call_handler, noted
+from headwater.runtime.events.deleted_target import Away, Gone
 from headwater.runtime.events.event import Barred, Storage
-from headwater.runtime.events.table import End
+from headwater.runtime.events.table import STATES, End, IntentRow
 from headwater.runtime.pieces.links import RIGHT_FOR
 from headwater.runtime.writing.attempt import Outcome, RetriedWrite, classify
 from headwater.runtime.writing.states import Happened, WriteState
@@ -65,6 +73,12 @@ if TYPE_CHECKING:
 ORIGIN_COMMITTED: Final = "origin_committed"
 ENTITY_ABSENT: Final = "entity_absent"
 ACCESS_RULE: Final = "access"
+
+
+_LOUD: Final = (HandlerFailed, CommitConvergenceError, NotSettlingError, RuleRefusedError)
+"""Failures that are reported to the error channel even if a caller awaits the event."""
+_QUIET: Final = (End.WITHDRAWN, End.DROPPED, End.HANDLED_BEFORE, End.LEFT, End.CLOSED)
+"""Outcomes that are not reported to the error channel."""
 
 
 async def check_right(pieces: PieceRegistry, event: Event) -> None:
@@ -465,3 +479,81 @@ class EventDelivery(RetriedWrite):
         self._events.pieces.prefetch.release_if_unread(self.brought)
         self.brought.clear()
         self.view = None
+
+    # ---- its outcome ---------------------------------------------------------------------------------
+
+    def classify_error(self, error: BaseException) -> End:
+        """Return the outcome of an event whose handling raised an error."""
+        if self.is_dropped:
+            return End.DROPPED
+        if isinstance(error, asyncio.CancelledError):
+            is_untouched = not self.calls and self.storage is Storage.NOWHERE
+            return End.WITHDRAWN if self.is_withdrawn and is_untouched else End.CLOSED
+        if isinstance(error, Away):
+            return End.LEFT
+        is_forbidden = self.barred is Barred.SENDER
+        return End.REFUSED if is_forbidden or isinstance(error, Refused) else End.FAILED
+
+    def answer_callers(self, end: End) -> None:
+        """Answer every caller that awaits it, and report failures that need it to the error channel."""
+        failure = self.failure
+        if end is End.CLOSED:
+            failure = SessionExpiredError(
+                f"the runtime was closed while {self.stream} was handled: open another one, and look"
+            )
+        elif end in (End.WITHDRAWN, End.DROPPED):
+            failure = Refused(f"{self.stream} was {end.value} before it was handled")
+        is_awaited = self.is_awaited
+        for each in (self, *self.absorbed):
+            awaiting, each.awaiting = each.awaiting, []
+            for told in awaiting:
+                if not told.done() and failure is None:
+                    told.set_result(self.answer)
+                elif not told.done() and failure is not None:
+                    told.set_exception(failure)
+        if not isinstance(failure, Exception) or end in _QUIET:
+            return
+        if isinstance(failure, Gone) and self.event.period is not None:
+            return  # It has no sender, and each further period would report the same.
+        if isinstance(failure, _LOUD) or not is_awaited:
+            cause = failure.__cause__ if isinstance(failure, HandlerFailed) else failure
+            self._events.pieces.core.report(self.stream, cause if isinstance(cause, Exception) else failure)
+
+    def failure_kind(self) -> str:
+        """Return the kind of failure of an event that is not tried again, for traces."""
+        match self.failure:
+            case CommitConvergenceError():
+                return "convergence"
+            case PreconditionFailedError():
+                return "permanent"
+            case RuleRefusedError():
+                return "terminal"
+            case _:
+                return "permanent" if self.is_dropped else ""
+
+    def row(self, now_us: int, wall_us: int) -> IntentRow:
+        """Return its row in the table of events, as it is now."""
+        event, end, failure = self.event, self.end, self.failure
+        collision = self.collision()
+        return IntentRow(
+            id=event.id,
+            stream=event.stream,
+            user=event.user,
+            state=STATES[self.state] if end is None else end.value,
+            sent_us=event.minted_us,
+            attempts=self.attempts,
+            conflicts=self.conflicts,
+            next_try_us=wall_us + self.next_us - now_us if self.next_us and end is None else None,
+            due_us=event.due_us or None,
+            conflict="" if collision is None else f"{doc_text(collision.doc)}#{path_text(collision.path)}",
+            winner="" if collision is None else _who(collision.session, collision.node),
+            waits=self.waits if end is None else "",
+            advice=self.advice,
+            error="" if failure is None else f"{type(failure).__name__}: {failure}",
+            ended_us=None if end is None else wall_us,
+            origin="" if self.origin is None else self.origin.event,
+        )
+
+
+def _who(session: str, node: str) -> str:
+    return f"{session} ({node})" if node else session

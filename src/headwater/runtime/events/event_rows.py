@@ -19,8 +19,6 @@ from headwater.runtime.events.event import Event, EventSource
 from headwater.runtime.pieces.records import class_named
 
 if TYPE_CHECKING:
-    from headwater.replica.transaction import Transaction
-    from headwater.runtime.events.lineage import Origin
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
 
@@ -49,17 +47,6 @@ def row(event: Event) -> SentEvent:
     if event.row:
         payload["id"] = event.id
     return SentEvent(event.row_id, event.stream, freeze(payload), event.due_us)
-
-
-def store(pieces: PieceRegistry, transaction: Transaction, attempt: Origin) -> None:
-    """Add the events that a handler posted to its transaction, whatever space they are for."""
-    # fault events.followups_not_stored: if True:
-    if pieces.channel(attempt.space) is None:
-        return  # The space has no engine, and stores nothing.
-    for delivery in attempt.posted:
-        if not delivery.is_withdrawn:
-            delivery.mark_stored(attempt.space)
-            transaction.events.append(row(delivery.event))
 
 
 def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: int, source: EventSource) -> Event:

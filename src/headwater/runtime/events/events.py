@@ -19,9 +19,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from headwater.data.address import doc_text
+from headwater.data.ids import event_id
 from headwater.data.trace import EventDecided, EventEnded, EventQueued
 from headwater.data.value import Value
 from headwater.errors import (
@@ -35,19 +37,21 @@ from headwater.errors import (
     cut_frames,
 )
 from headwater.pieces.declarations import TopicMember
+from headwater.pieces.handles import Intent
 from headwater.protocol.commit import TopicRecord
 from headwater.runtime.core.limits import RUNTIME_LIMITS
+from headwater.runtime.core.time_documents import EPOCH
 from headwater.runtime.events import periodic, receipts
-from headwater.runtime.events.attempt import HandlerAttempt
+from headwater.runtime.events.attempt import follow_up
 from headwater.runtime.events.deleted_target import Away
 from headwater.runtime.events.delivery import EventDelivery
 from headwater.runtime.events.durable import DurableEvents
-from headwater.runtime.events.event import Event, EventSource, Sender, Storage, make_event
+from headwater.runtime.events.event import Event, EventSource, Storage, make_event
 from headwater.runtime.events.lane import Lane
 from headwater.runtime.events.lineage import Lineage, Origin, Status
 from headwater.runtime.events.pickup import StoredEventPickup
 from headwater.runtime.events.receipts import HandledBefore, Retention
-from headwater.runtime.events.table import End, EventTable, IntentRow, end_of, tell, terminal_of
+from headwater.runtime.events.table import End, EventTable, IntentRow
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import topic_name
 from headwater.runtime.writing.states import Happened, WriteState
@@ -63,36 +67,10 @@ if TYPE_CHECKING:
     from headwater.replica.document import Document
     from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
+    from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.context import EventContext
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
-
-
-def follow_up(attempt: HandlerAttempt, delivery: EventDelivery, lane: Lane, backlog: int) -> None:
-    """Send an event with the commit of an attempt. Raise BacklogFullError if the attempt posted too many."""
-    before = _before(attempt, delivery)
-    if before is not None:
-        attempt.posted.remove(before)  # It was never sent.
-        before.end = End.COALESCED
-        before.take(Happened.OVER)
-    elif not delivery.event.due_us:
-        posted = sum(1 for each in attempt.posted if each.stream == delivery.stream and not each.is_withdrawn)
-        lane.check_room(delivery.stream, backlog, posted)
-    delivery.origin = attempt
-    attempt.posted.append(delivery)
-
-
-def _before(attempt: HandlerAttempt, delivery: EventDelivery) -> EventDelivery | None:
-    """Return the event of the same attempt that this one replaces (coalesce)."""
-    event = delivery.event
-    if event.member.coalesce is None or event.is_known or event.due_us:
-        return None
-    same = (
-        each
-        for each in reversed(attempt.posted)
-        if each.stream == event.stream and not (each.event.is_known or each.event.due_us or each.is_withdrawn)
-    )
-    return next(same, None)
 
 
 class Events:
@@ -154,7 +132,11 @@ class Events:
 
     def start_periods(self, instance: PieceInstance) -> list[asyncio.Task[None]]:
         """Start sending the events of the periodic handlers of an open piece."""
-        return periodic.begin(self, instance)
+        return periodic.begin(self._send_periodic, instance)
+
+    def _send_periodic(self, event: Event) -> Callable[[], bool]:
+        delivery = self.start(self.deliver(event))
+        return lambda: delivery.end is not None
 
     def retry_parked(self, space: str) -> None:
         """Retry stored events of a space that could not be handled here, because a piece of it was opened."""
@@ -165,8 +147,22 @@ class Events:
     def event(
         self, view: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int = 0
     ) -> Event:
-        """An event, with an id of its own or the caller's."""
-        return make_event(self, view, member, payload, options, due_us)
+        """Make an event, with the caller's id or one of its own."""
+        parent = None if self.current is None else self.current[0]
+        return make_event(view, member, payload, options, due_us, parent=parent, new_id=self._new_id)
+
+    def _new_id(self, stream: str, minted_us: int) -> str:
+        """Return the id of the next event. In a handler it follows from the attempt."""
+        if self.handling is None:
+            return event_id(self.origin, stream, self.next_stamp(), minted_us)
+        attempt = self.handling.attempt
+        assert attempt is not None
+        parent = self.handling.event
+        cause = f"{parent.id} {self.origin} {self.handling.calls}"
+        # fault lineage.followups_keep_ids: id = event_id(parent.id, stream, attempt.minted, 0)
+        id = event_id(cause, stream, attempt.minted, minted_us)
+        attempt.minted += 1
+        return id
 
     def deliver(self, event: Event, stored_in: str = "") -> EventDelivery:
         """Return the delivery of an event, which is not sent yet."""
@@ -364,7 +360,7 @@ class Events:
             delivery.answer, delivery.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
         except Exception as error:
             delivery.failure = error
-            end = end_of(delivery, error)
+            end = delivery.classify_error(error)
         if end is not End.STORED:
             delivery.decided = end
             await self._write_end(delivery, end)
@@ -518,7 +514,7 @@ class Events:
         work = examine()
         if not _is_examined(delivery, error):
             work.close()
-            self.finish(delivery, end_of(delivery, error))
+            self.finish(delivery, delivery.classify_error(error))
             return
         self._decide(delivery)
         self._begin_errand(delivery, self._examine(delivery, error, work))
@@ -531,7 +527,7 @@ class Events:
             delivery.answer, delivery.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
         except Exception as raised:
             delivery.failure = error = raised
-        end = end or end_of(delivery, error)
+        end = end or delivery.classify_error(error)
         delivery.decided = end
         await self._write_end(delivery, end)
         self._end(delivery, end)
@@ -584,14 +580,14 @@ class Events:
         lane.end(delivery)
         if not lane and self._lanes.get(lane.space) is lane:
             del self._lanes[lane.space]
-        self._table.ended(delivery, core.clock.monotonic_us(), core.clock.now_us())
+        self._table.keep(delivery.row(core.clock.monotonic_us(), core.clock.now_us()))
         trace = self.trace
         if trace is not None:
             backoff_ms = delivery.backoff_us / 1_000
-            kind = terminal_of(delivery)
+            kind = delivery.failure_kind()
             trace.emit(EventEnded(delivery.stream, delivery.id, delivery.attempts, end.value, backoff_ms, kind))
         if told:
-            tell(core, delivery, end)
+            delivery.answer_callers(end)
         self.pickup.ended(delivery)
         if end is End.LANDED:
             self.retention.landed(delivery)
@@ -600,7 +596,7 @@ class Events:
 
     def note(self, row: IntentRow) -> None:
         """Record the outcome of a stored event that was not handled here."""
-        self._table.note(row)
+        self._table.keep(row)
 
     def _close(self) -> None:
         """End all events, because the runtime is closed."""
@@ -612,7 +608,7 @@ class Events:
                 End.WITHDRAWN,
                 End.DROPPED,
             )
-            end = delivery.decided if is_known else end_of(delivery, asyncio.CancelledError())
+            end = delivery.decided if is_known else delivery.classify_error(asyncio.CancelledError())
             assert end is not None
             if delivery.state is not WriteState.STORING:
                 self._decide(delivery)
@@ -685,7 +681,8 @@ class Events:
     def intents(self) -> tuple[IntentRow, ...]:
         """Return the rows of all events without an outcome, of the last ones with one, and of those that are parked."""
         clock = self.pieces.core.clock
-        rows = self._table.rows(self._live.values(), clock.monotonic_us(), clock.now_us())
+        now_us, wall_us = clock.monotonic_us(), clock.now_us()
+        rows = self._table.rows([each.row(now_us, wall_us) for each in self._live.values()])
         return (*rows, *self.durable_events.replay.rows(), *self.pickup.rows())
 
     def find(self, id: str) -> EventDelivery | None:
@@ -720,6 +717,71 @@ class Events:
             if self.on_emitted is not None:
                 self.on_emitted(owner, name, run.transaction)
         run.transaction.records.append(TopicRecord(name, key, record, owner.id))
+
+
+class Sender:
+    """Sends to the handlers of one piece, for one user and session.
+
+    `send` waits for the outcome of the event, and a caller that stops waiting does not withdraw it; `post` returns at
+    once.
+    """
+
+    __slots__ = ("_events", "_view")
+
+    def __init__(self, events: Events, view: ScopedView) -> None:
+        self._events = events
+        self._view = view
+
+    def send(self, member: HandlerMember, payload: Value, options: Options) -> Coroutine[Any, Any, Any]:
+        """Make an event for a handler, outside any run. Return a coroutine that ends with the outcome of the event."""
+        core = self._view.instance.pieces.core
+        if core.current.run is not None:
+            raise AuthoringError(f"send() of {member!r} inside a run, which never awaits: write post()")
+        core.check_thread()
+        event = self._events.event(self._view, member, payload, options)
+        return self._events.sent(self._events.deliver(event), is_waiting=options.wait)
+
+    def post(self, member: HandlerMember, payload: Value, options: Options) -> Intent:
+        return self._posted(member, payload, options, 0)
+
+    def post_at(self, member: HandlerMember, when: datetime | timedelta, payload: Value, options: Options) -> Intent:
+        if isinstance(when, timedelta):
+            current = self._events.current
+            # In a handler the send time of its own event: a retry computes the same moment.
+            now_us = self.core.clock.now_us() if current is None else current[0].minted_us
+            due_us = now_us + when // timedelta(microseconds=1)
+        else:
+            due_us = (when.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
+        if due_us < 0:
+            raise AuthoringError(f"post_at({when}) of {member!r} is before 1970: write a moment to come")
+        return self._posted(member, payload, options, max(1, due_us))
+
+    def _posted(self, member: HandlerMember, payload: Value, options: Options, due_us: int) -> Intent:
+        events, core = self._events, self._view.instance.pieces.core
+        core.check_thread()
+        if core.current.run is not None and events.current is None:
+            raise AuthoringError(f"post() of {member!r}: this run is repeated. Post it in a handler.")
+        delivery = events.deliver(events.event(self._view, member, payload, options, due_us))
+        if events.current is not None:
+            events.follow_up(delivery)
+        else:
+            delivery = events.start(delivery)
+        return Intent(delivery.id, lambda: events.withdraw(delivery))
+
+    @property
+    def core(self) -> Core:
+        return self._view.instance.pieces.core
+
+    def place(self, member: HandlerMember) -> str:
+        return self._view.instance.place(member)
+
+    def seen_by(self, view: ScopedView) -> Sender:
+        """Return a sender to the same piece, for the user and the session of another view."""
+        return Sender(self._events, view.seen_in(self._view.instance, "session"))
+
+    def same(self, other: object) -> bool:
+        """Return True if `other` sends to the same piece for the same user and session."""
+        return isinstance(other, Sender) and self._view is other._view
 
 
 def _stamp(delivery: EventDelivery) -> int:

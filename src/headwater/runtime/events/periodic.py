@@ -9,6 +9,7 @@ unfinished periodic event, however long it takes.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headwater.cells.cell import Cell
@@ -23,33 +24,36 @@ from headwater.runtime.events.event import Event
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
-    from headwater.runtime.events.delivery import EventDelivery
-    from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.instance import PieceInstance
 
 
-def begin(events: Events, instance: PieceInstance) -> list[asyncio.Task[None]]:
-    """Send the events of the periodic handlers of a piece as long as the piece is open here."""
+def begin(send: Callable[[Event], Callable[[], bool]], instance: PieceInstance) -> list[asyncio.Task[None]]:
+    """Send the events of the periodic handlers of a piece as long as the piece is open here.
+
+    `send` sends an event, and returns a check whether it has an outcome.
+    """
     tasks = instance.pieces.tasks
     due = [each for each in instance.schema.of(HandlerMember) if each.every_ms is not None]
-    return [tasks.keep(_send(events, instance, each), f"periods of {instance.place(each)}") for each in due]
+    return [tasks.keep(_send_periods(send, instance, each), f"periods of {instance.place(each)}") for each in due]
 
 
-async def _send(events: Events, instance: PieceInstance, member: HandlerMember) -> None:
+async def _send_periods(
+    send: Callable[[Event], Callable[[], bool]], instance: PieceInstance, member: HandlerMember
+) -> None:
     """Send one event per period. A failed event is reported to the error channel and does not end the sending."""
     assert member.every_ms is not None
     pieces, every_us = instance.pieces, member.every_ms * 1_000
     clock = pieces.core.clock
     sent = clock.now_us() // every_us if not member.catch_up else -1
-    last: EventDelivery | None = None
+    is_over: Callable[[], bool] | None = None  # of the last one
     while True:
         now_us = clock.now_us()
         period = now_us // every_us
         # While one has no outcome, perhaps without a connection, no further one is sent: missed periods are merged.
-        if period != sent and (last is None or last.end is not None):
+        if period != sent and (is_over is None or is_over()):
             sent = period
             try:
-                last = events.start(events.deliver(make_periodic(instance, member, period)))
+                is_over = send(make_periodic(instance, member, period))
             except BacklogFullError as error:  # The next period comes in any case.
                 pieces.core.report(instance.place(member), error)
         await pieces.tasks.elapsed((period + 1) * every_us - now_us)
@@ -68,7 +72,7 @@ def _is_ahead(core: Core, event: Event, period: int) -> bool:
     return True
 
 
-def is_over(core: Core, event: Event) -> bool:
+def is_handled(core: Core, event: Event) -> bool:
     """Return True if the period was handled before, and record it as handled, in the handler's transaction."""
     assert event.period is not None
     document = event.instance.space.document(document_id(event.instance.id, f"{event.member.stored}/period"))
