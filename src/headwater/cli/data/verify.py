@@ -47,7 +47,7 @@ from headwater.server.commands.safe_copy import FOLDER, copy_path
 if TYPE_CHECKING:
     from headwater.data.address import DocKey
     from headwater.runtime.resume.preview import PreviewInput
-    from headwater.runtime.resume.shadow_run import Report as ShadowReport
+    from headwater.runtime.resume.shadow_run import ShadowReport
 
 
 def verify(file: str, /, *, resume: str = "", user: User = "", token: Token = "", json: Json = False) -> int:

@@ -265,6 +265,7 @@ class ObservationQueries:
         self.is_on = is_on
 
     def answer(self, branch: Branch, question: ObservationQuestion) -> ObservationAnswer:
+        """Answer a question about stored observations, as of the last seq of the log."""
         seq = self._log.last_seq
         match question:
             case QueryObservations():

@@ -59,7 +59,7 @@ from headwater.pieces.fingerprints.form import (
     atom,
 )
 from headwater.pieces.fingerprints.functions import CONSTANT, TYPE, function_form
-from headwater.pieces.fingerprints.origin import RULES, Origin, Origins, name_of
+from headwater.pieces.fingerprints.origin import RULES, CodeOrigin, Origins, name_of
 from headwater.pieces.fingerprints.values import container_form, pickled_form, scalar_form
 
 __all__ = ["Fingerprint", "Fingerprinter", "fingerprint_of"]
@@ -147,7 +147,7 @@ class Forms:
         is_record = _is_record(thing)
         if not is_record and self.origins.stands_for(type(thing)) is None:
             return Form(REFERENCE, (("", thing),))
-        if not is_record and self.origins.of(type(thing).__module__) is Origin.OURS:
+        if not is_record and self.origins.of(type(thing).__module__) is CodeOrigin.OURS:
             return self._class(type(thing))
         return pickled_form(thing, level, self.form_of)
 

@@ -30,7 +30,7 @@ from types import CellType, CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from headwater.pieces.fingerprints.form import Form, FormWriter, Unfingerprintable, atom
-from headwater.pieces.fingerprints.origin import Origin, Origins, canonical_module
+from headwater.pieces.fingerprints.origin import CodeOrigin, Origins, canonical_module
 from headwater.pieces.fingerprints.values import FormOf, scalar_form
 
 __all__ = [
@@ -408,7 +408,7 @@ def _put_import(writer: FormWriter, wanted: Import, function: FunctionType, orig
             name = importlib.util.resolve_name("." * wanted.level + wanted.module, package)
         except ImportError:
             raise Unfingerprintable("is imported from a package that is not known", step) from None
-    if origins.of(name) is not Origin.APPLICATION:
+    if origins.of(name) is not CodeOrigin.APPLICATION:
         writer.put(atom("import", f"{origins.version(name)} {name}", origins.version(name)))
         return
     module = sys.modules.get(name)

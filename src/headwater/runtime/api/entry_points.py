@@ -73,6 +73,7 @@ class Opening(Generic[T_co]):
         return self._open().__await__()
 
     async def __aenter__(self) -> T_co:
+        """Make the runtime, and wait until it is open."""
         made: T_co = await self._open()
         return made
 

@@ -119,6 +119,7 @@ class Sink(Observer):
         self._was_there = bool(is_there)
 
     def _deliver(self) -> None:
+        """Call the function of the sink with the newest value, outside any run."""
         if self.values:
             marks = self._core.scheduler.marks
             marks.running = self.node  # I6: writes of the callback are caused by this node, not by the outside.

@@ -34,7 +34,7 @@ from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import UNDECIDED, Missing, Stale, TransactionTracker, may_fall
 from headwater.runtime.events import deleted_target, event_rows, periodic, receipts
 from headwater.runtime.events.lineage import Origin
-from headwater.runtime.events.table import End
+from headwater.runtime.events.table import EventOutcome
 from headwater.runtime.pieces.context import EventContext
 from headwater.runtime.writing.states import Happened
 from headwater.scheduler.node import Node
@@ -157,7 +157,7 @@ def follow_up(attempt: HandlerAttempt, delivery: EventDelivery, lane: Lane, back
     before = _find_replaced(attempt, delivery)
     if before is not None:
         attempt.posted.remove(before)  # It was never sent.
-        before.end = End.COALESCED
+        before.outcome = EventOutcome.COALESCED
         before.take(Happened.OVER)
     elif not delivery.event.due_us:
         posted = sum(1 for each in attempt.posted if each.stream == delivery.stream and not each.is_withdrawn)

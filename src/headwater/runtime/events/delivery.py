@@ -50,9 +50,9 @@ from headwater.runtime.events import receipts
 from headwater.runtime.events.attempt import Defect, HandlerAttempt, HandlerTracker, advice, call_handler, noted
 from headwater.runtime.events.deleted_target import Away, Gone
 from headwater.runtime.events.event import Barred, Storage
-from headwater.runtime.events.table import STATES, End, IntentRow
+from headwater.runtime.events.table import STATES, EventOutcome, IntentRow
 from headwater.runtime.pieces.links import RIGHT_FOR
-from headwater.runtime.writing.attempt import Outcome, RetriedWrite, classify
+from headwater.runtime.writing.attempt import AttemptOutcome, RetriedWrite, classify
 from headwater.runtime.writing.states import Happened, WriteState
 from headwater.scheduler.node import CLEAN, Node
 
@@ -77,7 +77,13 @@ ACCESS_RULE: Final = "access"
 
 _LOUD: Final = (HandlerFailed, CommitConvergenceError, NotSettlingError, RuleRefusedError)
 """Failures that are reported to the error channel even if a caller awaits the event."""
-_QUIET: Final = (End.WITHDRAWN, End.DROPPED, End.HANDLED_BEFORE, End.LEFT, End.CLOSED)
+_QUIET: Final = (
+    EventOutcome.WITHDRAWN,
+    EventOutcome.DROPPED,
+    EventOutcome.HANDLED_BEFORE,
+    EventOutcome.LEFT,
+    EventOutcome.CLOSED,
+)
 """Outcomes that are not reported to the error channel."""
 
 
@@ -115,7 +121,6 @@ class EventDelivery(RetriedWrite):
         "brought",
         "calls",
         "decided",
-        "end",
         "errand",
         "event",
         "failure",
@@ -125,6 +130,7 @@ class EventDelivery(RetriedWrite):
         "lane",
         "leaves_answer",
         "origin",
+        "outcome",
         "stamp",
         "storage",
         "stored_in",
@@ -156,7 +162,7 @@ class EventDelivery(RetriedWrite):
         self.absorbed: list[EventDelivery] = []  # coalesced events that end with it
         self.awaiting: list[asyncio.Future[Any]] = []  # futures of callers of `send`
         self.calls = 0  # calls of its handler, including those that were stopped
-        self.decided: End | None = None  # its outcome, if that is known before it is recorded
+        self.decided: EventOutcome | None = None  # its outcome, if that is known before it is recorded
         self.barred = Barred.NONE
         self.leaves_answer = True  # False: no outcome is written into the sender's scope
         self.follows: tuple[EventDelivery, ...] = ()  # events of other spaces whose undecided commits its attempt read
@@ -168,7 +174,7 @@ class EventDelivery(RetriedWrite):
         self.errand: asyncio.Future[None] | None = None  # a conversation with the engine that it waits for
         self.answer: Any = None
         self.failure: BaseException | None = None
-        self.end: End | None = None
+        self.outcome: EventOutcome | None = None
 
     # ---- properties of the event ---------------------------------------------------------------------
 
@@ -182,12 +188,12 @@ class EventDelivery(RetriedWrite):
 
     @property
     def is_withdrawn(self) -> bool:
-        return self.decided is End.WITHDRAWN
+        return self.decided is EventOutcome.WITHDRAWN
 
     @property
     def is_dropped(self) -> bool:
         """True if the attempt that posted it did not land."""
-        return self.decided is End.DROPPED
+        return self.decided is EventOutcome.DROPPED
 
     @property
     def is_awaited(self) -> bool:
@@ -389,7 +395,7 @@ class EventDelivery(RetriedWrite):
         outcome = classify(rejection, layer.local_seq)
         is_refused = isinstance(rejection, RuleRefused) and rejection.rule == ACCESS_RULE
         self.barred = Barred.RUNTIME if is_refused else Barred.NONE
-        is_tried_again = outcome in (Outcome.STALE, Outcome.UNSENT) and not self.is_dropped
+        is_tried_again = outcome in (AttemptOutcome.STALE, AttemptOutcome.UNSENT) and not self.is_dropped
         trace = events.trace
         if trace is not None:
             trace.emit(EventRejected(event.stream, event.id, self.attempts, outcome.value, is_tried_again))
@@ -397,7 +403,7 @@ class EventDelivery(RetriedWrite):
             return
         if self.is_dropped:
             # I10: the attempt that posted it did not land. It is not tried again.
-            events.pieces.core.afterwards(lambda: events.finish(self, End.DROPPED))
+            events.pieces.core.afterwards(lambda: events.finish(self, EventOutcome.DROPPED))
         elif is_tried_again:
             lane.requeue(self)
 
@@ -406,7 +412,7 @@ class EventDelivery(RetriedWrite):
         instance = self.event.instance
         instance.is_made = True
         self.answer = instance.schema.signature(self.event.member).result.decode(self._raw)
-        self._events.finish(self, End.LANDED)
+        self._events.finish(self, EventOutcome.LANDED)
 
     def failed(self, error: BaseException) -> None:
         """Handle an error of an attempt, or a commit that was refused for good."""
@@ -430,7 +436,7 @@ class EventDelivery(RetriedWrite):
         if isinstance(error, PreconditionFailedError):
             if error.precondition == ORIGIN_COMMITTED:
                 await self._events.durable_events.accepted(self)  # Raises the error if it could not be stored.
-                self.decided = End.DROPPED
+                self.decided = EventOutcome.DROPPED
             elif error.precondition == ENTITY_ABSENT:
                 await receipts.answered(self._events.pieces, self)
 
@@ -482,26 +488,26 @@ class EventDelivery(RetriedWrite):
 
     # ---- its outcome ---------------------------------------------------------------------------------
 
-    def classify_error(self, error: BaseException) -> End:
+    def classify_error(self, error: BaseException) -> EventOutcome:
         """Return the outcome of an event whose handling raised an error."""
         if self.is_dropped:
-            return End.DROPPED
+            return EventOutcome.DROPPED
         if isinstance(error, asyncio.CancelledError):
             is_untouched = not self.calls and self.storage is Storage.NOWHERE
-            return End.WITHDRAWN if self.is_withdrawn and is_untouched else End.CLOSED
+            return EventOutcome.WITHDRAWN if self.is_withdrawn and is_untouched else EventOutcome.CLOSED
         if isinstance(error, Away):
-            return End.LEFT
+            return EventOutcome.LEFT
         is_forbidden = self.barred is Barred.SENDER
-        return End.REFUSED if is_forbidden or isinstance(error, Refused) else End.FAILED
+        return EventOutcome.REFUSED if is_forbidden or isinstance(error, Refused) else EventOutcome.FAILED
 
-    def answer_callers(self, end: End) -> None:
+    def answer_callers(self, end: EventOutcome) -> None:
         """Answer every caller that awaits it, and report failures that need it to the error channel."""
         failure = self.failure
-        if end is End.CLOSED:
+        if end is EventOutcome.CLOSED:
             failure = SessionExpiredError(
                 f"the runtime was closed while {self.stream} was handled: open another one, and look"
             )
-        elif end in (End.WITHDRAWN, End.DROPPED):
+        elif end in (EventOutcome.WITHDRAWN, EventOutcome.DROPPED):
             failure = Refused(f"{self.stream} was {end.value} before it was handled")
         is_awaited = self.is_awaited
         for each in (self, *self.absorbed):
@@ -533,7 +539,7 @@ class EventDelivery(RetriedWrite):
 
     def row(self, now_us: int, wall_us: int) -> IntentRow:
         """Return its row in the table of events, as it is now."""
-        event, end, failure = self.event, self.end, self.failure
+        event, end, failure = self.event, self.outcome, self.failure
         collision = self.collision()
         return IntentRow(
             id=event.id,

@@ -43,8 +43,8 @@ from headwater.runtime.events import event_rows, receipts
 from headwater.runtime.events.event import Barred, EventSource, Storage
 from headwater.runtime.events.event_rows import Unavailable
 from headwater.runtime.events.lineage import Origin, Status
-from headwater.runtime.events.table import STATES, End, IntentRow
-from headwater.runtime.writing.attempt import Outcome, RetriedWrite, classify
+from headwater.runtime.events.table import STATES, EventOutcome, IntentRow
+from headwater.runtime.writing.attempt import AttemptOutcome, RetriedWrite, classify
 from headwater.runtime.writing.states import Happened, WriteState
 
 if TYPE_CHECKING:
@@ -174,9 +174,9 @@ class StoringWrite(RetriedWrite):
 
     def settled(self, layer: Layer, rejection: Rejection | None) -> None:
         outcome = classify(rejection, layer.local_seq)
-        if outcome is Outcome.SUCCESS:
+        if outcome is AttemptOutcome.SUCCESS:
             self.origin.status = Status.CONFIRMED
-        elif outcome in (Outcome.STALE, Outcome.UNSENT):
+        elif outcome in (AttemptOutcome.STALE, AttemptOutcome.UNSENT):
             # The commits that stand on it are rejected with it, and wait until it is made again, under another number.
             self.origin.status, self.origin.local_seq = Status.OPEN, 0
         else:
@@ -268,20 +268,20 @@ class DurableEvents:
 
         await channel.land(attempt, node="events")
 
-    def is_to_end(self, delivery: EventDelivery, end: End) -> bool:
+    def is_to_end(self, delivery: EventDelivery, end: EventOutcome) -> bool:
         """Return whether something that is stored of an event has to be removed. False: all of it is gone now."""
         if self._stays(delivery, end):
             return False
-        if end is not End.DROPPED:
+        if end is not EventOutcome.DROPPED:
             for each in (delivery, *delivery.absorbed):
                 if each in self._under_way or (each.is_stored and not self._went_with_commit(each, end)):
                     return True
         self._remove_from_outbox(delivery)
         return False
 
-    def _stays(self, delivery: EventDelivery, end: End) -> bool:
+    def _stays(self, delivery: EventDelivery, end: EventOutcome) -> bool:
         """Return whether an event stays in its store."""
-        if end in (End.LEFT, End.CLOSED) or _is_unknown(delivery.failure):
+        if end in (EventOutcome.LEFT, EventOutcome.CLOSED) or _is_unknown(delivery.failure):
             return True  # The runtime that takes it up finds out.
         # It stays for a runtime that may: this runtime's rights are not its sender's.
         return delivery.event.is_taken and delivery.is_stored and is_barred(delivery)
@@ -291,11 +291,11 @@ class DurableEvents:
             for each in (delivery, *delivery.absorbed):
                 self.outbox.remove(each.event.row_id)
 
-    async def ended(self, delivery: EventDelivery, end: End) -> None:
+    async def ended(self, delivery: EventDelivery, end: EventOutcome) -> None:
         """Remove every row of an event that has an outcome, in the store and in the outbox."""
         if self._stays(delivery, end):
             return
-        if end is not End.DROPPED:
+        if end is not EventOutcome.DROPPED:
             for each in (delivery, *delivery.absorbed):
                 # An event that is not stored yet cannot be removed.
                 await self._pieces.core.observers.until(lambda each=each: each not in self._under_way)  # type: ignore[misc]
@@ -303,23 +303,28 @@ class DurableEvents:
                     await self._remove(each, end)
         self._remove_from_outbox(delivery)
 
-    def _went_with_commit(self, delivery: EventDelivery, end: End) -> bool:
+    def _went_with_commit(self, delivery: EventDelivery, end: EventOutcome) -> bool:
         """Return whether the row of an event was removed by the commit of a handling: its own, or the first one."""
         is_here = delivery.stored_in == delivery.instance.space.name
-        return is_here and (end is End.LANDED or (end is End.HANDLED_BEFORE and not delivery.event.row))
+        return is_here and (
+            end is EventOutcome.LANDED or (end is EventOutcome.HANDLED_BEFORE and not delivery.event.row)
+        )
 
     def forget(self, delivery: EventDelivery) -> None:
         """Remove an event from the outbox that was withdrawn before it was handled."""
         if self.outbox is not None:
             self.outbox.remove(delivery.event.row_id)
 
-    async def _remove(self, delivery: EventDelivery, end: End) -> None:
+    async def _remove(self, delivery: EventDelivery, end: EventOutcome) -> None:
         # fault+ events.row_elsewhere_stays: return
         is_here = delivery.stored_in == delivery.instance.space.name
         # A user who may not send it leaves no receipt: its id is of their choice, and may be that of another's event.
-        if end in (End.REFUSED, End.FAILED, End.WITHDRAWN) and delivery.barred is not Barred.SENDER:
+        if (
+            end in (EventOutcome.REFUSED, EventOutcome.FAILED, EventOutcome.WITHDRAWN)
+            and delivery.barred is not Barred.SENDER
+        ):
             withdrawn = Refused(f"{delivery.stream} was withdrawn before it was handled")
-            failure = withdrawn if end is End.WITHDRAWN else delivery.failure or withdrawn
+            failure = withdrawn if end is EventOutcome.WITHDRAWN else delivery.failure or withdrawn
             if await self._bury(delivery, failure) and is_here:
                 return
         await self.remove_row(delivery.event.row_id, delivery.stored_in)

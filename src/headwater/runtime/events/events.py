@@ -51,7 +51,7 @@ from headwater.runtime.events.lane import Lane
 from headwater.runtime.events.lineage import Lineage, Origin, Status
 from headwater.runtime.events.pickup import StoredEventPickup
 from headwater.runtime.events.receipts import HandledBefore, Retention
-from headwater.runtime.events.table import End, EventTable, IntentRow
+from headwater.runtime.events.table import EventOutcome, EventTable, IntentRow
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import topic_name
 from headwater.runtime.writing.states import Happened, WriteState
@@ -136,7 +136,7 @@ class Events:
 
     def _send_periodic(self, event: Event) -> Callable[[], bool]:
         delivery = self.start(self.deliver(event))
-        return lambda: delivery.end is not None
+        return lambda: delivery.outcome is not None
 
     def retry_parked(self, space: str) -> None:
         """Retry stored events of a space that could not be handled here, because a piece of it was opened."""
@@ -257,7 +257,7 @@ class Events:
         if before is not None:
             delivery.absorbed = [*before.absorbed, before]
             before.absorbed = []
-            self._end(before, End.COALESCED, told=False)
+            self._end(before, EventOutcome.COALESCED, told=False)
         self._enter(lane, delivery)
         return delivery
 
@@ -343,7 +343,7 @@ class Events:
         return delivery
 
     async def _store_later(self, delivery: EventDelivery) -> None:
-        end = End.STORED
+        end = EventOutcome.STORED
         try:
             if delivery.event.is_taken:
                 await receipts.check(
@@ -352,25 +352,25 @@ class Events:
                 self.durable_events.accept(delivery, is_later=True)
             await self.durable_events.accepted(delivery)
             if delivery.is_withdrawn:
-                end = End.WITHDRAWN
+                end = EventOutcome.WITHDRAWN
             else:
                 self.durable_events.forget(delivery)  # An outbox need not keep it any more.
                 self.pickup.later(delivery)
         except HandledBefore as before:
-            delivery.answer, delivery.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
+            delivery.answer, delivery.failure, end = before.answer, before.failure, EventOutcome.HANDLED_BEFORE
         except Exception as error:
             delivery.failure = error
             end = delivery.classify_error(error)
-        if end is not End.STORED:
+        if end is not EventOutcome.STORED:
             delivery.decided = end
             await self._write_end(delivery, end)
         self._end(delivery, end)
 
     def withdraw(self, delivery: EventDelivery) -> bool:
         """Withdraw an event that was not dispatched. Return False if it was, or if another caller awaits it."""
-        end = delivery.end
-        is_put_off = end is End.STORED or (end is None and not delivery.stamp and delivery.is_stored)
-        if delivery.is_withdrawn or end is End.WITHDRAWN:
+        end = delivery.outcome
+        is_put_off = end is EventOutcome.STORED or (end is None and not delivery.stamp and delivery.is_stored)
+        if delivery.is_withdrawn or end is EventOutcome.WITHDRAWN:
             return True
         if delivery.calls or delivery.absorbed or (end is not None and not is_put_off):
             return False
@@ -381,17 +381,17 @@ class Events:
         self.durable_events.forget(
             delivery
         )  # First: if the outbox cannot, a crash would bring it back, and it is handled.
-        delivery.decided = End.WITHDRAWN
+        delivery.decided = EventOutcome.WITHDRAWN
         self.pickup.withdrawn(delivery)
         if is_put_off:
-            delivery.end = End.WITHDRAWN
+            delivery.outcome = EventOutcome.WITHDRAWN
             if delivery.state is not WriteState.ENDED:
                 delivery.take(Happened.OVER)
             self.pieces.tasks.begin(
-                self.durable_events.ended(delivery, End.WITHDRAWN), f"withdrawing {delivery.stream}"
+                self.durable_events.ended(delivery, EventOutcome.WITHDRAWN), f"withdrawing {delivery.stream}"
             )
         elif delivery.stamp and not delivery.is_stored and delivery.storing_write is None:
-            self.finish(delivery, End.WITHDRAWN)  # Nothing has been done for it that other sessions could see.
+            self.finish(delivery, EventOutcome.WITHDRAWN)  # Nothing has been done for it that other sessions could see.
         return True
 
     # ---- from its turn to its end ------------------------------------------------------------------
@@ -422,7 +422,7 @@ class Events:
         if delivery.state is not WriteState.QUEUED:
             return
         if delivery.is_withdrawn:
-            self.finish(delivery, End.WITHDRAWN)
+            self.finish(delivery, EventOutcome.WITHDRAWN)
             return
         write = delivery.storing_write
         if write is not None and write.is_over and not write.is_made:
@@ -469,7 +469,7 @@ class Events:
         except HandledBefore as before:
             delivery.errand = None
             delivery.answer, delivery.failure = before.answer, before.failure
-            self.finish(delivery, End.HANDLED_BEFORE)
+            self.finish(delivery, EventOutcome.HANDLED_BEFORE)
         except Exception as error:
             delivery.errand = None
             self.conclude(delivery, error, _nothing)
@@ -520,11 +520,11 @@ class Events:
         self._begin_errand(delivery, self._examine(delivery, error, work))
 
     async def _examine(self, delivery: EventDelivery, error: BaseException, work: Coroutine[Any, Any, None]) -> None:
-        end: End | None = None
+        end: EventOutcome | None = None
         try:
             await work
         except HandledBefore as before:
-            delivery.answer, delivery.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
+            delivery.answer, delivery.failure, end = before.answer, before.failure, EventOutcome.HANDLED_BEFORE
         except Exception as raised:
             delivery.failure = error = raised
         end = end or delivery.classify_error(error)
@@ -532,11 +532,11 @@ class Events:
         await self._write_end(delivery, end)
         self._end(delivery, end)
 
-    def finish(self, delivery: EventDelivery, end: End) -> None:
+    def finish(self, delivery: EventDelivery, end: EventOutcome) -> None:
         """End an event whose outcome is known: now, or once its stored rows are removed."""
         if delivery.is_over:
             return
-        if end in (End.WITHDRAWN, End.DROPPED):
+        if end in (EventOutcome.WITHDRAWN, EventOutcome.DROPPED):
             delivery.failure = None
         delivery.decided = end
         if delivery.errand is not None:
@@ -547,11 +547,11 @@ class Events:
         else:
             self._end(delivery, end)
 
-    async def _finish(self, delivery: EventDelivery, end: End) -> None:
+    async def _finish(self, delivery: EventDelivery, end: EventOutcome) -> None:
         await self._write_end(delivery, end)
         self._end(delivery, end)
 
-    async def _write_end(self, delivery: EventDelivery, end: End) -> None:
+    async def _write_end(self, delivery: EventDelivery, end: EventOutcome) -> None:
         try:
             await self.durable_events.ended(delivery, end)
         except Exception as error:  # Harmless: a runtime that takes the row up finds the receipt.
@@ -570,10 +570,10 @@ class Events:
             channel.writer.withdraw(delivery)
         delivery.release()
 
-    def _end(self, delivery: EventDelivery, end: End, *, told: bool = True) -> None:
+    def _end(self, delivery: EventDelivery, end: EventOutcome, *, told: bool = True) -> None:
         """Record the outcome of an event, and answer every caller that awaits it (`told=False`: a later event does)."""
         core = self.pieces.core
-        delivery.end, delivery.follows, delivery.errand = end, (), None
+        delivery.outcome, delivery.follows, delivery.errand = end, (), None
         delivery.take(Happened.OVER)
         self._live.pop(delivery.id, None)
         lane = delivery.lane
@@ -589,7 +589,7 @@ class Events:
         if told:
             delivery.answer_callers(end)
         self.pickup.ended(delivery)
-        if end is End.LANDED:
+        if end is EventOutcome.LANDED:
             self.retention.landed(delivery)
         if lane or self._outside or core.observers.is_awaited():
             core.request_tick()
@@ -601,18 +601,18 @@ class Events:
     def _close(self) -> None:
         """End all events, because the runtime is closed."""
         for delivery in tuple(self._live.values()):
-            if delivery.end is not None:
+            if delivery.outcome is not None:
                 continue  # It ended with the attempt that posted it.
             is_known = delivery.state is WriteState.STORING and delivery.decided not in (
                 None,
-                End.WITHDRAWN,
-                End.DROPPED,
+                EventOutcome.WITHDRAWN,
+                EventOutcome.DROPPED,
             )
             end = delivery.decided if is_known else delivery.classify_error(asyncio.CancelledError())
             assert end is not None
             if delivery.state is not WriteState.STORING:
                 self._decide(delivery)
-            if end is End.WITHDRAWN:
+            if end is EventOutcome.WITHDRAWN:
                 self.durable_events.forget(delivery)
             self._end(delivery, end)
         why = SessionExpiredError("the runtime was closed while a sender waited for room: open another one")
@@ -634,11 +634,11 @@ class Events:
     def _drop(self, delivery: EventDelivery) -> None:
         """End an event whose origin did not land (I10). If its own commit is sent, the engine rejects it."""
         # fault+ lineage.nothing_taken_back: return
-        if delivery.end is not None or delivery.state is WriteState.STORING:
+        if delivery.outcome is not None or delivery.state is WriteState.STORING:
             return
-        delivery.decided = End.DROPPED
+        delivery.decided = EventOutcome.DROPPED
         if delivery.stamp and delivery.state is not WriteState.SENT:
-            self.finish(delivery, End.DROPPED)
+            self.finish(delivery, EventOutcome.DROPPED)
 
     # ---- inspection -----------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from headwater.runtime.events import event_rows
 from headwater.runtime.events.deleted_target import Gone, is_gone
 from headwater.runtime.events.event import EventSource, stranger_id
 from headwater.runtime.events.event_rows import Unavailable
-from headwater.runtime.events.table import STATES, End, IntentRow
+from headwater.runtime.events.table import STATES, EventOutcome, IntentRow
 from headwater.runtime.writing.states import WriteState
 
 if TYPE_CHECKING:
@@ -319,15 +319,15 @@ class SpacePickup:
 
     def ended(self, delivery: EventDelivery) -> None:
         """Note the outcome of an event that was taken up. Others are read once half of those in hand have one."""
-        row_id, end = delivery.event.row_id, delivery.end
+        row_id, end = delivery.event.row_id, delivery.outcome
         self._in_hand.discard(row_id)
-        if end in (End.REFUSED, End.FAILED, End.HANDLED_BEFORE):
+        if end in (EventOutcome.REFUSED, EventOutcome.FAILED, EventOutcome.HANDLED_BEFORE):
             self._failed[row_id] = delivery
             if len(self._failed) > RUNTIME_LIMITS.failed_events:
                 del self._failed[next(iter(self._failed))]
-        if end in (End.LEFT, End.HANDLED_BEFORE):
+        if end in (EventOutcome.LEFT, EventOutcome.HANDLED_BEFORE):
             # Another reading finds out whether its child is gone, or its row.
-            wait_us = RUNTIME_LIMITS.parked_first_us if end is End.LEFT else self._grace_us
+            wait_us = RUNTIME_LIMITS.parked_first_us if end is EventOutcome.LEFT else self._grace_us
             self.look_at(self._pieces.core.clock.now_us() + wait_us)
         if self._left_off is not None and len(self._in_hand) <= self._room_at:
             self.look_at(self._pieces.core.clock.now_us())
@@ -409,7 +409,7 @@ class SpacePickup:
         """Take an event up if it may be handled. Return the time of its next check; None: there is no room for it."""
         events = self._events
         tried = self._failed.get(row.id)
-        if tried is not None and tried.end is End.HANDLED_BEFORE:
+        if tried is not None and tried.outcome is EventOutcome.HANDLED_BEFORE:
             self._remove(row)
             return MAX_INT
         if tried is not None:
@@ -490,7 +490,7 @@ class SpacePickup:
                 id=event_id_of(row.id, row.payload),
                 stream=row.stream,
                 user=row.principal,
-                state=End.REFUSED.value,
+                state=EventOutcome.REFUSED.value,
                 sent_us=row.stored_us,
                 due_us=row.due_us or None,
                 error=f"Gone: {refused.reason}",

@@ -119,6 +119,7 @@ def leave_refusal(pieces: PieceRegistry, transaction: Transaction, id: str, refu
 
 
 def _write(pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, receipt: Receipt) -> None:
+    """Create the receipts of an event and of the events that it replaced, and end their rows of this space."""
     event, attempt = delivery.event, delivery.attempt
     is_kept = pieces.channel(event.instance.space.name) is not None
     if not is_kept and not event.is_known:

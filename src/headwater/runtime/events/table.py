@@ -1,4 +1,4 @@
-"""The table of events: every event that was sent here, from sending to outcome, and its outcome.
+"""The table of events: every event that was sent here, from sending to outcome.
 
 An event without an outcome is always in the table; of the others the last ones are kept. The table is for inspection
 and decides nothing. No event leaves it without an outcome.
@@ -12,17 +12,14 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater.runtime.writing.states import WriteState
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["End", "EventTable", "IntentRow"]
+__all__ = ["EventOutcome", "EventTable", "IntentRow"]
 
 
-class End(Enum):
+class EventOutcome(Enum):
     """How an event ended."""
 
     LANDED = "landed"  # its handling is durable

@@ -7,8 +7,8 @@ had no verdict yet is reported once it has one. Reads of the node's own space ar
 into the other space: a write there finds the nodes that are subscribed in some process, and any other node compares
 when it is needed.
 
-`up` and `answered` ask the engine of a space: they wait a limited time for a connection and for an answer. A refusal
-and a timeout count as no answer; the caller decides the consequence.
+`up` waits a limited time for the connection of a space, and `ask_engine` for an answer of its engine; this room asks by
+no other function. A refusal and a timeout count as no answer; the caller decides the consequence.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headwater.data.address import DocKey
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, LoadError
 from headwater.protocol.commit import Read
-from headwater.protocol.messages import ObservationQuestion
+from headwater.protocol.messages import ObservationAnswer, ObservationQuestion
 from headwater.protocol.observations import Current, ForeignRead, Observed, QueryCurrent
 from headwater.replica.document import NOT_HERE
 from headwater.replica.replica import Replica
@@ -52,19 +52,22 @@ async def up(pieces: PieceRegistry, name: str) -> SpaceChannel | None:
     return channel if channel.is_up() else None
 
 
-async def answered(pieces: PieceRegistry, channel: SpaceChannel, question: ObservationQuestion) -> object:
-    """Return the answer of a space once the replica has reached its seq. None: there is none in time."""
-    told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+async def ask_engine(
+    pieces: PieceRegistry, channel: SpaceChannel, question: ObservationQuestion
+) -> ObservationAnswer | None:
+    """Return the answer of an engine once the replica has reached its seq. None: there is none in time."""
+    told: asyncio.Future[ObservationAnswer | LoadError] = asyncio.get_running_loop().create_future()
 
-    async def asked() -> object:
+    async def asked() -> ObservationAnswer | None:
         queries = channel.driver.session.queries
         queries.look(question, lambda answer: None if told.done() else told.set_result(answer))
         channel.driver.flush()
         answer = await told
+        if isinstance(answer, LoadError):
+            return None
         try:
-            # An answer may overtake the commits that it describes.
-            if isinstance(answer, Current):
-                await channel.reached(answer.seq)
+            # The answer may overtake the commits that it describes: no node may read older results than it describes.
+            await channel.reached(answer.seq)
         except HeadwaterError:
             return None
         return answer
@@ -156,7 +159,7 @@ class ForeignReadCheck:
             # fault+ foreign_reads.misaddressed: nowhere = DocKey("space", "nowhere")
             # fault+ foreign_reads.misaddressed: others = [Read(nowhere, (), each.depth, each.seq) for each in some]
             # fault+ foreign_reads.misaddressed: question = QueryCurrent(0, tuple(others), ())
-            answer = await answered(self._pieces, there, question)
+            answer = await ask_engine(self._pieces, there, question)
             if not isinstance(answer, Current):
                 return
             stale = {place for place, _ in answer.stale}

@@ -71,6 +71,7 @@ from headwater.runtime.pieces.handles import show, shown_as, shown_in
 from headwater.runtime.pieces.identity import Key, named, row_of
 from headwater.runtime.pieces.idle import instances_of, nodes_of
 from headwater.runtime.resume import clean_pieces
+from headwater.runtime.resume.foreign_reads import ask_engine
 from headwater.scheduler.introspection.causes import ASLEEP, Explanation
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 
@@ -545,8 +546,8 @@ class LazyResume:
         found: dict[str, CleanPiece] = {}
         after, seq = "", 0
         for _ in range(self._resuming.limits.clean_pages):
-            page = await self._resuming.lookup.answered(
-                followed.channel, QueryCleanPieces(0, after, self._resuming.limits.page)
+            page = await ask_engine(
+                self._resuming.pieces, followed.channel, QueryCleanPieces(0, after, self._resuming.limits.page)
             )
             if not isinstance(page, CleanPieces):
                 break
@@ -588,8 +589,8 @@ class LazyResume:
         # fault+ resume.catch_up_skipped: followed.through = followed.last
         # fault+ resume.catch_up_skipped: return
         since = followed.through
-        page = await self._resuming.lookup.answered(
-            followed.channel, QueryWrittenDocuments(0, since, self._resuming.limits.page)
+        page = await ask_engine(
+            self._resuming.pieces, followed.channel, QueryWrittenDocuments(0, since, self._resuming.limits.page)
         )
         if not isinstance(page, WrittenDocuments) or page.through is None:
             if followed.channel.is_up() or page is not None:
@@ -602,8 +603,10 @@ class LazyResume:
                 met.setdefault(id, []).append(mark.doc)
             after = mark.pieces[-1]
             while mark.more:
-                more = await self._resuming.lookup.answered(
-                    followed.channel, QueryReaders(0, mark.doc, after, self._resuming.limits.page)
+                more = await ask_engine(
+                    self._resuming.pieces,
+                    followed.channel,
+                    QueryReaders(0, mark.doc, after, self._resuming.limits.page),
                 )
                 if not isinstance(more, Readers):
                     self._wake_all(followed)
@@ -643,7 +646,7 @@ class LazyResume:
             one, *also = some
             every = tuple(dict.fromkeys([doc for docs in made.values() for doc in docs]))
             question = QueryAffectedNodes(0, one, since, (), every, self._resuming.limits.page, tuple(also))
-            met = await self._resuming.lookup.answered(followed.channel, question)
+            met = await ask_engine(self._resuming.pieces, followed.channel, question)
             for id, instance in some.items():
                 if followed.sleeping.get(id) is not instance:
                     continue
@@ -682,8 +685,10 @@ class LazyResume:
         """Register the affected nodes of a piece, and their readers."""
         # fault+ resume.closed_piece_not_opened: return
         if met is None:
-            met = await self._resuming.lookup.answered(
-                followed.channel, QueryAffectedNodes(0, instance.id, since, (), made, self._resuming.limits.page)
+            met = await ask_engine(
+                self._resuming.pieces,
+                followed.channel,
+                QueryAffectedNodes(0, instance.id, since, (), made, self._resuming.limits.page),
             )
         seen: set[Key] = set()
         await self._register_readers(followed, instance, await self._register_found(instance, met, seen), seen)
@@ -725,7 +730,7 @@ class LazyResume:
                 question = QueryAffectedNodes(
                     0, instance.id, 0, tuple(docs), self._outputs_here(instance, docs), self._resuming.limits.page
                 )
-                met = await self._resuming.lookup.answered(followed.channel, question)
+                met = await ask_engine(self._resuming.pieces, followed.channel, question)
                 nodes = await self._register_found(instance, met, seen)
         finally:
             scheduler.release_held(until)

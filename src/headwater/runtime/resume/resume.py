@@ -18,16 +18,13 @@ query, and wait until it is answered. A node without an answer in time is unknow
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Container, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey
-from headwater.errors import HeadwaterError, LoadError
 from headwater.pieces.names import SEPARATOR, child_name
-from headwater.protocol.messages import ObservationAnswer, ObservationQuestion
 from headwater.protocol.observations import (
     BETWEEN,
     About,
@@ -47,7 +44,7 @@ from headwater.runtime.pieces.idle import nodes_of
 from headwater.runtime.pieces.resume_state import LookupBatch, RegisteredNode, ResumeState
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import CodeFingerprints, about, load_record_of_inputs
-from headwater.runtime.resume.foreign_reads import ForeignReadCheck
+from headwater.runtime.resume.foreign_reads import ForeignReadCheck, ask_engine
 from headwater.runtime.resume.judge import Reason, judge
 from headwater.runtime.resume.lazy_resume import LazyResume
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
@@ -64,22 +61,6 @@ if TYPE_CHECKING:
 
 def key_of(node: NodeKey) -> Key:
     return (node.member, node.child, node.scope, node.principal)
-
-
-async def answered(channel: SpaceChannel, question: ObservationQuestion) -> ObservationAnswer | None:
-    """Return the answer to one question. None: the engine refused it, or the connection was lost."""
-    told: asyncio.Future[ObservationAnswer | LoadError] = asyncio.get_running_loop().create_future()
-    channel.driver.session.queries.look(question, lambda answer: None if told.done() else told.set_result(answer))
-    channel.driver.flush()
-    answer = await told
-    if isinstance(answer, LoadError):
-        return None
-    try:
-        # The answer may overtake the commits that it describes: no node may read older results than it describes.
-        await channel.reached(answer.seq)
-    except HeadwaterError:
-        return None
-    return answer
 
 
 class ObservationLookup:
@@ -108,6 +89,7 @@ class ObservationLookup:
         self._resuming.pieces.core.scheduler.hold(registered.node, batch.document)
 
     async def _ask_batch(self, root: PieceInstance, state: ResumeState, batch: LookupBatch) -> None:
+        """Query the observations of a batch, and resume its nodes."""
         core = self._resuming.pieces.core
         try:
             state.batch = None
@@ -134,7 +116,7 @@ class ObservationLookup:
         most = self._resuming.limits.page
         for first in range(0, len(wanted), most):
             nodes = tuple([NodeKey(root.id, state.generation, *key) for key in wanted[first : first + most]])
-            page = None if channel is None else await self.answered(channel, QueryNodes(0, nodes))
+            page = None if channel is None else await ask_engine(self._resuming.pieces, channel, QueryNodes(0, nodes))
             if not isinstance(page, Observations):
                 self._resuming.counts["nothing could be asked"] += 1
                 return False
@@ -151,14 +133,6 @@ class ObservationLookup:
         readers = [each for each in observed if each.foreign]
         if readers:
             state.foreign_answers.add(await self._resuming.foreign_reads.ask(readers))
-
-    async def answered(self, channel: SpaceChannel, question: ObservationQuestion) -> ObservationAnswer | None:
-        """Return the answer to a question once the replica has reached its seq. None: there is none in time."""
-        try:
-            pieces = self._resuming.pieces
-            return await pieces.tasks.within(answered(channel, question), pieces.policy.answer_ms)
-        except TimeoutError:
-            return None
 
 
 def _drop_members(root: PieceInstance, state: ResumeState, channel: SpaceChannel) -> None:
@@ -475,7 +449,7 @@ class Resume:
         after = None
         for _ in range(self.limits.piece_pages):
             question = QueryObservations(0, root.id, None, "", None, after, self.limits.page)
-            page = await self.lookup.answered(channel, question)
+            page = await ask_engine(self._pieces, channel, question)
             if not isinstance(page, Observations):
                 state.table.clear()
                 self.counts["nothing could be asked"] += 1

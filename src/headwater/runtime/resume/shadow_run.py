@@ -30,7 +30,7 @@ from headwater.scheduler.failures import INTERRUPTS
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.suspension import Suspend
 
-__all__ = ["Finding", "Report", "shadowed"]
+__all__ = ["ShadowFinding", "ShadowReport", "shadowed"]
 
 Progress = Callable[[int, int], object]
 NOTE: Final = "/folded"
@@ -38,7 +38,7 @@ NOTE: Final = "/folded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ShadowFinding:
     """A node that counts as clean and would write another value."""
 
     space: str
@@ -59,14 +59,14 @@ class Finding:
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
+class ShadowReport:
     """The results of shadow runs."""
 
     checked: int = 0  # runs that were compared
     effects: int = 0  # clean effects, which are not run
     not_clean: int = 0  # would run at a start
     undecided: dict[str, str] = field(default_factory=dict)  # nodes without a result, each with the reason
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ShadowFinding] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -75,12 +75,12 @@ class Report:
 
 async def shadowed(
     known: Iterable[PreviewInput], read: Read, progress: Progress | None = None, *, open_dry: OpenDry
-) -> Report:
+) -> ShadowReport:
     """Run every node that counts as clean on the stored data, and compare its writes with the stored results.
 
     `open_dry` opens the runtime that the nodes run in.
     """
-    report, everything = Report(), list(known)
+    report, everything = ShadowReport(), list(known)
     async with open_dry(read) as dry_nodes:
         for each in everything:
             register_stored(dry_nodes, each)
@@ -97,7 +97,7 @@ async def shadowed(
     return report
 
 
-def _clean(dry_nodes: DryNodes, known: PreviewInput, report: Report) -> list[DryNode]:
+def _clean(dry_nodes: DryNodes, known: PreviewInput, report: ShadowReport) -> list[DryNode]:
     found = []
     for node, (fate, _, _) in fates_of(dry_nodes, known).items():
         at = (known.space, node.piece, (node.member, node.child, node.scope, node.principal))
@@ -135,7 +135,7 @@ class _Shadow:
         self._undecided = ""
         self._missing = False
 
-    def check(self, dry_node: DryNode, report: Report) -> None:
+    def check(self, dry_node: DryNode, report: ShadowReport) -> None:
         node, space = dry_node.node, dry_node.instance.space.name
         label = label_of(dry_node.observed.node)
         if node.kind is NodeKind.EFFECT:
@@ -153,7 +153,7 @@ class _Shadow:
         piece, kind = dry_node.observed.node.piece, kind_of(dry_node.observed.kind)
         for address, stored, new, error in differences:
             report.findings.append(
-                Finding(
+                ShadowFinding(
                     space=space,
                     piece=piece,
                     node=label,
