@@ -84,7 +84,16 @@ class RuntimeParts:
             is_only=backend.is_only,
             make_space=make_space,
         )
-        self.events = Events(self.pieces, origin)
+        self.events = Events(
+            self.pieces,
+            core,
+            tasks=self.tasks,
+            policy=policy,
+            channel=self.channels.get,
+            transactions=self.transactions,
+            sessions=self.sessions,
+            origin=origin,
+        )
         self.resume = Resume(self.pieces, identity, backend)
         self.served = ServedReactions(
             core,

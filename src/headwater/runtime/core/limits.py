@@ -63,7 +63,6 @@ class RuntimeLimits:
     pickup_spread_us: int = 50_000  # over which runtimes spread that wait for the same stored event
     receipt_pages: int = 10  # that one search for expired receipts reads; all but the last have only deleted ones
     swept_scopes: int = 8  # expired scopes that are searched for receipts after one handling
-    shared_identities: int = 4_096  # names of members whose node identities are kept in a process
     close_s: float = 10.0  # for which closing waits for work that is still to be done
     listed_targets: int = 1_000  # attempts or targets in one answer
     delivered_first_us: int = 2_000  # before the next question whether all is delivered, doubling

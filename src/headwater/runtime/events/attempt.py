@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from headwater.runtime.events.delivery import EventDelivery
     from headwater.runtime.events.events import Events
     from headwater.runtime.events.lane import Lane
-    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
 T = TypeVar("T")
@@ -80,7 +79,7 @@ def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, argu
     assert attempt is not None
     if trace is not None:
         trace.emit(HandlerCalled(event.stream, event.id, delivery.calls))
-    core = events.pieces.core
+    core = events.core
     instance = event.instance
     deleted_target.check(event, is_stored=delivery.is_stored)
     if event.period is not None and periodic.is_handled(core, event):
@@ -105,7 +104,7 @@ def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, argu
 
 def _sign(events: Events, delivery: EventDelivery, result: Value) -> None:
     """Add conditions, receipt and posted events to the transaction."""
-    run = events.pieces.core.current.run
+    run = events.core.current.run
     assert run is not None
     event, transaction, attempt = delivery.event, run.transaction, delivery.attempt
     assert transaction is not None
@@ -119,14 +118,14 @@ def _sign(events: Events, delivery: EventDelivery, result: Value) -> None:
         transaction.preconditions.append(LeaseHeld(lease_name(hold.reaction, hold.key), hold.token))
         transaction.delivered.append(delivered)
     _note_kept(events, delivery)
-    receipts.leave(events.pieces, transaction, delivery, result)
-    _store_posted(events.pieces, transaction, attempt)
+    receipts.leave(events, transaction, delivery, result)
+    _store_posted(events, transaction, attempt)
 
 
-def _store_posted(pieces: PieceRegistry, transaction: Transaction, attempt: HandlerAttempt) -> None:
+def _store_posted(events: Events, transaction: Transaction, attempt: HandlerAttempt) -> None:
     """Add the events that a handler posted to its transaction, whatever space they are for."""
     # fault events.followups_not_stored: if True:
-    if pieces.channel(attempt.space) is None:
+    if events.channel(attempt.space) is None:
         return  # The space has no engine, and stores nothing.
     for delivery in attempt.posted:
         if not delivery.is_withdrawn:
@@ -141,7 +140,7 @@ def _note_kept(events: Events, delivery: EventDelivery) -> None:
     to the sender, unless all users may read that space: readers of this space may have no right there.
     """
     # fault+ receipts.answer_for_everybody: return
-    core, here, attempt = events.pieces.core, delivery.instance.space.replica, delivery.attempt
+    core, here, attempt = events.core, delivery.instance.space.replica, delivery.attempt
     assert attempt is not None
     run = core.current.run
     assert run is not None
@@ -195,7 +194,7 @@ class HandlerTracker(TransactionTracker):
         transaction: Transaction,
         lane: Lane,
     ) -> None:
-        core = events.pieces.core
+        core = events.core
         super().__init__(core.scheduler, home, transaction, core.visible)
         self._events = events
         self._delivery = delivery

@@ -60,13 +60,13 @@ if TYPE_CHECKING:
     from headwater.replica.document import Document
     from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
+    from headwater.runtime.core.core import Core
     from headwater.runtime.events.durable import StoringWrite
     from headwater.runtime.events.event import Event
     from headwater.runtime.events.events import Events
     from headwater.runtime.events.lane import Lane
     from headwater.runtime.events.lineage import Origin
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
 
@@ -87,14 +87,14 @@ _QUIET: Final = (
 """Outcomes that are not reported to the error channel."""
 
 
-async def check_right(pieces: PieceRegistry, event: Event) -> None:
+async def check_right(core: Core, event: Event) -> None:
     """Raise `AccessError` if the user that stored an event may not send it to its handler."""
     if not event.principal:
         return
     local = event.instance.space
     document = local.document(ACCESS.id, ACCESS.scope)
     try:
-        await pieces.core.loaded(document)
+        await core.loaded(document)
         value = ABSENT if document.value is NOT_HERE else document.value
         if right_in(value, event.principal) < RIGHT_FOR[event.member.allow]:
             raise AccessError(
@@ -242,7 +242,7 @@ class EventDelivery(RetriedWrite):
             return False
         if not pieces.records.is_checked(instance):
             return False
-        if event.is_known and pieces.channel(instance.space.name) is None:
+        if event.is_known and events.channel(instance.space.name) is None:
             return False
         return events.is_prepared(instance) and not pieces.node_source.is_asleep(instance.root)
 
@@ -261,15 +261,15 @@ class EventDelivery(RetriedWrite):
         await pieces.records.check(instance)
         await pieces.node_source.start_effects(instance)
         try:
-            await check_right(pieces, event)
+            await check_right(events.core, event)
         except AccessError:
             if instance.space.ended is None:  # Otherwise this runtime may not read the space.
                 self.barred = Barred.SENDER
             raise
         if events.before_handling is not None:
             await events.before_handling(instance)
-        if event.is_taken or (event.is_known and pieces.channel(instance.space.name) is None):
-            await receipts.check(pieces, self)
+        if event.is_taken or (event.is_known and events.channel(instance.space.name) is None):
+            await receipts.check(events, self)
         self.prepare_quickly()
         assert self.view is not None
         await self._prefetch(self.view)
@@ -283,7 +283,7 @@ class EventDelivery(RetriedWrite):
         if not event.is_known or self.is_stored or event.is_taken:
             return
         kept_ms = events.policy.retention_ms
-        oldest_us = events.pieces.core.clock.now_us() - round(kept_ms * 1_000)
+        oldest_us = events.core.clock.now_us() - round(kept_ms * 1_000)
         if 0 < event.minted_us < oldest_us:
             raise EventExpiredError(
                 f"{event.stream}: event {event.id} was sent more than {kept_ms / 3.6e6:g} hours ago, and whether it "
@@ -292,7 +292,7 @@ class EventDelivery(RetriedWrite):
 
     async def _prefetch(self, view: ScopedView) -> None:
         """Have the declared reads of a handler arrive and run together, before it is called for the first time."""
-        core = self._events.pieces.core
+        core = self._events.core
         reads: list[Any] = [view.handle(each) for each in self.event.member.reads]
         documents = [each.document for each in reads if isinstance(each, Input)]
         absent = [each for each in documents if each.value is NOT_HERE and not each.writers]
@@ -311,7 +311,7 @@ class EventDelivery(RetriedWrite):
     def call(self, transaction: Transaction) -> None:
         """Call the handler in a transaction."""
         events, event, lane = self._events, self.event, self.lane
-        core, space = events.pieces.core, event.instance.space
+        core, space = events.core, event.instance.space
         replica = space.replica
         attempt = self._begin_attempt()
         view, arguments = self.view, self.arguments
@@ -351,7 +351,7 @@ class EventDelivery(RetriedWrite):
 
     def parked(self, documents: Sequence[Document]) -> None:
         """Record for the table of events which nodes have to run before it, and the time at which they may."""
-        core = self._events.pieces.core
+        core = self._events.core
         gates, graph = core.scheduler.gates, core.scheduler.graph
         writers = {each: None for document in documents for each in document.writers if isinstance(each, Node)}
         behind = {each: None for writer in writers for each in (writer, *graph.above(writer)) if each.status != CLEAN}
@@ -383,7 +383,7 @@ class EventDelivery(RetriedWrite):
         lane.undecided.remove(layer)
         lane.made.pop(layer.local_seq, None)
         if rejection is None:
-            # fault+ receipts.written_after_verdict: core = self._events.pieces.core
+            # fault+ receipts.written_after_verdict: core = self._events.core
             # fault+ receipts.written_after_verdict: note = core.cell("s", "receipt", str)
             # fault+ receipts.written_after_verdict: core.afterwards(lambda: note.set(event.id))
             lineage.confirmed(attempt)
@@ -403,7 +403,7 @@ class EventDelivery(RetriedWrite):
             return
         if self.is_dropped:
             # I10: the attempt that posted it did not land. It is not tried again.
-            events.pieces.core.afterwards(lambda: events.finish(self, EventOutcome.DROPPED))
+            events.core.afterwards(lambda: events.finish(self, EventOutcome.DROPPED))
         elif is_tried_again:
             lane.requeue(self)
 
@@ -424,7 +424,7 @@ class EventDelivery(RetriedWrite):
             if isinstance(error, Defect):
                 failure = HandlerFailed(f"{self.stream} failed: {describe_failure(error.error)}")
                 failure.__cause__ = error.error
-            events.conclude(self, failure, lambda: receipts.check(events.pieces, self))
+            events.conclude(self, failure, lambda: receipts.check(events, self))
         elif isinstance(error, RuleRefusedError) and self._goes_without_answer():
             return
         else:
@@ -438,7 +438,7 @@ class EventDelivery(RetriedWrite):
                 await self._events.durable_events.accepted(self)  # Raises the error if it could not be stored.
                 self.decided = EventOutcome.DROPPED
             elif error.precondition == ENTITY_ABSENT:
-                await receipts.answered(self._events.pieces, self)
+                await receipts.answered(self._events, self)
 
     def _goes_without_answer(self) -> bool:
         """Try again without the answer in its sender's scope, if it was refused for that. Return True if it is."""
@@ -448,7 +448,7 @@ class EventDelivery(RetriedWrite):
         self.take(Happened.REJECTED)
         self.take(Happened.USEFUL)
         self.lane.requeue(self)
-        self._events.pieces.core.request_tick()
+        self._events.core.request_tick()
         return True
 
     def _was_wrong(self) -> bool:
@@ -458,7 +458,7 @@ class EventDelivery(RetriedWrite):
         So a refusal counts only if every commit that it read is decided, in the order in which events were sent.
         """
         # fault+ events.refusal_not_doubted: return False
-        lane, attempt, core = self.lane, self.attempt, self._events.pieces.core
+        lane, attempt, core = self.lane, self.attempt, self._events.core
         assert attempt is not None
         layers, attempt.stood_on = attempt.stood_on, []
 
@@ -523,7 +523,7 @@ class EventDelivery(RetriedWrite):
             return  # It has no sender, and each further period would report the same.
         if isinstance(failure, _LOUD) or not is_awaited:
             cause = failure.__cause__ if isinstance(failure, HandlerFailed) else failure
-            self._events.pieces.core.report(self.stream, cause if isinstance(cause, Exception) else failure)
+            self._events.core.report(self.stream, cause if isinstance(cause, Exception) else failure)
 
     def failure_kind(self) -> str:
         """Return the kind of failure of an event that is not tried again, for traces."""

@@ -61,11 +61,10 @@ if TYPE_CHECKING:
 class OutboxReplay:
     """Events of an earlier process, from the outbox, that cannot be handled here yet."""
 
-    __slots__ = ("_cancel", "_events", "_is_looking", "_left", "_patience_us", "_pieces")
+    __slots__ = ("_cancel", "_events", "_is_looking", "_left", "_patience_us")
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._pieces = events.pieces
         self._left: dict[str, tuple[str, SentEvent, str]] = {}  # by row, in the order of their sending: space, row, why
         self._cancel: Callable[[], None] | None = None
         self._patience_us = RUNTIME_LIMITS.parked_first_us
@@ -76,13 +75,13 @@ class OutboxReplay:
         self._left = {row.id: (space, row, "") for space, row in rows}
         self._look()
         for space, row, why in self._left.values():
-            self._pieces.core.report(f"the outbox, of space {space}", Unavailable(f"{row.stream} waits: {why}"))
+            self._events.core.report(f"the outbox, of space {space}", Unavailable(f"{row.stream} waits: {why}"))
 
     def opened(self) -> None:
         """Note that a piece was opened: events for it and its children can be handled once its reads have arrived."""
         if self._left and not self._is_looking:
             self._is_looking = True
-            core = self._pieces.core
+            core = self._events.core
             core.afterwards(lambda: core.observers.when(core.is_settled, self._settled))
 
     def _settled(self) -> None:
@@ -101,22 +100,23 @@ class OutboxReplay:
             if (why := self._started(row)) is not None
         }
         if self._left:
-            core = self._pieces.core
+            core = self._events.core
             at_us = core.clock.monotonic_us() + self._patience_us
             self._cancel = core.scheduler.gates.alarm(at_us, self._look)
             self._patience_us = min(2 * self._patience_us, RUNTIME_LIMITS.parked_longest_us)
 
     def _started(self, row: SentEvent) -> str | None:
         """Start one event. Return why it cannot be handled yet, or None."""
-        pieces = self._pieces
         if self._events.find(event_id_of(row.id, row.payload)) is not None:
             return "it was sent again meanwhile, and has no end yet"
         try:
-            event = event_rows.read(pieces, row.id, row.stream, row.payload, row.due_us, EventSource.OUTBOX)
+            event = event_rows.read(
+                self._events.pieces, row.id, row.stream, row.payload, row.due_us, EventSource.OUTBOX
+            )
         except Unavailable as error:
             return str(error)
         if event.is_own:  # The session that sent it ended with its process: the session of this process stands for it.
-            event = replace(event, session=pieces.sessions.of(event.instance.space.name, event.user))
+            event = replace(event, session=self._events.sessions.of(event.instance.space.name, event.user))
         self._events.resume(self._events.deliver(event))
         return None
 
@@ -215,10 +215,10 @@ class _Withdrawn(Exception):
 class DurableEvents:
     """Stores the events of one runtime before they are handled, and removes their rows with their outcomes."""
 
-    __slots__ = ("_pieces", "_under_way", "outbox", "replay")
+    __slots__ = ("_events", "_under_way", "outbox", "replay")
 
     def __init__(self, events: Events) -> None:
-        self._pieces = events.pieces
+        self._events = events
         self._under_way: dict[EventDelivery, StoringWrite] = {}
         self.outbox: Outbox | None = None
         self.replay = OutboxReplay(events)  # events of an earlier process that wait
@@ -234,9 +234,9 @@ class DurableEvents:
         # An event in the outbox is durable already. One that is due later may be handled by another runtime, which
         # finds it in the space.
         if event.is_durable and (self.outbox is None or is_later):
-            channel = self._pieces.channel(event.instance.space.name)
+            channel = self._events.channel(event.instance.space.name)
             assert channel is not None
-            write = StoringWrite(self._pieces.core, delivery, lambda: self._stored(delivery))
+            write = StoringWrite(self._events.core, delivery, lambda: self._stored(delivery))
             delivery.storing_write = self._under_way[delivery] = write
             channel.writer.submit_soon(write)
 
@@ -249,18 +249,18 @@ class DurableEvents:
     def _stored(self, delivery: EventDelivery) -> None:
         """The write that stores an event is over."""
         self._under_way.pop(delivery, None)
-        self._pieces.core.observers.check_conditions()
+        self._events.core.observers.check_conditions()
 
     async def accepted(self, delivery: EventDelivery) -> None:
         """Wait until an event is stored, if it has to be. Raise the error of the write that failed to store it."""
-        await self._pieces.core.observers.until(lambda: delivery not in self._under_way)
+        await self._events.core.observers.until(lambda: delivery not in self._under_way)
         write = delivery.storing_write
         if write is not None and write.failure is not None:
             raise write.failure
 
     async def commit(self, space: str, body: Any) -> None:
         """Make a commit that reads nothing, and wait until it is durable."""
-        channel = self._pieces.channel(space)
+        channel = self._events.channel(space)
         assert channel is not None
 
         def attempt(transaction: Transaction) -> None:
@@ -298,7 +298,7 @@ class DurableEvents:
         if end is not EventOutcome.DROPPED:
             for each in (delivery, *delivery.absorbed):
                 # An event that is not stored yet cannot be removed.
-                await self._pieces.core.observers.until(lambda each=each: each not in self._under_way)  # type: ignore[misc]
+                await self._events.core.observers.until(lambda each=each: each not in self._under_way)  # type: ignore[misc]
                 if each.is_stored and not self._went_with_commit(each, end):
                     await self._remove(each, end)
         self._remove_from_outbox(delivery)
@@ -334,7 +334,7 @@ class DurableEvents:
         space, id = row.stream.partition("/")[0], event_id_of(row.id, row.payload)
 
         def write(transaction: Transaction) -> None:
-            receipts.leave_refusal(self._pieces, transaction, id, refused)
+            receipts.leave_refusal(self._events, transaction, id, refused)
             if space == stored_in:
                 transaction.handled.append(row.id)
 
@@ -355,7 +355,7 @@ class DurableEvents:
         """Leave the receipt of an event that is not handled. Return False if another runtime handled it meanwhile."""
 
         def write(transaction: Transaction) -> None:
-            receipts.leave_failure(self._pieces, transaction, delivery, failure)
+            receipts.leave_failure(self._events, transaction, delivery, failure)
 
         while True:
             try:

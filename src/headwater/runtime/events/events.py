@@ -67,10 +67,15 @@ if TYPE_CHECKING:
     from headwater.replica.document import Document
     from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
+    from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.core.core import Core
+    from headwater.runtime.core.policy import Policy
+    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.context import EventContext
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
+    from headwater.runtime.writing.space_channel import SpaceChannel
+    from headwater.runtime.writing.transactions import Transactions
 
 
 class Events:
@@ -83,6 +88,8 @@ class Events:
         "_stamps",
         "_table",
         "before_handling",
+        "channel",
+        "core",
         "current",
         "durable_events",
         "handling",
@@ -96,12 +103,31 @@ class Events:
         "pieces",
         "policy",
         "retention",
+        "sessions",
+        "tasks",
+        "transactions",
     )
 
-    def __init__(self, pieces: PieceRegistry, origin: str) -> None:
+    def __init__(
+        self,
+        pieces: PieceRegistry,
+        core: Core,
+        *,
+        tasks: Tasks,
+        policy: Policy,
+        channel: Callable[[str], SpaceChannel | None],
+        transactions: Transactions,
+        sessions: UserSessions,
+        origin: str,
+    ) -> None:
         self.pieces = pieces
+        self.core = core
+        self.tasks = tasks
+        self.policy = policy
+        self.channel = channel  # returns the channel of a space by its name; None: the space has no engine
+        self.transactions = transactions
+        self.sessions = sessions
         self.origin = origin  # part of the ids of this runtime's events
-        self.policy = pieces.policy
         # Called with the target before an event is handled, unless the target is prepared, with each record of a
         # declared topic that a handler emits, and with each landed commit that declares reactions. The composition of
         # a runtime sets them.
@@ -110,7 +136,7 @@ class Events:
         self.on_emitted: Callable[[PieceInstance, str, Transaction], None] | None = None
         self.on_declared: Callable[[PieceInstance, Commit], None] | None = None
         self._lanes: dict[str, Lane] = {}  # by space: lanes with an event that has no outcome
-        self.no_lane = Lane("", pieces.core.request_tick)  # of events that were not sent yet
+        self.no_lane = Lane("", core.request_tick)  # of events that were not sent yet
         self._live: dict[str, EventDelivery] = {}  # by id, in send order: events without an outcome
         self._outside: dict[str, deque[tuple[EventDelivery, asyncio.Future[Any]]]] = {}  # by handler
         self._stamps = 0
@@ -120,9 +146,9 @@ class Events:
         self.lineage = Lineage(start=self._follow, drop=self._drop, keep=self._keep, stop=pieces.unlaunch)
         self.durable_events = DurableEvents(self)
         self.pickup = StoredEventPickup(self)
-        self.retention = Retention(pieces, self.policy, origin)
-        pieces.core.handle_events = self.handle
-        pieces.tasks.on_close.append(self._close)
+        self.retention = Retention(self)
+        core.handle_events = self.handle
+        tasks.on_close.append(self._close)
 
     # ---- the port of pieces ------------------------------------------------------------------------
 
@@ -232,7 +258,7 @@ class Events:
                 f"{event.generation} events were posted one by the handler of the other, the last of them {chain}: "
                 "end the chain, or post the next one later with post_at()"
             )
-            self.pieces.core.report(event.stream, error)
+            self.core.report(event.stream, error)
 
     def start(self, delivery: EventDelivery) -> EventDelivery:
         """Queue an event behind those of its space that were sent before it.
@@ -306,7 +332,7 @@ class Events:
         # fault+ lane.one_for_all_spaces: space = "busy"
         found = self._lanes.get(space)
         if found is None:
-            found = self._lanes[space] = Lane(space, self.pieces.core.request_tick)
+            found = self._lanes[space] = Lane(space, self.core.request_tick)
         return found
 
     def _follow(self, delivery: EventDelivery) -> None:
@@ -323,7 +349,7 @@ class Events:
 
     def _is_later(self, delivery: EventDelivery) -> bool:
         due_us = delivery.event.due_us
-        return due_us > 0 and due_us > self.pieces.core.clock.now_us()
+        return due_us > 0 and due_us > self.core.clock.now_us()
 
     def come_due(self, delivery: EventDelivery) -> None:
         """Start an event that was due later, in a space without an engine."""
@@ -334,7 +360,7 @@ class Events:
 
     def _put_off(self, delivery: EventDelivery) -> EventDelivery:
         """Store an event that is due later. It ends here as stored."""
-        if self.pieces.channel(delivery.instance.space.name) is None:
+        if self.channel(delivery.instance.space.name) is None:
             self.pickup.later(delivery)
             return delivery
         self._begin(delivery, is_later=True)
@@ -346,9 +372,7 @@ class Events:
         end = EventOutcome.STORED
         try:
             if delivery.event.is_taken:
-                await receipts.check(
-                    self.pieces, delivery
-                )  # An earlier process may have stored it, and it may be handled.
+                await receipts.check(self, delivery)  # An earlier process may have stored it, and it may be handled.
                 self.durable_events.accept(delivery, is_later=True)
             await self.durable_events.accepted(delivery)
             if delivery.is_withdrawn:
@@ -387,7 +411,7 @@ class Events:
             delivery.outcome = EventOutcome.WITHDRAWN
             if delivery.state is not WriteState.ENDED:
                 delivery.take(Happened.OVER)
-            self.pieces.tasks.begin(
+            self.tasks.begin(
                 self.durable_events.ended(delivery, EventOutcome.WITHDRAWN), f"withdrawing {delivery.stream}"
             )
         elif delivery.stamp and not delivery.is_stored and delivery.storing_write is None:
@@ -398,7 +422,7 @@ class Events:
 
     def handle(self) -> None:
         """Give the events at the front of the lanes their turn. Called in each pass, before nodes run."""
-        if self.pieces.tasks.is_closed:
+        if self.tasks.is_closed:
             return
         if self._outside:
             self._admit_senders()
@@ -409,13 +433,13 @@ class Events:
             if len(fronts) > 1:
                 fronts.sort(key=_stamp)  # Without a reason to wait, events of several spaces keep their order, too.
             if fronts:
-                self.pieces.core.scheduler.pass_.expect_slice()
+                self.core.scheduler.pass_.expect_slice()
             for front in fronts:
                 self._give_turn(front)
             lanes = tuple([front.lane for front in fronts if front.lane.front is not front])
             left -= len(lanes)
         if lanes:
-            self.pieces.core.request_tick()
+            self.core.request_tick()
 
     def _give_turn(self, delivery: EventDelivery) -> None:
         """Take the event in front of a lane one step further, unless it waits."""
@@ -432,16 +456,16 @@ class Events:
             self._prepare(delivery)
             return
         space = delivery.instance.space
-        channel = self.pieces.channel(space.name)
+        channel = self.channel(space.name)
         if channel is None:
-            self.pieces.transactions.local.advance(space, delivery)
+            self.transactions.local.advance(space, delivery)
         else:
             channel.writer.advance(delivery)
 
     def _prepare(self, delivery: EventDelivery) -> None:
         """Prepare an event that is in front for the first time."""
         space = delivery.instance.space
-        channel = self.pieces.channel(space.name)
+        channel = self.channel(space.name)
         if channel is not None:
             channel.writer.enlist(delivery, self._requeue)
         else:
@@ -461,7 +485,7 @@ class Events:
             self._leave_if_stuck(delivery)
 
     def _requeue(self, _: object) -> None:
-        self.pieces.core.request_tick()
+        self.core.request_tick()
 
     async def _load(self, delivery: EventDelivery) -> None:
         try:
@@ -477,11 +501,11 @@ class Events:
             delivery.errand = None
             if delivery.state is WriteState.LOADING:
                 delivery.take(Happened.ARRIVED)
-                self.pieces.core.request_tick()
+                self.core.request_tick()
 
     def _begin_errand(self, delivery: EventDelivery, work: Coroutine[Any, Any, None]) -> None:
         """Begin a conversation with the engine, whose end wakes the event."""
-        delivery.errand = self.pieces.tasks.spawn(work, delivery.stream)
+        delivery.errand = self.tasks.spawn(work, delivery.stream)
 
     def _leave_if_stuck(self, delivery: EventDelivery) -> None:
         """Leave an event that was taken up in the store if it waits for documents that cannot be fetched.
@@ -490,7 +514,7 @@ class Events:
         """
         if not (delivery.event.is_taken and delivery.is_stored):
             return
-        channels = [self.pieces.channel(space) for space in (delivery.instance.space.name, delivery.stored_in)]
+        channels = [self.channel(space) for space in (delivery.instance.space.name, delivery.stored_in)]
 
         def is_stuck() -> bool:
             return delivery.state is WriteState.LOADING and not any(
@@ -500,9 +524,9 @@ class Events:
         def over() -> None:
             if is_stuck():
                 why = Away(f"{delivery.stream} waits for a connection: a runtime that has one may handle it")
-                self.pieces.core.afterwards(lambda: self.conclude(delivery, why, _nothing))
+                self.core.afterwards(lambda: self.conclude(delivery, why, _nothing))
 
-        self.pieces.core.observers.when(lambda: delivery.calls > 0 or delivery.is_over or is_stuck(), over)
+        self.core.observers.when(lambda: delivery.calls > 0 or delivery.is_over or is_stuck(), over)
 
     def conclude(
         self, delivery: EventDelivery, error: BaseException, examine: Callable[[], Coroutine[Any, Any, None]]
@@ -555,7 +579,7 @@ class Events:
         try:
             await self.durable_events.ended(delivery, end)
         except Exception as error:  # Harmless: a runtime that takes the row up finds the receipt.
-            self.pieces.core.report(delivery.stream, error)
+            self.core.report(delivery.stream, error)
             self.pickup.again(delivery.stored_in)
 
     def _decide(self, delivery: EventDelivery) -> None:
@@ -565,14 +589,14 @@ class Events:
             trace.emit(EventDecided(delivery.stream, delivery.id))
         delivery.take(Happened.DECIDED)
         delivery.lane.leave(delivery)
-        channel = self.pieces.channel(delivery.instance.space.name)
+        channel = self.channel(delivery.instance.space.name)
         if channel is not None:
             channel.writer.withdraw(delivery)
         delivery.release()
 
     def _end(self, delivery: EventDelivery, end: EventOutcome, *, told: bool = True) -> None:
         """Record the outcome of an event, and answer every caller that awaits it (`told=False`: a later event does)."""
-        core = self.pieces.core
+        core = self.core
         delivery.outcome, delivery.follows, delivery.errand = end, (), None
         delivery.take(Happened.OVER)
         self._live.pop(delivery.id, None)
@@ -629,7 +653,7 @@ class Events:
             if origin.status is not Status.FAILED and not instance.is_stopped:
                 self.pieces.keep(instance, origin.user, origin.session, is_launch=True)
 
-        self.pieces.core.afterwards(keep)
+        self.core.afterwards(keep)
 
     def _drop(self, delivery: EventDelivery) -> None:
         """End an event whose origin did not land (I10). If its own commit is sent, the engine rejects it."""
@@ -645,7 +669,7 @@ class Events:
     @property
     def trace(self) -> Trace | None:
         """The trace that records events, if one is attached."""
-        return self.pieces.core.scheduler.trace
+        return self.core.scheduler.trace
 
     def is_waiting(self, delivery: EventDelivery) -> bool:
         """Return True if the commit of an event is still, or again, to be made."""
@@ -656,7 +680,7 @@ class Events:
         found: dict[EventDelivery, None] = {}
         wanted = set(layers)
         for document in documents if layers else ():
-            lane = self._lanes.get(self.pieces.core.name_of(document.home) or "")
+            lane = self._lanes.get(self.core.name_of(document.home) or "")
             made = {} if lane is None else lane.made
             known = [each.local_seq for each in document.layers if each in wanted and each.local_seq in made]
             found.update(dict.fromkeys([made[number] for number in known]))
@@ -675,12 +699,12 @@ class Events:
         front = lane.front
         if front is None or front.is_away:
             return False
-        channel = self.pieces.channel(lane.space)
+        channel = self.channel(lane.space)
         return front.state is not WriteState.LOADING or channel is None or channel.is_up()
 
     def intents(self) -> tuple[IntentRow, ...]:
         """Return the rows of all events without an outcome, of the last ones with one, and of those that are parked."""
-        clock = self.pieces.core.clock
+        clock = self.core.clock
         now_us, wall_us = clock.monotonic_us(), clock.now_us()
         rows = self._table.rows([each.row(now_us, wall_us) for each in self._live.values()])
         return (*rows, *self.durable_events.replay.rows(), *self.pickup.rows())
@@ -696,7 +720,7 @@ class Events:
 
     def emit(self, topic: Topic[Any], record: Value) -> None:
         """Add a record to the commit of the handler."""
-        run = self.pieces.core.current.run
+        run = self.core.current.run
         if self.current is None or run is None or run.transaction is None:
             raise AuthoringError(f"{topic!r}: records are emitted in a handler, with the commit that causes them")
         event = self.current[0]
@@ -734,7 +758,7 @@ class Sender:
 
     def send(self, member: HandlerMember, payload: Value, options: Options) -> Coroutine[Any, Any, Any]:
         """Make an event for a handler, outside any run. Return a coroutine that ends with the outcome of the event."""
-        core = self._view.instance.pieces.core
+        core = self._events.core
         if core.current.run is not None:
             raise AuthoringError(f"send() of {member!r} inside a run, which never awaits: write post()")
         core.check_thread()
@@ -757,7 +781,7 @@ class Sender:
         return self._posted(member, payload, options, max(1, due_us))
 
     def _posted(self, member: HandlerMember, payload: Value, options: Options, due_us: int) -> Intent:
-        events, core = self._events, self._view.instance.pieces.core
+        events, core = self._events, self._events.core
         core.check_thread()
         if core.current.run is not None and events.current is None:
             raise AuthoringError(f"post() of {member!r}: this run is repeated. Post it in a handler.")
@@ -770,7 +794,7 @@ class Sender:
 
     @property
     def core(self) -> Core:
-        return self._view.instance.pieces.core
+        return self._events.core
 
     def place(self, member: HandlerMember) -> str:
         return self._view.instance.place(member)

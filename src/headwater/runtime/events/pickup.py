@@ -42,17 +42,16 @@ if TYPE_CHECKING:
     from headwater.runtime.events.delivery import EventDelivery
     from headwater.runtime.events.event import Event
     from headwater.runtime.events.events import Events
-    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.writing.space_channel import SpaceChannel
 
 
 class Principals:
     """The users that stored the events of one space, and their rights."""
 
-    __slots__ = ("_channel", "_is_everybody", "_line", "_own", "_pieces", "_rights", "_space")
+    __slots__ = ("_channel", "_events", "_is_everybody", "_line", "_own", "_rights", "_space")
 
-    def __init__(self, pieces: PieceRegistry, space: str, channel: SpaceChannel) -> None:
-        self._pieces = pieces
+    def __init__(self, events: Events, space: str, channel: SpaceChannel) -> None:
+        self._events = events
         self._space = space
         self._channel = channel
         self._line = -1  # the connection that the next two fields are known for
@@ -72,7 +71,7 @@ class Principals:
         if not row.principal:
             return
         if self._is_everybody is None:
-            self._is_everybody = await self._may_read(self._pieces.core.clock.new_token())
+            self._is_everybody = await self._may_read(self._events.core.clock.new_token())
         if not (self._is_everybody or self._own) and await self._may_read(row.principal):
             self._own = row.principal
         await self._ask_right(row)
@@ -96,7 +95,7 @@ class Principals:
         space = row.stream.partition("/")[0]
         if self._is_believed(row) or space == self._space or (space, row.principal) in self._rights:
             return
-        channel = self._pieces.channel(space) if is_space_name(space) else None
+        channel = self._events.channel(space) if is_space_name(space) else None
         if channel is None:
             return
         self._rights[space, row.principal] = None
@@ -162,12 +161,11 @@ EventPlace = tuple[int, str]
 class StoredEventPickup:
     """Takes up the stored events of all spaces of one runtime."""
 
-    __slots__ = ("_events", "_kept", "_pieces", "_random", "_spaces")
+    __slots__ = ("_events", "_kept", "_random", "_spaces")
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._pieces = events.pieces
-        self._random = events.pieces.core.clock.randomness(f"taking up {events.origin}")
+        self._random = events.core.clock.randomness(f"taking up {events.origin}")
         self._spaces: dict[str, SpacePickup] = {}
         self._kept: dict[EventDelivery, Callable[[], None]] = {}  # due later, in spaces without an engine
 
@@ -186,7 +184,7 @@ class StoredEventPickup:
         if attending is not None:
             attending.look_at(event.due_us)
             return
-        core = self._pieces.core
+        core = self._events.core
         limit = self._events.policy.in_hand
         if len(self._kept) >= limit:
             raise BacklogFullError(
@@ -205,7 +203,7 @@ class StoredEventPickup:
         attending = self._spaces.get(space)
         if attending is not None:
             grace_us = round(self._events.policy.grace_ms * 1_000)
-            attending.look_at(self._pieces.core.clock.now_us() + grace_us)
+            attending.look_at(self._events.core.clock.now_us() + grace_us)
 
     def opened(self, space: str) -> None:
         """Read parked events again, because a piece was opened that they may be for."""
@@ -266,7 +264,6 @@ class SpacePickup:
         "_left_off",
         "_line",
         "_patience_us",
-        "_pieces",
         "_principals",
         "_room_at",
         "_space",
@@ -275,7 +272,6 @@ class SpacePickup:
 
     def __init__(self, events: Events, space: str, channel: SpaceChannel) -> None:
         self._events = events
-        self._pieces = events.pieces
         self._space = space
         self._channel = channel
         self._at_us = MAX_INT  # the next reading, by the wall clock
@@ -286,7 +282,7 @@ class SpacePickup:
         self._room_at = 0  # there is room again if so few are in hand
         self._line = -1  # the connection of the last notification
         self._patience_us = RUNTIME_LIMITS.parked_first_us
-        self._principals = Principals(events.pieces, space, channel)
+        self._principals = Principals(events, space, channel)
         self._in_hand: set[str] = set()  # rows of events that were taken up and have no outcome
         self._failed: dict[str, EventDelivery] = {}  # by row: events with an outcome here whose row stays
         self.parked: dict[str, tuple[StoredEvent, str]] = {}
@@ -310,12 +306,12 @@ class SpacePickup:
             self._failed.clear()
             self._left_off = None
         wait_us = self._grace_us if line == self._line else 0
-        self.look_at(self._pieces.core.clock.now_us() + wait_us)
+        self.look_at(self._events.core.clock.now_us() + wait_us)
 
     def opened(self) -> None:
         self._patience_us = RUNTIME_LIMITS.parked_first_us
         if self.parked:
-            self.look_at(self._pieces.core.clock.now_us() + self._patience_us)
+            self.look_at(self._events.core.clock.now_us() + self._patience_us)
 
     def ended(self, delivery: EventDelivery) -> None:
         """Note the outcome of an event that was taken up. Others are read once half of those in hand have one."""
@@ -328,15 +324,15 @@ class SpacePickup:
         if end in (EventOutcome.LEFT, EventOutcome.HANDLED_BEFORE):
             # Another reading finds out whether its child is gone, or its row.
             wait_us = RUNTIME_LIMITS.parked_first_us if end is EventOutcome.LEFT else self._grace_us
-            self.look_at(self._pieces.core.clock.now_us() + wait_us)
+            self.look_at(self._events.core.clock.now_us() + wait_us)
         if self._left_off is not None and len(self._in_hand) <= self._room_at:
-            self.look_at(self._pieces.core.clock.now_us())
+            self.look_at(self._events.core.clock.now_us())
 
     def look_at(self, at_us: int) -> None:
         """Read the stored events at a moment of the wall clock, or before."""
         if at_us >= self._at_us:
             return
-        core = self._pieces.core
+        core = self._events.core
         if self._cancel is not None:
             self._cancel()
         self._at_us = at_us
@@ -346,14 +342,14 @@ class SpacePickup:
     def _look(self) -> None:
         self._at_us, self._cancel = MAX_INT, None
         if self._is_looking:
-            self.look_at(self._pieces.core.clock.now_us() + RUNTIME_LIMITS.reread_us)
+            self.look_at(self._events.core.clock.now_us() + RUNTIME_LIMITS.reread_us)
         elif self._channel.is_up():  # Otherwise the first notification of the next connection starts a reading.
             self._is_looking = True
-            self._pieces.tasks.begin(self._read(), f"stored events of {self._space}")
+            self._events.tasks.begin(self._read(), f"stored events of {self._space}")
 
     async def _read(self) -> None:
         """Read the stored events, and take up those that may be handled, as long as there is room."""
-        now_us = self._pieces.core.clock.now_us()
+        now_us = self._events.core.clock.now_us()
         self._principals.begin()
         is_rest = self._left_off is not None
         after, self._left_off = self._left_off or (0, ""), None
@@ -398,7 +394,7 @@ class SpacePickup:
             self.look_at(next_us)
         if self.parked and not self._is_refusing:
             self._is_refusing = True
-            self._pieces.tasks.begin(self._refuse_gone(), f"events of {self._space} whose pieces are gone")
+            self._events.tasks.begin(self._refuse_gone(), f"events of {self._space} whose pieces are gone")
 
     async def _page(self, due_by_us: int, after: EventPlace) -> StoredEvents:
         return await self._channel.driver.stored_events(
@@ -435,7 +431,7 @@ class SpacePickup:
             self._forbid(row)
             return MAX_INT
         try:
-            event = event_rows.read(self._pieces, row.id, row.stream, row.payload, row.due_us, EventSource.STORE)
+            event = event_rows.read(self._events.pieces, row.id, row.stream, row.payload, row.due_us, EventSource.STORE)
             self._in_hand.add(row.id)
             events.start(events.deliver(self._principals.believe(event, row), self._space))
         except Unavailable as error:
@@ -448,15 +444,15 @@ class SpacePickup:
     def _forbid(self, row: StoredEvent) -> None:
         """Remove and report an event whose sender has no right in the space of its handler."""
         error = AccessError(f"{row.principal!r} stored an event for {row.stream}, and has no right there")
-        self._pieces.core.report(row.stream, error)
+        self._events.core.report(row.stream, error)
         durable_events = self._events.durable_events
-        self._pieces.tasks.begin(durable_events.remove_row(row.id, self._space), f"removing {row.stream}")
+        self._events.tasks.begin(durable_events.remove_row(row.id, self._space), f"removing {row.stream}")
 
     def _remove(self, row: StoredEvent) -> None:
         """Remove the row of an event that was handled before and stored once more afterwards."""
         del self._failed[row.id]
         durable_events = self._events.durable_events
-        self._pieces.tasks.begin(durable_events.remove_row(row.id, self._space), f"removing {row.stream}")
+        self._events.tasks.begin(durable_events.remove_row(row.id, self._space), f"removing {row.stream}")
 
     async def _refuse_gone(self) -> None:
         """Refuse the parked events whose pieces were deleted or whose children left."""
@@ -470,10 +466,10 @@ class SpacePickup:
                     continue
                 try:
                     if piece not in gone:
-                        gone[piece] = await is_gone(self._pieces, row.stream, cls)
+                        gone[piece] = await is_gone(self._events.pieces, row.stream, cls)
                     if gone[piece]:
                         await self._refuse(row)
-                        self.look_at(self._pieces.core.clock.now_us())  # Others can be parked now.
+                        self.look_at(self._events.core.clock.now_us())  # Others can be parked now.
                 except HeadwaterError:
                     gone[piece] = False  # This runtime may not read the record, or not write the receipt.
         finally:
@@ -481,10 +477,10 @@ class SpacePickup:
 
     async def _refuse(self, row: StoredEvent) -> None:
         """Refuse one stored event: leave a receipt, remove the row, and report it."""
-        pieces, refused = self._pieces, Gone(row.stream)
+        core, refused = self._events.core, Gone(row.stream)
         await self._events.durable_events.refuse_row(row, self._space, refused)
         self.parked.pop(row.id, None)
-        pieces.core.report(row.stream, refused)
+        core.report(row.stream, refused)
         self._events.note(
             IntentRow(
                 id=event_id_of(row.id, row.payload),
@@ -494,7 +490,7 @@ class SpacePickup:
                 sent_us=row.stored_us,
                 due_us=row.due_us or None,
                 error=f"Gone: {refused.reason}",
-                ended_us=pieces.core.clock.now_us(),
+                ended_us=core.clock.now_us(),
             )
         )
 

@@ -37,10 +37,9 @@ from headwater.runtime.events.event_rows import minted
 
 if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
-    from headwater.runtime.core.policy import Policy
     from headwater.runtime.events.delivery import EventDelivery
     from headwater.runtime.events.event import Event
-    from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.events.events import Events
 
 
 PREFIX: Final = "$result:"
@@ -92,36 +91,34 @@ def narrowest(scopes: Iterable[str]) -> str | None:
     return "user" if "user" in kinds else "session" if "session" in kinds else None
 
 
-def leave(pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, result: Value) -> None:
+def leave(events: Events, transaction: Transaction, delivery: EventDelivery, result: Value) -> None:
     """Add the receipts of an event, and of the events that it replaced, to the handler's transaction."""
     attempt = delivery.attempt
     launched = () if attempt is None else tuple(instance.id for instance, _ in attempt.launched)
     raw: Any = result
-    _write(pieces, transaction, delivery, Receipt(at_us=_now(pieces), result=raw, launched=launched))
+    _write(events, transaction, delivery, Receipt(at_us=_now(events), result=raw, launched=launched))
 
 
-def leave_failure(
-    pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, failure: BaseException
-) -> None:
+def leave_failure(events: Events, transaction: Transaction, delivery: EventDelivery, failure: BaseException) -> None:
     """Add the receipt of a stored event that is refused or failed for good to a transaction of its own."""
     said = str(failure)
     if isinstance(failure, Refused):
-        receipt = Receipt(at_us=_now(pieces), refused=failure.reason)
+        receipt = Receipt(at_us=_now(events), refused=failure.reason)
     else:
-        receipt = Receipt(at_us=_now(pieces), failed=f"{type(failure).__name__}: {said}")
+        receipt = Receipt(at_us=_now(events), failed=f"{type(failure).__name__}: {said}")
     # fault receipts.failure_not_written: transaction.handled.append(delivery.event.row_id)
-    _write(pieces, transaction, delivery, receipt)
+    _write(events, transaction, delivery, receipt)
 
 
-def leave_refusal(pieces: PieceRegistry, transaction: Transaction, id: str, refused: Refused) -> None:
+def leave_refusal(events: Events, transaction: Transaction, id: str, refused: Refused) -> None:
     """Add the receipt of a refused event of which only the id is known."""
-    transaction.create(place(id), _encode(Receipt(at_us=_now(pieces), refused=refused.reason)))
+    transaction.create(place(id), _encode(Receipt(at_us=_now(events), refused=refused.reason)))
 
 
-def _write(pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, receipt: Receipt) -> None:
+def _write(events: Events, transaction: Transaction, delivery: EventDelivery, receipt: Receipt) -> None:
     """Create the receipts of an event and of the events that it replaced, and end their rows of this space."""
     event, attempt = delivery.event, delivery.attempt
-    is_kept = pieces.channel(event.instance.space.name) is not None
+    is_kept = events.channel(event.instance.space.name) is not None
     if not is_kept and not event.is_known:
         return  # Without an engine no second handling is possible, unless the sender gave the event an id.
     whole = mark = _encode(receipt)
@@ -187,8 +184,8 @@ def _mark(receipt: Receipt, kept: str | None) -> Receipt:
     return Receipt(at_us=receipt.at_us, launched=receipt.launched, refused=refused, failed=failed, kept=kept)
 
 
-def _now(pieces: PieceRegistry) -> int:
-    return pieces.core.clock.now_us()
+def _now(events: Events) -> int:
+    return events.core.clock.now_us()
 
 
 def may_be_handled(delivery: EventDelivery) -> bool:
@@ -196,16 +193,16 @@ def may_be_handled(delivery: EventDelivery) -> bool:
     return delivery.event.is_known or delivery.is_stored
 
 
-async def check(pieces: PieceRegistry, delivery: EventDelivery) -> None:
+async def check(events: Events, delivery: EventDelivery) -> None:
     """Raise `HandledBefore` with the outcome if the event was handled before."""
     if may_be_handled(delivery):
-        await answered(pieces, delivery, is_certain=False)
+        await answered(events, delivery, is_certain=False)
 
 
-async def answered(pieces: PieceRegistry, delivery: EventDelivery, *, is_certain: bool = True) -> None:
+async def answered(events: Events, delivery: EventDelivery, *, is_certain: bool = True) -> None:
     """Raise `HandledBefore` with the outcome of an event that was handled before."""
     event = delivery.event
-    value = await _stored(pieces, event, SPACE_SCOPE)
+    value = await _stored(events, event, SPACE_SCOPE)
     if isinstance(value, Absent):
         if not is_certain:
             return
@@ -213,7 +210,7 @@ async def answered(pieces: PieceRegistry, delivery: EventDelivery, *, is_certain
         raise HandledBefore(None, EventExpiredError(f"{event.stream}: event {event.id} {kept}"))
     receipt: Receipt = codec_for(Receipt).decode(value)
     if receipt.kept is not None:
-        receipt = await _kept(pieces, event, receipt.kept)
+        receipt = await _kept(events, event, receipt.kept)
     failure: HeadwaterError | None = None
     if receipt.refused is not None:
         failure = Refused(receipt.refused)
@@ -224,10 +221,10 @@ async def answered(pieces: PieceRegistry, delivery: EventDelivery, *, is_certain
     raise HandledBefore(answer, failure)
 
 
-async def _kept(pieces: PieceRegistry, event: Event, kept: str) -> Receipt:
+async def _kept(events: Events, event: Event, kept: str) -> Receipt:
     """Return the receipt in the scope of the user or the session."""
     try:
-        value = await _stored(pieces, event, scope_of(event, kept))
+        value = await _stored(events, event, scope_of(event, kept))
     except LoadError:
         value = ABSENT
     if isinstance(value, Absent):
@@ -239,13 +236,13 @@ async def _kept(pieces: PieceRegistry, event: Event, kept: str) -> Receipt:
     return found
 
 
-async def _stored(pieces: PieceRegistry, event: Event, scope: str) -> MaybeValue:
+async def _stored(events: Events, event: Event, scope: str) -> MaybeValue:
     """Return a receipt as stored now. The shown documents may not contain yet the receipt that refused a commit."""
     doc = place(event.id, scope)
-    channel = pieces.channel(event.instance.space.name)
+    channel = events.channel(event.instance.space.name)
     if channel is None:
         document = event.instance.space.document(doc.id, doc.scope)
-        await pieces.core.loaded(document)
+        await events.core.loaded(document)
         return ABSENT if document.value is NOT_HERE else document.value
     answer = await channel.driver.answer_of(Query(0, doc.scope, doc.id))
     return answer.documents[0].get()
@@ -260,12 +257,12 @@ TIMED: Final = f"{PREFIX}000000000000-~"
 class Retention:
     """Deletes old receipts in the spaces of one runtime."""
 
-    __slots__ = ("_after", "_behind", "_landed", "_left", "_pieces", "_policy", "_random", "_sweeping")
+    __slots__ = ("_after", "_behind", "_events", "_landed", "_left", "_policy", "_random", "_sweeping")
 
-    def __init__(self, pieces: PieceRegistry, policy: Policy, origin: str) -> None:
-        self._pieces = pieces
-        self._policy = policy
-        self._random = pieces.core.clock.randomness(f"receipts {origin}")
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._policy = events.policy
+        self._random = events.core.clock.randomness(f"receipts {events.origin}")
         self._landed: dict[Swept, int] = {}  # handlings since the last sweep
         self._after: dict[Swept, str] = {}  # where the last sweep of receipts with given ids ended
         self._behind: dict[Swept, str] = {}  # the last deleted receipt of those that sort by time
@@ -287,7 +284,7 @@ class Retention:
         is_narrow = kept is not None and event.is_named
         if not (is_narrow or self._left):
             return
-        now_us = self._pieces.core.clock.now_us()
+        now_us = self._events.core.clock.now_us()
         if is_narrow:
             narrow = (space, scope_of(event, kept))
             self._count(narrow)
@@ -331,12 +328,12 @@ class Retention:
         return found
 
     def _may_begin(self, swept: Swept) -> bool:
-        channel = self._pieces.channel(swept[0])
+        channel = self._events.channel(swept[0])
         return swept not in self._sweeping and channel is not None and channel.is_up()
 
     def _begin(self, swept: Swept) -> None:
         self._sweeping.add(swept)
-        self._pieces.tasks.begin(self._sweep(swept), f"receipts of {swept[0]}")
+        self._events.tasks.begin(self._sweep(swept), f"receipts of {swept[0]}")
 
     async def _sweep(self, swept: Swept) -> None:
         is_narrow, is_left = swept[1] != SPACE_SCOPE, True
@@ -352,7 +349,7 @@ class Retention:
             if is_narrow:
                 self._behind.pop(swept, None)
                 if is_left:
-                    self._note(swept, self._pieces.core.clock.now_us())
+                    self._note(swept, self._events.core.clock.now_us())
 
     async def _sweep_given(self, swept: Swept) -> bool:
         """Sweep the next receipts with given ids, cyclically. Return True if some of them are younger."""
@@ -400,7 +397,7 @@ class Retention:
 
     @property
     def _oldest_us(self) -> int:
-        return self._pieces.core.clock.now_us() - round(self._policy.retention_ms * 1_000)
+        return self._events.core.clock.now_us() - round(self._policy.retention_ms * 1_000)
 
     def _may_be_over(self, id: str) -> bool:
         """Return True if a key is of a receipt whose event was sent before the retention time."""
@@ -408,7 +405,7 @@ class Retention:
 
     async def _page(self, swept: Swept, after: str, is_wanted: Callable[[State], bool]) -> Answer:
         """Return a page of receipts, or only its first one if that is not wanted: then no other one on the page is."""
-        channel = self._pieces.channel(swept[0])
+        channel = self._events.channel(swept[0])
         assert channel is not None
         first = await channel.driver.query(Query(0, swept[1], after=after, limit=1))
         if first.documents and not is_wanted(first.documents[0]):
@@ -418,8 +415,8 @@ class Retention:
     async def _delete(self, space: str, old: list[DocKey]) -> None:
         if not old:
             return
-        pieces = self._pieces
-        core, local = pieces.core, pieces.core.space(space)
+        events = self._events
+        core, local = events.core, events.core.space(space)
         documents = [local.document(doc.id, doc.scope) for doc in old]
         for document in documents:
             core.load(document)
@@ -435,7 +432,7 @@ class Retention:
                     run.tracker.write(run, document, Patch("remove", ()))
 
         try:
-            await pieces.transactions.transact(local, delete)
+            await events.transactions.transact(local, delete)
         finally:
             for document in documents:
                 local.release_if_unread(document)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final
 from headwater.pieces.declarations import Declaration
 from headwater.pieces.fingerprints.change_kinds import SAID, differing
 from headwater.protocol.observations import BETWEEN
-from headwater.runtime.core.limits import RUNTIME_LIMITS
 
 if TYPE_CHECKING:
     from headwater.runtime.pieces.instance import PieceInstance
@@ -55,6 +54,7 @@ def changes(before: str, after: str) -> tuple[str, ...]:
     return tuple([SAID[kind] for kind in differing(then, now)]) or (SOMETHING,)
 
 
+SHARED: Final = 4_096  # names of members whose identities are kept in a process
 KEYS: Final = "keys of "
 """Prefix of the member whose fingerprint covers the code that finds the element keys of an `each`."""
 WITHIN: Final = "\x1e"
@@ -105,7 +105,7 @@ def part_of(view: ScopedView, member: Declaration) -> NodeIdentity | None:
     return _of_space(member.stored)
 
 
-@lru_cache(maxsize=RUNTIME_LIMITS.shared_identities)
+@lru_cache(maxsize=SHARED)
 def _of_space(stored: str) -> NodeIdentity:
     """Return the identity of a member's node of the scope space, which all pieces share."""
     return NodeIdentity(member=stored, code=stored)
