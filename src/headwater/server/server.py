@@ -34,6 +34,7 @@ from structlog.typing import FilteringBoundLogger
 
 from headwater.clock import Clock
 from headwater.engine.directory import Directory
+from headwater.engine.engine import Engine
 from headwater.errors import AccessError, StorageError
 from headwater.pieces.piece import Piece
 from headwater.runtime.channel.websocket import PATH, SUBPROTOCOLS
@@ -370,6 +371,10 @@ class Server(uvicorn.Server):
                 raise AccessError("this server serves no application")
             self._application = Application(self.service, self._classes)
         return self._application
+
+    def call_in_space(self, space: str, work: Callable[[Engine], T]) -> T:
+        """Run a function with the engine of a space, in its turn, and return the result. The caller waits for it."""
+        return self.service.spaces.host_of(space).call(lambda engine, _: work(engine))
 
     @property
     def acceptor(self) -> Acceptor:

@@ -205,7 +205,7 @@ async def on_websocket(folder: Path, limits: Limits, encoding: Encoding) -> Asyn
     async with serving(folder / "data", insecure_local=True, limits=ServerLimits(engine=limits)) as server:
 
         def call(work: Callable[[Engine], Any]) -> Any:
-            return server.service.spaces.host_of(SPACE).call(lambda engine, _: work(engine))
+            return server.call_in_space(SPACE, work)
 
         rig = Rig(WebSocket(address(server), encoding=encoding), call)
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headwater.clock import Timer, VirtualClock
 
 if TYPE_CHECKING:
-    from headwater.runtime.core.core import Core
+    from headwater.runtime import Core
 
 
 class ManualTickLoop:
