@@ -31,27 +31,6 @@ EXEMPT: Final = "headwater.runtime."
 VAGUE: Final = re.compile(r"\b(?:what|whoever|nobody|somebody)\b", re.IGNORECASE)
 WORD: Final = re.compile(r"[A-Za-z][A-Za-z'-]*")
 
-PLAIN: Final = (
-    "cells",
-    "cli",
-    "data",
-    "engine",
-    "pieces",
-    "protocol",
-    "reactions",
-    "replica",
-    "runtime/api",
-    "runtime/channel",
-    "runtime/core",
-    "runtime/pieces",
-    "runtime/reactions",
-    "runtime/writing",
-    "scheduler",
-    "server",
-    "testing",
-)
-"""Folders whose prose is held to the bound on vague words."""
-
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -83,8 +62,8 @@ def measured(package: Path, known: frozenset[str]) -> Iterator[Figure]:
     yield Figure("product modules", len(product), MODULES_MOST)
     yield _folders(package, paths)
     yield from _components(package, known)
-    for name in PLAIN:
-        yield _vagueness(name, sorted((package / name).rglob("*.py")))
+    for name, prose_paths in _prose_rooms(package):
+        yield _vagueness(name, prose_paths)
 
 
 # ---- folders ---------------------------------------------------------------------------------------------
@@ -150,6 +129,17 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value
+
+
+def _prose_rooms(package: Path) -> Iterator[tuple[str, list[Path]]]:
+    """The parts of a package whose prose is measured: each folder, of `runtime` each room, and the modules beside."""
+    yield "modules beside the packages", sorted(package.glob("*.py"))
+    for folder in sorted(path.parent for path in package.glob("*/__init__.py")):
+        rooms = sorted(path.parent for path in folder.glob("*/__init__.py")) if folder.name == "runtime" else []
+        if rooms:
+            yield folder.name, sorted(folder.glob("*.py"))
+        for each in rooms or [folder]:
+            yield each.relative_to(package).as_posix(), sorted(each.rglob("*.py"))
 
 
 def _vagueness(name: str, paths: list[Path]) -> Figure:

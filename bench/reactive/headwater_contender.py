@@ -38,9 +38,9 @@ from headwater.replica.feed import Kind, Notification
 from headwater.replica.replica import Replica
 from headwater.replica.session import Session
 from headwater.runtime.core.core import Core
-from headwater.runtime.core.tick_loops import ByHand
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
+from headwater.testing.scheduler.tick_loops import ManualTickLoop
 
 NUMBER = codec_for(int)
 ANYTHING = JsonCodec()
@@ -52,7 +52,7 @@ class Detach:
     """A runtime with one space that has no engine."""
 
     def __init__(self) -> None:
-        self.core = Core(RealClock(), ByHand())
+        self.core = Core(RealClock(), ManualTickLoop())
         self.replica = Replica()
         self.session = Detached(self.replica)
         self.space = self.core.add_space("bench", self.replica, self.session)

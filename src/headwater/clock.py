@@ -44,7 +44,7 @@ class Clock(Protocol):
         ...
 
     def new_token(self, nbytes: int = 16) -> str:
-        """A fresh name, `2 * nbytes` lower-case hexadecimal digits, that nobody else will draw."""
+        """A fresh name, `2 * nbytes` lower-case hexadecimal digits, that no other draw returns."""
         ...
 
 
@@ -149,7 +149,7 @@ class VirtualClock:
         self._set_us += by_us
 
     def advance(self, us: int) -> None:
-        """Move time by `us`, firing what falls due on the way, in order of time and then of registration.
+        """Move time by `us`, firing the timers that fall due on the way, in order of time and then of registration.
 
         A callback sees its own due time as now, and may register and cancel timers. If it raises, time stays
         where it is and the timers after it stay registered.

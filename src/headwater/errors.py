@@ -2,38 +2,38 @@
 
     HeadwaterError
     ├── AuthoringError              the program is wrong; the message shows the line to write instead
-    │   └── InvalidValueError       a value that no document can hold; says where and what to do
+    │   └── InvalidValueError       a value that no document can hold; says where it is
     ├── CommitRejected              the engine said no to a commit
     │   ├── ConflictError           something it read was overwritten; run it again on fresh state
     │   ├── PreconditionFailedError it can never succeed; do not run it again
     │   └── RuleRefusedError        a rule of the space forbids it; do not run it again
-    ├── CommitConvergenceError      a write met conflicts for as long as it may; somebody is always faster
-    ├── Refused                     a handler said no; nothing was written, and nothing is wrong
-    ├── EventExpiredError           an event is older than what is remembered of handled ones; send a new one
-    ├── HandlerFailed               a handler raised something else: a defect of the program; the cause says what
+    ├── CommitConvergenceError      a write met conflicts for as long as it may; other writers are always faster
+    ├── Refused                     a handler refused its event; nothing was written, and nothing is wrong
+    ├── EventExpiredError           an event is older than the receipts that are kept; send a new one
+    ├── HandlerFailed               a handler raised another error: a defect of the program; see its cause
     ├── NotReadyError               something was never computed yet; await pull() first
-    │   └── UpstreamFailedError     what a run reads could not be computed; the cause says why
+    │   └── UpstreamFailedError     a value that a run reads could not be computed; the cause says why
     ├── NotSettlingError            nodes make each other run without end; the message shows the way round
     ├── ReactionBlockedError        a reaction gave a record up: its target is blocked, or the record was passed over
     ├── AbsentError                 a document, branch or key that is not there
-    │   └── GoneError               a piece that was there: its row left, or it was deleted
+    │   └── GoneError               a piece does not exist any more: its row left, or it was deleted
     ├── AccessError                 this user may not do that here
     ├── LoadError                   a document could not be fetched
-    ├── SessionExpiredError         a session is over; what it had not heard of failed
+    ├── SessionExpiredError         a session is over; its commits without a verdict failed
     ├── LimitError                  larger, deeper or more than the configured limit
     │   └── BacklogFullError        more is sent than can be handled; nothing was taken on, send it later
-    ├── ProtocolError               a peer or a file said something outside the protocol
-    ├── StorageError                the disk failed, or what it returned is damaged
+    ├── ProtocolError               a peer or a file broke the protocol
+    ├── StorageError                the disk failed, or returned damaged data
     │   ├── CorruptionError         stored data contradicts itself; names the first place
     │   ├── MovedError              a data directory or a file in it was moved, deleted or replaced while in use
     │   ├── NewerVersionError       the file was written by a newer version of Headwater
     │   └── NotASpaceError          the file is of another program or of an unreleased format, or is a folder
     └── DirectoryInUseError         another process owns this data directory
 
-    InvariantViolation              our own bug. Not a HeadwaterError: nobody should catch it.
+    InvariantViolation              a bug of Headwater. Not a HeadwaterError: no program should catch it.
 
 Inside, a rejection is a value (`protocol.verdict`); it becomes an exception only at the public edge.
-A message says what happened, to which address, and what to do about it.
+A message names the failure, its address, and the remedy.
 
 `cut_frames` removes the frames of this package from the traceback of an error on its way to the author.
 """
@@ -84,7 +84,7 @@ class HeadwaterError(Exception):
 
 
 class AuthoringError(HeadwaterError):
-    """The calling program is wrong. The message says what to write instead."""
+    """The calling program is wrong. The message shows the line to write instead."""
 
 
 class InvalidValueError(AuthoringError, ValueError):
@@ -121,7 +121,7 @@ class CommitConvergenceError(HeadwaterError):
     """A write was tried again and again, and each time something it had read was overwritten; nothing was written.
 
     `attempts` were made in `elapsed_ms` since the first conflict; the cause is the last of them. Write less often, read
-    less, or say what you mean by an intent (push, increment), which cannot conflict."""
+    less, or write by an intent (push, increment), which cannot conflict."""
 
     def __init__(self, message: str, *, attempts: int, elapsed_ms: float) -> None:
         super().__init__(message)
@@ -140,11 +140,11 @@ class Refused(HeadwaterError):
 class EventExpiredError(HeadwaterError):
     """An event is older than receipts are kept: whether it was handled before is not known any more, so that it is not.
 
-    Look whether what it was to do was done, and send a new one if it was not."""
+    Look whether its writes are there, and send a new one if they are not."""
 
 
 class HandlerFailed(HeadwaterError):
-    """A handler raised something that is no refusal. Its cause is what it raised; the error channel has it, too."""
+    """A handler raised an error other than `Refused`, which is the cause. The error channel has it, too."""
 
 
 class NotReadyError(HeadwaterError):
@@ -152,7 +152,7 @@ class NotReadyError(HeadwaterError):
 
 
 class UpstreamFailedError(NotReadyError):
-    """A run read the output of a node whose last run raised. The cause is what it raised; mend that one."""
+    """A run read the output of a node whose last run raised. The cause is that error; mend that node."""
 
 
 class NotSettlingError(HeadwaterError):
@@ -160,7 +160,7 @@ class NotSettlingError(HeadwaterError):
 
 
 class ReactionBlockedError(HeadwaterError):
-    """A reaction gave a record up, as its `on_exhausted` says. Mend what it fails for, then unblock or replay it."""
+    """A reaction gave a record up, as its `on_exhausted` says. Mend the cause, then unblock or replay it."""
 
 
 class AbsentError(HeadwaterError, LookupError):
@@ -180,11 +180,11 @@ class LoadError(HeadwaterError):
 
     def __init__(self, message: str, *, code: str = "") -> None:
         super().__init__(message)
-        self.code = code  # what the engine calls its reason; empty: it was not asked
+        self.code = code  # the engine's code of its reason; empty: it was not asked
 
 
 class SessionExpiredError(HeadwaterError):
-    """A session is over. Its unanswered commits failed; open a new one and look at what landed."""
+    """A session is over. Its unanswered commits failed; open a new one and look which of them landed."""
 
 
 class LimitError(HeadwaterError):
@@ -201,7 +201,7 @@ class ProtocolError(HeadwaterError):
 
 
 class StorageError(HeadwaterError):
-    """The store could not do what was asked. Nothing unacknowledged can be assumed written."""
+    """The store could not carry out a call. Nothing unacknowledged can be assumed written."""
 
 
 class CorruptionError(StorageError):

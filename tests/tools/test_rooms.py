@@ -67,7 +67,10 @@ def test_list_of_known_cycles_is_for_the_runtime_only(tmp_path: Path) -> None:
 
 
 def test_vague_words_are_counted_in_comments_and_docstrings_and_not_in_code(tmp_path: Path) -> None:
-    base = package(tmp_path, {"engine/a.py": '"""Says what is there."""\n\nwhat = "whoever"  # nobody\n'})
+    base = package(
+        tmp_path,
+        {"engine/__init__.py": "x = 1\n", "engine/a.py": '"""Says what is there."""\n\nwhat = "whoever"  # nobody\n'},
+    )
     found = figures(base)["vague words per 1,000 words of comments in engine"]
     assert found.value == 400
     assert [place.rpartition(" ")[2] for place in found.places] == ["nobody", "what"]

@@ -160,25 +160,6 @@ class Input(NotAValue, Generic[T_co]):
             cut_frames(error)
             raise
 
-    def read_unchanged(self, root: MaybeValue) -> bool:
-        """Inside a run: note a read of this place without its value if the document still has this root.
-
-        False: nothing was noted, and the caller has to `get` the value.
-        """
-        run = self._current.run
-        document = self._document
-        if run is None or run.overlay is not None or document.value is not root or document.writers:
-            return False
-        spot = self._spot
-        if spot.stamp != run.number:
-            place = run.place
-            if run.reads[place] is spot:
-                spot.stamp = run.number
-                run.place = place + 1
-            else:
-                self._spot = run.miss(spot)
-        return True
-
     def exists(self) -> bool:
         """Whether a value is there. Inside a run this subscribes to its presence, not to the value."""
         self._wake_writers()

@@ -205,4 +205,3 @@ def format_time(us: int) -> str:
 DirectoryPath: TypeAlias = Annotated[str, Parameter(help="The data directory that holds the spaces.")]
 SpaceName: TypeAlias = Annotated[str, Parameter(help="The name of the space, as `headwater spaces` lists it.")]
 Json: TypeAlias = Annotated[bool, Parameter(help="Print one JSON document instead of text.", negative=())]
-BranchName: TypeAlias = Annotated[str, Parameter(help="The branch to look at.")]

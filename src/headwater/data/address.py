@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn
 
-from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
 from headwater.data.path import Path, check_path, parse_path, path_text
 from headwater.data.text import shown, unprintable
 from headwater.errors import InvalidValueError
@@ -35,7 +34,6 @@ __all__ = [
     "DocKey",
     "Link",
     "address_text",
-    "check_address",
     "check_id",
     "check_scope",
     "check_space",
@@ -167,15 +165,6 @@ def check_id(id: object) -> str:
         raise InvalidValueError(f"{shown(id)} cannot name a document: use a string")
     _check_name(id, f"document id {shown(id)}")
     return id
-
-
-def check_address(address: Address, limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> Address:
-    """`address` when every part of it is allowed."""
-    check_space(address.space)
-    check_scope(address.scope)
-    check_id(address.id)
-    check_path(address.path, limits)
-    return address
 
 
 def _check_name(name: str, what: str) -> None:

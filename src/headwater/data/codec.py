@@ -35,7 +35,6 @@ __all__ = [
     "json_form",
     "record_decoder",
     "record_encoder",
-    "record_from_json",
     "record_to_json",
     "to_json",
 ]
@@ -131,11 +130,3 @@ def record_to_json(record: Any) -> bytes:
     """A record as JSON text, with the values inside it in their JSON form."""
     plain = msgspec.to_builtins(record, builtin_types=(bytes, Link), str_keys=True)
     return msgspec.json.encode(json_form(plain))
-
-
-def record_from_json(data: bytes | str, kind: type[_T], limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> _T:
-    """The record that `record_to_json` wrote. Its values are frozen already."""
-    try:
-        return msgspec.convert(from_json(data, limits), kind, builtin_types=(bytes,))
-    except msgspec.ValidationError as error:
-        raise InvalidValueError(f"this JSON is not a {kind.__name__}: {error}") from None

@@ -16,7 +16,7 @@ from typing import Final
 from headwater.data.text import shown
 from headwater.errors import InvalidValueError
 
-__all__ = ["ID_LENGTH", "child_id", "derive", "derive_cached", "event_id", "minted_at", "minted_id", "result_id"]
+__all__ = ["ID_LENGTH", "derive", "derive_cached", "event_id", "minted_at", "minted_id"]
 
 _DOMAIN: Final = b"headwater.id.1"
 _DIGEST_BYTES: Final = 20
@@ -81,19 +81,9 @@ def minted_at(event_id: str) -> int:
     return int(event_id[:_TIME_DIGITS], 32)
 
 
-def result_id(event_id: str) -> str:
-    """The document that holds the result of handling the event."""
-    return derive("result", event_id)
-
-
 def minted_id(event_id: str, counter: int) -> str:
     """Document number `counter` that the handler of the event made. A retry gets the same ones."""
     return derive("minted", event_id, counter)
-
-
-def child_id(parent: str, key: str | int) -> str:
-    """The child that a piece keeps under `key`."""
-    return derive("child", parent, key)
 
 
 def _base32(number: int, digits: int) -> str:

@@ -161,7 +161,7 @@ class Delivery:
 
 
 class Intent:
-    """Something that was sent and may still be taken back."""
+    """An event that was posted and may still be withdrawn."""
 
     __slots__ = ("_withdraw", "id")
 
@@ -170,7 +170,7 @@ class Intent:
         self._withdraw = withdraw
 
     def withdraw(self) -> bool:
-        """Take it back. False: it was dispatched already."""
+        """Withdraw the event. Return False if it was dispatched already."""
         return self._withdraw()
 
     def __repr__(self) -> str:
@@ -248,15 +248,15 @@ class Handler(NotAValue, Generic[P, R]):
             )
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """Have the event handled, and wait until that is durable. Returns the handler's result."""
+        """Send an event to the handler, and wait until its commit is durable. Returns the handler's result."""
         return self.sender.send(self.member, self._signature.encode(args, kwargs), self._options)
 
     def post(self, *args: P.args, **kwargs: P.kwargs) -> Intent:
-        """Queue it. Inside a handler it lives and dies with the handler's commit."""
+        """Send an event without waiting. Inside a handler it is sent with the handler's commit, and only with it."""
         return self.sender.post(self.member, self._signature.encode(args, kwargs), self._options)
 
     def post_at(self, when: datetime | timedelta, /, *args: P.args, **kwargs: P.kwargs) -> Intent:
-        """Have it handled at a moment, or after a while."""
+        """Send an event that is handled at a given time, or after a delay."""
         if isinstance(when, datetime) and when.tzinfo is None:
             raise AuthoringError(
                 f"post_at({when.isoformat()}) has no time zone: write datetime(..., tzinfo=timezone.utc)"
@@ -288,11 +288,11 @@ class Handler(NotAValue, Generic[P, R]):
         return Handler(self.sender, self.member, self._signature, changed)
 
     def same(self, other: Handler[Any, Any]) -> bool:
-        """Whether it leads to the same handler of the same piece."""
+        """Return True if both handles lead to the same handler of the same piece."""
         return self.sender.same(other.sender) and self.member is other.member and self._options == other._options
 
     def seen_by(self, view: Any) -> Handler[P, R]:
-        """The same handler, sent to for the user and the session of a view."""
+        """Return the same handler, for the user and the session of a view."""
         return Handler(self.sender.seen_by(view), self.member, self._signature, self._options)
 
     def __repr__(self) -> str:

@@ -273,10 +273,10 @@ class Scheduler:
     # ---- nodes that are resumed ----------------------------------------------------------------------
 
     def hold(self, node: Node, until: Document) -> None:
-        """Keep a node from running, and the nodes below it waiting, until `let_on` is called with the same document."""
+        """Keep a node from running, and the nodes below it waiting, until `release_held` is called with `until`."""
         self.loads.hold(node, until)
 
-    def let_on(self, held_by: Document) -> None:
+    def release_held(self, held_by: Document) -> None:
         """Release the nodes held by a document: nodes that were not resumed get their turn."""
         for node in self.loads.arrived(held_by):
             if node.status == CLEAN:

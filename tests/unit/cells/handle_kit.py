@@ -14,10 +14,10 @@ from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.core.core import Core
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.core.tick_loops import ByHand
 from headwater.scheduler.failures import Failure
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
+from headwater.testing.scheduler.tick_loops import ManualTickLoop
 
 
 class Line(Model):
@@ -46,7 +46,7 @@ class Hand:
 
     def __init__(self, *spaces: str) -> None:
         self.clock = VirtualClock(seed=1)
-        self.core = Core(self.clock, ByHand())
+        self.core = Core(self.clock, ManualTickLoop())
         self.errors: list[Failure] = []
         self.core.on_error(self.errors.append)
         self._count = 0

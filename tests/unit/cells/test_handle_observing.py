@@ -12,8 +12,8 @@ from headwater.clock import RealClock
 from headwater.errors import AbsentError, UpstreamFailedError
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
+from headwater.runtime.api.runtime import AsyncioTickLoop
 from headwater.runtime.core.core import Core
-from headwater.runtime.core.tick_loops import ByAsyncio
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 from tests.unit.cells.handle_kit import Card, Cards, Hand
@@ -219,7 +219,7 @@ class Awake:
     """A runtime on asyncio's loop."""
 
     def __init__(self) -> None:
-        loop = ByAsyncio(asyncio.get_running_loop())
+        loop = AsyncioTickLoop(asyncio.get_running_loop())
         self.core = Core(RealClock(), loop)
         loop.drive(self.core)
         self.replica = Replica()

@@ -22,8 +22,6 @@ from headwater.data.codec import (
     json_form,
     record_decoder,
     record_encoder,
-    record_from_json,
-    record_to_json,
     to_json,
 )
 from headwater.data.limits import MAX_DEPTH, ValueLimits
@@ -254,18 +252,6 @@ def test_a_record_with_values_and_links_survives_messagepack() -> None:
     assert exactly_same(freeze(frame.value), FRAME.value)
     assert data == msgspec.msgpack.Encoder(enc_hook=enc_hook).encode(FRAME)
     assert msgspec.msgpack.Decoder(Frame, ext_hook=ext_hook).decode(data) == frame
-
-
-def test_a_record_with_values_and_links_survives_json() -> None:
-    frame = record_from_json(record_to_json(FRAME), Frame)
-    assert frame == FRAME
-    assert exactly_same(frame.patches[0].arg, FRAME.patches[0].arg)
-    assert exactly_same(frame.value, FRAME.value)
-
-
-def test_json_that_is_no_such_record_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="this JSON is not a Frame: Object contains unknown field `x`"):
-        record_from_json('{"x":1}', Frame)
 
 
 def test_an_object_that_is_no_value_is_not_encoded() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.data.ids import ID_LENGTH, child_id, derive, event_id, minted_at, minted_id, result_id
+from headwater.data.ids import ID_LENGTH, derive, event_id, minted_at, minted_id
 from headwater.errors import InvalidValueError
 from tests.counts import scaled
 
@@ -19,9 +19,7 @@ def test_known_ids_stay_what_they_are() -> None:
     """Ids are stored: a change of any of these orphans documents."""
     event = event_id("origin", "clicks", 7, MINTED_US)
     assert event == "01ga4gc208i0-l312o2uud88n2lpfil6q22hjkqlnggc6"
-    assert result_id(event) == "bdkslkfj4avar68nfd6ns7k3o146q91r"
     assert minted_id(event, 0) == "pouddnjtai7kt6u107lu2ddv6m5tcij2"
-    assert child_id("parent", "key") == "vdn8lvbhrb9r6cevq7iljrndh3hmt8fh"
     assert derive("thing") == "v8muhmrtp7aae1dm02mc30obusuottv1"
     assert derive("thing", "a", 1, b"\x00") == "f8tdkuf6fhb4n0ugv49d7iipb4kmf50i"
 
@@ -64,10 +62,7 @@ def test_lists_of_parts_that_look_alike_do_not_meet() -> None:
 def test_the_kinds_of_ids_are_separate_domains() -> None:
     event = event_id("o", "s", 0, 0)
     ids = [
-        result_id(event),
         minted_id(event, 0),
-        child_id(event, 0),
-        child_id(event, "0"),
         derive("x", event),
     ]
     assert len(set(ids)) == len(ids)
@@ -78,8 +73,8 @@ def test_many_ids_do_not_collide() -> None:
     count = scaled(200_000)
     event = event_id("o", "s", 0, MINTED_US)
     ids = {minted_id(event, number) for number in range(count)}
-    ids |= {child_id("parent", str(number)) for number in range(count)}
-    ids |= {child_id("parent", number) for number in range(count)}
+    ids |= {derive("parent", str(number)) for number in range(count)}
+    ids |= {derive("parent", number) for number in range(count)}
     assert len(ids) == 3 * count
 
 

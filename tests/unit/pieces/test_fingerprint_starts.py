@@ -14,7 +14,7 @@ import pytest
 from headwater.pieces.fingerprints import fingerprint as fingerprint_module
 from headwater.pieces.fingerprints import origin
 from headwater.pieces.fingerprints.fingerprint import Fingerprinter
-from headwater.pieces.fingerprints.origin import Origin, Origins
+from headwater.pieces.fingerprints.origin import CodeOrigin, Origins
 from tests.unit.pieces.fingerprint_kit import digest, program
 
 pytestmark = pytest.mark.thorough
@@ -131,21 +131,21 @@ def test_the_version_of_a_package_counts_for_who_names_it_and_for_nobody_else(mo
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
-        ("builtins", Origin.STANDARD),
-        ("math", Origin.STANDARD),
-        ("os.path", Origin.STANDARD),
-        ("json.decoder", Origin.STANDARD),
-        ("wave", Origin.STANDARD),
-        (None, Origin.STANDARD),
-        ("msgspec._core", Origin.PACKAGE),
-        ("_pytest.fixtures", Origin.PACKAGE),
-        ("typing_extensions", Origin.PACKAGE),
-        ("headwater.cells.model", Origin.OURS),
-        ("tests.unit.pieces.fingerprint_kit", Origin.APPLICATION),
-        ("nowhere.at.all", Origin.APPLICATION),
+        ("builtins", CodeOrigin.STANDARD),
+        ("math", CodeOrigin.STANDARD),
+        ("os.path", CodeOrigin.STANDARD),
+        ("json.decoder", CodeOrigin.STANDARD),
+        ("wave", CodeOrigin.STANDARD),
+        (None, CodeOrigin.STANDARD),
+        ("msgspec._core", CodeOrigin.PACKAGE),
+        ("_pytest.fixtures", CodeOrigin.PACKAGE),
+        ("typing_extensions", CodeOrigin.PACKAGE),
+        ("headwater.cells.model", CodeOrigin.OURS),
+        ("tests.unit.pieces.fingerprint_kit", CodeOrigin.APPLICATION),
+        ("nowhere.at.all", CodeOrigin.APPLICATION),
     ],
 )
-def test_every_module_has_an_origin(module: str | None, expected: Origin) -> None:
+def test_every_module_has_an_origin(module: str | None, expected: CodeOrigin) -> None:
     assert Origins().of(module) is expected
 
 

@@ -12,17 +12,17 @@ from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.core.core import Core
-from headwater.runtime.core.tick_loops import ByVirtualClock
 from headwater.scheduler.failures import Failure
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
+from headwater.testing.scheduler.tick_loops import VirtualTickLoop
 from tests.unit.cells.handle_kit import Hand, Line
 
 # ---- errors ------------------------------------------------------------------------------------------
 
 
 def test_a_failure_from_before_somebody_listened_is_heard_once() -> None:
-    core = Core(VirtualClock(), ByVirtualClock(VirtualClock()))
+    core = Core(VirtualClock(), VirtualTickLoop(VirtualClock()))
     core.report("early", ValueError("x"))
     first: list[Failure] = []
     second: list[Failure] = []
@@ -40,7 +40,7 @@ def test_a_listener_that_would_have_to_be_awaited_is_refused() -> None:
     async def later(failure: Failure) -> None:
         raise AssertionError("nobody awaits this")
 
-    core = Core(VirtualClock(), ByVirtualClock(VirtualClock()))
+    core = Core(VirtualClock(), VirtualTickLoop(VirtualClock()))
     with pytest.raises(AuthoringError, match="write a plain function that starts a task"):
         core.on_error(later)
     core.on_error(lambda failure: later(failure))
@@ -52,7 +52,7 @@ def test_a_listener_that_would_have_to_be_awaited_is_refused() -> None:
 
 
 def test_a_listener_that_raises_keeps_nobody_else_from_hearing() -> None:
-    core = Core(VirtualClock(), ByVirtualClock(VirtualClock()))
+    core = Core(VirtualClock(), VirtualTickLoop(VirtualClock()))
     heard: list[Failure] = []
     core.on_error(lambda failure: 1 // 0)
     core.on_error(heard.append)
@@ -64,7 +64,7 @@ def test_a_listener_that_raises_keeps_nobody_else_from_hearing() -> None:
 
 
 def test_unheard_failures_are_bounded() -> None:
-    core = Core(VirtualClock(), ByVirtualClock(VirtualClock()))
+    core = Core(VirtualClock(), VirtualTickLoop(VirtualClock()))
     for number in range(3_000):
         core.report(str(number), ValueError())
     heard: list[Failure] = []
@@ -125,7 +125,7 @@ def test_what_does_not_settle_by_hand_is_an_error_and_not_a_hang() -> None:
 
 def test_idle_waits_for_a_cycle_through_two_waits_and_not_for_ever() -> None:
     clock = VirtualClock()
-    loop = ByVirtualClock(clock)
+    loop = VirtualTickLoop(clock)
     core = Core(clock, loop)
     replica = Replica()
     core.add_space("shop", replica, Detached(replica))

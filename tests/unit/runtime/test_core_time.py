@@ -12,10 +12,10 @@ from headwater.errors import AuthoringError
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.core.core import Core
-from headwater.runtime.core.tick_loops import ByVirtualClock
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
+from headwater.testing.scheduler.tick_loops import VirtualTickLoop
 from tests.counts import scaled
 
 SECOND = 1_000_000
@@ -41,7 +41,7 @@ class Timed:
 
     def __init__(self, limits: SchedulerLimits | None = None) -> None:
         self.clock = VirtualClock()
-        loop = ByVirtualClock(self.clock)
+        loop = VirtualTickLoop(self.clock)
         self.wall = Jumping(self.clock)  # what the core looks at; alarms and timers are of the clock itself
         self.core = Core(self.wall, loop, limits)
         self.replica = Replica()

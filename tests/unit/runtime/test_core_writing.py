@@ -18,8 +18,8 @@ from headwater.replica.replica import Replica
 from headwater.runtime.core import local_space as space_module
 from headwater.runtime.core.core import Core
 from headwater.runtime.core.limits import RuntimeLimits
-from headwater.runtime.core.tick_loops import ByHand
 from headwater.scheduler.failures import Failure
+from headwater.testing.scheduler.tick_loops import ManualTickLoop
 
 
 class Scripted:
@@ -27,7 +27,7 @@ class Scripted:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        self.core = Core(self.clock, ByHand())
+        self.core = Core(self.clock, ManualTickLoop())
         self.replica = Replica()
         self.asked: list[DocKey] = []
         self.left: list[DocKey] = []

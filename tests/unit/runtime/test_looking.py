@@ -268,7 +268,7 @@ def test_settled_waits_for_a_reader_behind_a_node_that_was_found_clean() -> None
     go(hand)
     assert seen == []
     assert scheduler.resume(node, [], 0)
-    scheduler.let_on(until)
+    scheduler.release_held(until)
     assert not hand.core.is_quiet()
     assert not hand.core.is_settled()
     go(hand)

@@ -11,7 +11,7 @@ from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Collision, Conflict, PreconditionFailed, Rejection, RuleRefused
 from headwater.replica.pending import Layer
 from headwater.runtime.channel.driver import ReconnectBackoff
-from headwater.runtime.writing.attempt import Outcome, RetriedWrite, classify
+from headwater.runtime.writing.attempt import AttemptOutcome, RetriedWrite, classify
 from headwater.runtime.writing.states import Happened, WriteState
 from tests.unit.runtime.kit import doc
 
@@ -21,19 +21,19 @@ COLLISION = Collision(doc(), ("n",), Depth.DEEP, 3, 5, "somebody", "a node")
 @pytest.mark.parametrize(
     ("rejection", "outcome"),
     [
-        (None, Outcome.SUCCESS),
-        (Conflict((COLLISION,)), Outcome.STALE),
-        (Conflict(dead_layers=(6,)), Outcome.STALE),
-        (Conflict(basis_expired=True), Outcome.STALE),
-        (Conflict(dead_layers=(7,)), Outcome.UNSENT),
-        (PreconditionFailed("entity_absent", "it is there"), Outcome.PERMANENT),
-        (PreconditionFailed("origin_committed", "it was not"), Outcome.PERMANENT),
-        (RuleRefused("access", "not you"), Outcome.TERMINAL),
-        (RuleRefused("commit_size", "too large"), Outcome.TERMINAL),
-        (RuleRefused("session_gone", "nobody knows"), Outcome.OTHER),
+        (None, AttemptOutcome.SUCCESS),
+        (Conflict((COLLISION,)), AttemptOutcome.STALE),
+        (Conflict(dead_layers=(6,)), AttemptOutcome.STALE),
+        (Conflict(basis_expired=True), AttemptOutcome.STALE),
+        (Conflict(dead_layers=(7,)), AttemptOutcome.UNSENT),
+        (PreconditionFailed("entity_absent", "it is there"), AttemptOutcome.PERMANENT),
+        (PreconditionFailed("origin_committed", "it was not"), AttemptOutcome.PERMANENT),
+        (RuleRefused("access", "not you"), AttemptOutcome.TERMINAL),
+        (RuleRefused("commit_size", "too large"), AttemptOutcome.TERMINAL),
+        (RuleRefused("session_gone", "nobody knows"), AttemptOutcome.OTHER),
     ],
 )
-def test_one_function_says_what_a_verdict_means(rejection: Rejection | None, outcome: Outcome) -> None:
+def test_one_function_says_what_a_verdict_means(rejection: Rejection | None, outcome: AttemptOutcome) -> None:
     assert classify(rejection, 7) is outcome
 
 

@@ -21,7 +21,7 @@ from headwater.protocol.command_messages import CommandQuestion
 from headwater.protocol.observations import ForeignRead, NodeKey, Observed
 from headwater.runtime.pieces.records import Record
 from headwater.runtime.resume.fingerprint import owner_of
-from headwater.runtime.resume.preview import Known
+from headwater.runtime.resume.preview import PreviewInput
 
 Ask = Callable[[CommandQuestion], Any]
 
@@ -47,7 +47,7 @@ def load_stored_nodes(
     *,
     with_read: bool = False,
     limits: CommandLimits = DEFAULT_COMMAND_LIMITS,
-) -> list[Known]:
+) -> list[PreviewInput]:
     """Load everything stored about the nodes and pieces of some spaces.
 
     `with_read` adds the spaces that these nodes read, as far as they can be asked.
@@ -59,9 +59,11 @@ def load_stored_nodes(
     return [_check_foreign_reads(asked, each, limits.page) for each in named]
 
 
-def _load_read_spaces(asked: Ask, known: Sequence[Known], branch: str | None, limits: CommandLimits) -> list[Known]:
+def _load_read_spaces(
+    asked: Ask, known: Sequence[PreviewInput], branch: str | None, limits: CommandLimits
+) -> list[PreviewInput]:
     """Load the spaces that nodes read, and the spaces that nodes of those read."""
-    found: list[Known] = []
+    found: list[PreviewInput] = []
     seen, waiting = {each.space for each in known}, deque(known)
     while waiting:
         for space in dict.fromkeys([read.space for each in waiting.popleft().observed for read in each.foreign]):
@@ -76,7 +78,9 @@ def _load_read_spaces(asked: Ask, known: Sequence[Known], branch: str | None, li
     return found
 
 
-def _add_named_records(asked: Ask, known: Known, everything: Sequence[Known], branch: str | None, most: int) -> Known:
+def _add_named_records(
+    asked: Ask, known: PreviewInput, everything: Sequence[PreviewInput], branch: str | None, most: int
+) -> PreviewInput:
     """Add the records of pieces that nodes read and that have no observations: their classes decide about the reads."""
     docs = [read.doc for each in known.observed for read in each.reads]
     docs += [r.doc for other in everything for each in other.observed for r in each.foreign if r.space == known.space]
@@ -88,10 +92,10 @@ def _add_named_records(asked: Ask, known: Known, everything: Sequence[Known], br
         page = asked(CommandQuestion("nodes", known.space, value=chosen, limit=1, branch=branch))
         raw |= {piece: None if said is None else from_json_form(said) for piece, said in page["records"].items()}
     records = {piece: _decode_record(said) for piece, said in raw.items()}
-    return Known(space=known.space, observed=known.observed, records=records, raw=raw)
+    return PreviewInput(space=known.space, observed=known.observed, records=records, raw=raw)
 
 
-def _load_space(asked: Ask, space: str, branch: str | None, limits: CommandLimits) -> Known:
+def _load_space(asked: Ask, space: str, branch: str | None, limits: CommandLimits) -> PreviewInput:
     observed: list[Observed] = []
     raw: dict[str, Any] = {}
     after = ""
@@ -104,7 +108,7 @@ def _load_space(asked: Ask, space: str, branch: str | None, limits: CommandLimit
         if after is None:
             break
     records = {piece: _decode_record(said) for piece, said in raw.items()}
-    return Known(space=space, observed=tuple(observed), records=records, raw=raw)
+    return PreviewInput(space=space, observed=tuple(observed), records=records, raw=raw)
 
 
 def _decode_record(said: Any) -> Record | None:
@@ -118,7 +122,7 @@ def _decode_record(said: Any) -> Record | None:
     return made
 
 
-def _check_foreign_reads(asked: Ask, known: Known, most: int) -> Known:
+def _check_foreign_reads(asked: Ask, known: PreviewInput, most: int) -> PreviewInput:
     """Add which reads of other spaces are current. A space that cannot be asked leaves them unknown."""
     wanted: dict[tuple[str, str], dict[ForeignRead, None]] = {}
     for each in known.observed:
@@ -139,4 +143,4 @@ def _check_foreign_reads(asked: Ask, known: Known, most: int) -> Known:
     held: frozenset[NodeKey] = frozenset(
         each.node for each in known.observed if each.foreign and all(read in holding for read in each.foreign)
     )
-    return Known(space=known.space, observed=known.observed, records=known.records, raw=known.raw, held=held)
+    return PreviewInput(space=known.space, observed=known.observed, records=known.records, raw=known.raw, held=held)

@@ -46,8 +46,8 @@ from headwater.server.commands.safe_copy import FOLDER, copy_path
 
 if TYPE_CHECKING:
     from headwater.data.address import DocKey
-    from headwater.runtime.resume.preview import Known
-    from headwater.runtime.resume.shadow_run import Report as ShadowReport
+    from headwater.runtime.resume.preview import PreviewInput
+    from headwater.runtime.resume.shadow_run import ShadowReport
 
 
 def verify(file: str, /, *, resume: str = "", user: User = "", token: Token = "", json: Json = False) -> int:
@@ -276,7 +276,7 @@ def _run_shadow(copies: _Copies, spaces: Sequence[str], *, quiet: bool) -> Shado
         def read(space: str, doc: DocKey) -> MaybeValue:
             return directory.space(space).read(doc).value if copies.try_make(space) else ABSENT
 
-        known: list[Known] = load_stored_nodes(asked, spaces)
+        known: list[PreviewInput] = load_stored_nodes(asked, spaces)
         shown = console(stderr=True)
         with contextlib.redirect_stdout(sys.stderr):
             if quiet or not shown.is_terminal:

@@ -344,6 +344,7 @@ class Database:
         self.run("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
+        """Commit the open transaction. It is on the disk when this returns."""
         # fault+ store.answered_before_commit: return
         self.run("COMMIT")
         # fault database.moved_file_written: pass

@@ -234,6 +234,7 @@ class ThreadHost:
             self._here, self._soon = threading.get_ident(), soon
 
     def post(self, peer: Peer, message: FromReplica) -> None:
+        """Put a message into the inbox of the space. LimitError: the inbox is full."""
         with self._lock:
             self._check_open()
             if self.depth >= self._limits.backlog_frames:

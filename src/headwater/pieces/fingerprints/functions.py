@@ -7,7 +7,7 @@ variables are kept: renaming one is a change, since `locals()` could show it.
 `function_form` resolves the names in the code: closures, defaults, the types in annotations, globals, imports inside
 the function. A name that the code takes from one of the application's modules at once (`helpers.tax`) is that object.
 A module that is passed on (`f(helpers)`) is a reference, of which every name counts that any code of the closure uses.
-The objects themselves are described elsewhere (`object_forms`).
+The objects themselves are described elsewhere (`fingerprint.Forms`).
 
 The content of a container or a constant that the function itself changes, as in `SEEN[key] = 1`, `SHOWN.append(text)`
 or `global COUNT`, does not count: it says what ran before in this process, and not what the code does.
@@ -30,7 +30,7 @@ from types import CellType, CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from headwater.pieces.fingerprints.form import Form, FormWriter, Unfingerprintable, atom
-from headwater.pieces.fingerprints.origin import Origin, Origins, canonical_module
+from headwater.pieces.fingerprints.origin import CodeOrigin, Origins, canonical_module
 from headwater.pieces.fingerprints.values import FormOf, scalar_form
 
 __all__ = [
@@ -408,7 +408,7 @@ def _put_import(writer: FormWriter, wanted: Import, function: FunctionType, orig
             name = importlib.util.resolve_name("." * wanted.level + wanted.module, package)
         except ImportError:
             raise Unfingerprintable("is imported from a package that is not known", step) from None
-    if origins.of(name) is not Origin.APPLICATION:
+    if origins.of(name) is not CodeOrigin.APPLICATION:
         writer.put(atom("import", f"{origins.version(name)} {name}", origins.version(name)))
         return
     module = sys.modules.get(name)

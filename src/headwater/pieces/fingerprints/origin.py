@@ -20,7 +20,7 @@ from pathlib import PurePath
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
-__all__ = ["RULES", "Origin", "Origins", "Packages", "canonical_module", "name_of"]
+__all__ = ["RULES", "CodeOrigin", "Origins", "Packages", "canonical_module", "name_of"]
 
 
 RULES: Final = 1
@@ -34,7 +34,7 @@ _OURS: Final = __name__.partition(".")[0]
 _MADE_AT_RUN_TIME: Final = 1 << 9  # A heap type, in CPython.
 
 
-class Origin(enum.Enum):
+class CodeOrigin(enum.Enum):
     """Whose code it is."""
 
     APPLICATION = "application"
@@ -73,12 +73,12 @@ class Origins:
     __slots__ = ("_known", "_library", "_packages")
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Origin, str]] = {}
+        self._known: dict[str, tuple[CodeOrigin, str]] = {}
         self._packages: Packages | None = None
         paths = sysconfig.get_paths()
         self._library = tuple({PurePath(paths[key]) for key in ("stdlib", "platstdlib")})
 
-    def of(self, module: str | None) -> Origin:
+    def of(self, module: str | None) -> CodeOrigin:
         """Whose module this is. Something without a module is a type or function of Python itself."""
         return self._look(module)[0]
 
@@ -86,29 +86,29 @@ class Origins:
         """Return the version that stands for a module that is not the application's."""
         return self._look(module)[1]
 
-    def _look(self, module: str | None) -> tuple[Origin, str]:
+    def _look(self, module: str | None) -> tuple[CodeOrigin, str]:
         name = module or "builtins"
         known = self._known.get(name)
         if known is None:
             known = self._known[name] = self._decide(name)
         return known
 
-    def _decide(self, name: str) -> tuple[Origin, str]:
+    def _decide(self, name: str) -> tuple[CodeOrigin, str]:
         top = name.partition(".")[0]
         if top == _OURS:
-            return Origin.OURS, f"headwater rules {RULES}"
+            return CodeOrigin.OURS, f"headwater rules {RULES}"
         if top == "builtins" or top in sys.builtin_module_names:
-            return Origin.STANDARD, "python"
+            return CodeOrigin.STANDARD, "python"
         file = self._file(name, top)
         if file is None:
             # Frozen, or never a file: `__main__` of an interpreter, a class made by a factory with a name of its own.
-            return (Origin.STANDARD, "python") if top in sys.stdlib_module_names else (Origin.APPLICATION, "")
+            return (CodeOrigin.STANDARD, "python") if top in sys.stdlib_module_names else (CodeOrigin.APPLICATION, "")
         if _INSTALLED.intersection(file.parts):
             versions = self._versions(top)
-            return (Origin.PACKAGE, versions) if versions else (Origin.APPLICATION, "")
+            return (CodeOrigin.PACKAGE, versions) if versions else (CodeOrigin.APPLICATION, "")
         if top in sys.stdlib_module_names and any(file.is_relative_to(library) for library in self._library):
-            return Origin.STANDARD, "python"
-        return Origin.APPLICATION, ""
+            return CodeOrigin.STANDARD, "python"
+        return CodeOrigin.APPLICATION, ""
 
     def _file(self, name: str, top: str) -> PurePath | None:
         module = sys.modules.get(name) or sys.modules.get(top)
@@ -151,7 +151,7 @@ class Origins:
             if isinstance(thing, type) and not _is_at_home(thing):
                 return None
         origin, version = self._look(name if isinstance(name, str) else None)
-        return None if origin is Origin.APPLICATION else version
+        return None if origin is CodeOrigin.APPLICATION else version
 
 
 def _is_at_home(cls: type[Any]) -> bool:

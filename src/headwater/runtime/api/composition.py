@@ -21,7 +21,7 @@ from headwater.runtime.events.events import Events
 from headwater.runtime.pieces.registry import PieceRegistry
 from headwater.runtime.pieces.resource import Worker
 from headwater.runtime.reactions.serve import ServedReactions
-from headwater.runtime.resume.clean_pieces import leave
+from headwater.runtime.resume.clean_pieces import report_clean_pieces
 from headwater.runtime.resume.resume import Resume
 from headwater.runtime.writing.space_channel import SpaceChannel
 from headwater.runtime.writing.transactions import Transactions
@@ -84,7 +84,16 @@ class RuntimeParts:
             is_only=backend.is_only,
             make_space=make_space,
         )
-        self.events = Events(self.pieces, origin)
+        self.events = Events(
+            self.pieces,
+            core,
+            tasks=self.tasks,
+            policy=policy,
+            channel=self.channels.get,
+            transactions=self.transactions,
+            sessions=self.sessions,
+            origin=origin,
+        )
         self.resume = Resume(self.pieces, identity, backend)
         self.served = ServedReactions(
             core,
@@ -104,7 +113,7 @@ class RuntimeParts:
         core.check_link = self.pieces.link_access.check
         core.on_missed = self.pieces.prefetch.missed
         self.transactions.on_missed = self.pieces.prefetch.missed_by_author
-        self.transactions.let_be = self.pieces.prefetch.let_be
+        self.transactions.release_if_unread = self.pieces.prefetch.release_if_unread
 
     def open_space(self, name: str) -> LocalSpace:
         """Add a space to the core, with a channel to its engine if it has one."""
@@ -120,15 +129,15 @@ class RuntimeParts:
             channel.replica.choose_branch(self._branches[name])
         channel.driver.session.runs.is_on = self._observes and name not in self._policy.unobserved
         channel.start(local)
-        self.events.takeover.attend(channel)
+        self.events.pickup.attend(channel)
         self.served.attend(channel, local)
         return local
 
     def has_ended(self) -> bool:
         """Return whether every event sent here has an outcome, other spaces know their readers, and no erasure runs."""
-        # fault forget.not_waited_for: return not self.events.in_hand and self.resume.elsewhere.is_told()
-        return not self.events.in_hand and self.resume.elsewhere.is_told() and self.pieces.erasures.is_over()
+        # fault forget.not_waited_for: return not self.events.in_hand and self.resume.foreign_reads.is_told()
+        return not self.events.in_hand and self.resume.foreign_reads.is_told() and self.pieces.erasures.is_over()
 
     async def report_clean_pieces(self) -> None:
         """Report which of the pieces that run here are clean, for the runtime that opens them next."""
-        await leave(self.resume, [*self.pieces.kept()])
+        await report_clean_pieces(self.resume, [*self.pieces.kept()])

@@ -23,7 +23,7 @@ from headwater.runtime.channel.backend import Backend
 from headwater.runtime.core.policy import Policy
 
 if TYPE_CHECKING:
-    from headwater.runtime.resume.dry_nodes import Read, Standing
+    from headwater.runtime.resume.dry_nodes import DryNodes, Read
 
 __all__ = ["Opening", "connect", "open", "open_dry", "run"]
 
@@ -73,6 +73,7 @@ class Opening(Generic[T_co]):
         return self._open().__await__()
 
     async def __aenter__(self) -> T_co:
+        """Make the runtime, and wait until it is open."""
         made: T_co = await self._open()
         return made
 
@@ -215,12 +216,12 @@ def _apart(main: Callable[[], Coroutine[Any, Any, R]]) -> R:
 
 
 @asynccontextmanager
-async def open_dry(read: Read) -> AsyncIterator[Standing]:
+async def open_dry(read: Read) -> AsyncIterator[DryNodes]:
     """Open a runtime without an engine, in which the nodes of pieces are registered and held.
 
     `read` returns the stored documents.
     """
-    from headwater.runtime.resume.dry_nodes import stand_in  # noqa: PLC0415  # Few programs preview.
+    from headwater.runtime.resume.dry_nodes import attach_dry_nodes  # noqa: PLC0415  # Few programs preview.
 
     async with Runtime(None) as runtime:
-        yield stand_in(runtime.pieces, read)
+        yield attach_dry_nodes(runtime.pieces, read)

@@ -35,10 +35,9 @@ from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.nodes import Kind, NodeHandle, register
 from headwater.runtime.core.policy import Policy
-from headwater.runtime.core.tick_loops import ByAsyncio
 from headwater.runtime.events.outbox import Outbox
 from headwater.runtime.events.table import IntentRow
-from headwater.runtime.resume.lazy_resume import explained
+from headwater.runtime.resume.lazy_resume import explain_asleep
 from headwater.runtime.writing.space_channel import SpaceChannel
 from headwater.scheduler.failures import Failure
 from headwater.scheduler.introspection.causes import Explanation
@@ -50,6 +49,60 @@ from headwater.scheduler.scheduler import Scheduler
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class AsyncioTickLoop:
+    """The loop of a core (`core.Loop`) as callbacks of an asyncio loop.
+
+    Each callback does one slice of work, so that other tasks run in between.
+    """
+
+    __slots__ = ("_core", "_is_asked", "_loop", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._core: Core | None = None
+        self._is_asked = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def drive(self, core: Core) -> None:
+        self._core = core
+        self.request_tick()
+
+    def stop(self) -> None:
+        """Stop calling the core."""
+        self._core = None
+        self.set_timer(None)
+
+    def request_tick(self) -> None:
+        if not self._is_asked and self._core is not None:
+            self._is_asked = True
+            self._loop.call_soon(self._ticked)
+
+    def _ticked(self) -> None:
+        self._is_asked = False
+        core = self._core
+        if core is not None:
+            try:
+                core.tick()
+            except Exception as error:  # Author code never fails here: a bug of Headwater.
+                self.stop()
+                core.broken(error)
+                raise
+
+    def set_timer(self, at_us: int | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if at_us is not None and self._core is not None:
+            delay_us = max(0, at_us - self._core.clock.monotonic_us())
+            self._timer = self._loop.call_later(delay_us / 1e6, self._woken)
+
+    def _woken(self) -> None:
+        self._timer = None
+        if self._core is not None:
+            self._core.wake()
+            self.request_tick()
 
 
 class Runtime:
@@ -83,7 +136,7 @@ class Runtime:
         chosen = _checked_branches(branches)
         self._event_loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._loop = ByAsyncio(self._event_loop)
+        self._loop = AsyncioTickLoop(self._event_loop)
         self.core = Core(clock or RealClock(), self._loop, limits)
         self.core.open_space = self._open_space
         self.policy = policy or Policy()  # how long it retries, and how much it accepts
@@ -121,7 +174,7 @@ class Runtime:
         self._loop.drive(self.core)
         kept = self._outbox if self._outbox is not None else outbox
         if isinstance(kept, Outbox):
-            self.events.storing.use(kept)
+            self.events.durable_events.use(kept)
 
     async def __aenter__(self) -> Runtime:
         return self
@@ -336,7 +389,7 @@ class Runtime:
         if told is not None and (told.runs or told.remembered):
             return told
         # A node of a sleeping piece may be registered by its handle and not be resumed yet.
-        return explained(self.pieces, id) or self.introspection.why(id)
+        return explain_asleep(self.pieces, id) or self.introspection.why(id)
 
     def intents(self) -> tuple[IntentRow, ...]:
         """Return every event sent here, from `send` to its outcome: the reason it waits, and the writer it lost to."""

@@ -158,6 +158,7 @@ class EngineChannel:
         return self.driver.session.unwatch(doc)
 
     def flush(self) -> None:
+        """Send requests for documents and everything that the session has to send. Called at the end of each slice."""
         if self._wanted or self._ahead:
             self.request()
         self.driver.flush()

@@ -297,6 +297,7 @@ class Driver:
         return gone
 
     async def _run(self) -> None:
+        """Connect the session again and again, until it is closed or has ended."""
         try:
             await self._run_connections()
         except Exception as error:

@@ -67,6 +67,7 @@ class LoopbackConnection:
         self._closed = False
 
     def send(self, messages: Iterable[FromReplica]) -> None:
+        """Give messages to the engine's end. If its host is full, they wait here, in order."""
         is_waiting = bool(self._unsent)
         self._unsent.extend(messages)
         if not is_waiting:

@@ -1,10 +1,10 @@
 """The core of a runtime: spaces, handles and nodes on one thread.
 
-`core.py` has no event loop; `observers.py`, `waiting.py` and `tick_loops.ByAsyncio` use asyncio's.
+`core.py` has no event loop; `observers.py` and `waiting.py` use asyncio's.
 
 Start with `core.py`, which composes the package. `local_space.py` is one space with its replica and its channel,
 `nodes.py` registers nodes that are no members of pieces, `observers.py` has pulls, sinks and watches,
-`time_documents.py` turns time into documents, `tick_loops.py` calls the core soon after it requests a tick,
+`time_documents.py` turns time into documents,
 `waiting.py` has the tasks and timed waits of a runtime, `conditions.py` waits until a condition holds,
 `error_channel.py` reports failures that no caller awaits.
 `tracker.py` records the reads and writes of one transaction, `own_view.py` computes derived values on its own writes,

@@ -1,8 +1,8 @@
 """The core of a runtime on one thread: spaces, handles and nodes, and the calls that move them.
 
-This module has no event loop; `observers`, `waiting` and `tick_loops.ByAsyncio` use asyncio's. The owner of the event
-loop calls `tick`, `wake` and `heard`. The core requests ticks and timers through the `Loop` port, which `tick_loops`
-implements for asyncio, for a virtual clock (simulations) and for calls by hand. `Core` implements the port that handles
+This module has no event loop; `observers` and `waiting` use asyncio's. The owner of the event loop calls `tick`, `wake`
+and `heard`. The core requests ticks and timers through the `Loop` port, which `api.runtime` implements for asyncio, and
+`testing.scheduler.tick_loops` for tests. `Core` implements the port that handles
 use (`cells.runtime_port.HandleRuntime`) and the port that the scheduler uses (`scheduler.scheduler.RuntimePort`).
 
 `circle` finds a cycle of nodes for error messages; no decision depends on it. It searches the reads of the nodes' last

@@ -10,7 +10,7 @@ from headwater.backoff import Backoff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeLimits:
-    """Bounds on waiting writes, connections, prefetching and questions of one runtime. They are fixed."""
+    """Bounds on waiting writes, connections, prefetching, events and questions of one runtime. They are fixed."""
 
     deferred_writes: int = 10_000  # that wait for one document
     dropped_documents: int = 256  # unread, that a space drops each time messages of its engine were taken in
@@ -49,6 +49,20 @@ class RuntimeLimits:
     settle_slices: int = 1_000_000  # slices of one call of `settle`
     events_in_a_slice: int = 64  # handlers that are called before the nodes that read their writes run
     event_generations: int = 1_000  # events posted one by the handler of the other until the chain is reported
+    chain_names: int = 5  # events that a message about an endless chain names
+    awaited_names: int = 3  # nodes that the table of events names for an event that waits for them
+    compared_keys: int = 1_000  # of one container that are compared for the advice after a conflict
+    clock_skew_us: int = 60_000_000  # between machines; a period that was handled earlier by more does not count
+    stored_events_page: int = 100  # stored events in one question
+    taken_events: int = 256  # of one space that were taken up and have no outcome; others stay in the store
+    failed_events: int = 4_096  # of one space that failed here and are remembered; an older one is tried again
+    parked_events: int = 4_096  # of one space that cannot be handled here and are remembered
+    parked_first_us: int = 1_000_000  # until parked events are examined again after a piece was opened, doubling
+    parked_longest_us: int = 60_000_000  # up to this
+    reread_us: int = 1_000_000  # until the stored events are read again, if that was due during a reading
+    pickup_spread_us: int = 50_000  # over which runtimes spread that wait for the same stored event
+    receipt_pages: int = 10  # that one search for expired receipts reads; all but the last have only deleted ones
+    swept_scopes: int = 8  # expired scopes that are searched for receipts after one handling
     close_s: float = 10.0  # for which closing waits for work that is still to be done
     listed_targets: int = 1_000  # attempts or targets in one answer
     delivered_first_us: int = 2_000  # before the next question whether all is delivered, doubling

@@ -79,7 +79,7 @@ class LocalSpace:
         self.channel.watch((document.key,))
 
     def bring(self, documents: Sequence[Document]) -> None:
-        """Request several documents at once that may be read next. The caller releases them afterwards (`let_be`)."""
+        """Request several documents at once that may be read next. Call `release_if_unread` for each afterwards."""
         for document in documents:
             self._unread.pop(document, None)
             if document.twig is None and document not in self._deferred:  # Otherwise it is needed already.
@@ -97,13 +97,13 @@ class LocalSpace:
         for document in documents:
             if document in self._held:
                 del self._held[document]
-                self.let_be(document)
+                self.release_if_unread(document)
 
     def count_as_unread(self, documents: Iterable[Document]) -> None:
         """Count documents that were requested ahead of any reader as unread, so that `trim` may drop them."""
         self._unread.update([(each, None) for each in documents if each not in self._held and each.twig is None])
 
-    def let_be(self, document: Document) -> None:
+    def release_if_unread(self, document: Document) -> None:
         """Release a document that was loaded for a moment only, unless a node reads or writes it."""
         if document.twig is None and not document.writers:
             self.release(document)
@@ -163,7 +163,7 @@ class LocalSpace:
         finally:
             if waiting:  # An interrupt: these calls are still to be made.
                 self._deferred[document] = [*waiting, *self._deferred.get(document, ())]
-        self.let_be(document)
+        self.release_if_unread(document)
 
     def asked_for(self, docs: Iterable[DocKey]) -> tuple[DocKey, ...]:
         """Return those of the documents that have been needed.

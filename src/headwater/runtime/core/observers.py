@@ -131,6 +131,7 @@ class Sink(Observer):
             raise GoneError(f"the piece of {self._handle!r} was deleted: open another one, and observe that")
 
     def _deliver(self) -> None:
+        """Call the function of the sink with the newest value, outside any run."""
         if self.values:
             marks = self._core.scheduler.marks
             marks.running = self.node  # I6: writes of the callback are caused by this node, not by the outside.

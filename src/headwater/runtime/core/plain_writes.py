@@ -7,9 +7,9 @@ when the winning commit is here. Until the write ends, later writes to the same 
 writes to one document land in the order in which they were made, as far as their documents are known. The target of a
 write through a link is known once the link is here. `PlainWrites` never decides which node runs.
 
-`WriteOrder` keeps the writes that wait for an earlier one, by document and in order. A `Hold` covers some documents as
-long as one write to them is still to be made, because it waits for a document to arrive or is retried. A write to one
-of these documents meanwhile has its turn after that write. `WriteOrder` makes no write itself.
+`WriteOrder` keeps the writes that wait for an earlier one, by document and in order. A `WriteHold` covers some
+documents as long as one write to them is still to be made, because it waits for a document to arrive or is retried. A
+write to one of these documents meanwhile has its turn after that write. `WriteOrder` makes no write itself.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ QueuedWrite = tuple[int, Callable[[], object]]
 """The serial of a write, in the order in which writes were first made, and the function that makes it."""
 
 
-class Hold:
+class WriteHold:
     """Some documents, and the writes that wait for their turn on them."""
 
     __slots__ = ("documents", "writes")
@@ -66,12 +66,12 @@ class WriteOrder:
     __slots__ = ("_holds",)
 
     def __init__(self) -> None:
-        self._holds: dict[Document, Hold] = {}
+        self._holds: dict[Document, WriteHold] = {}
 
     def __bool__(self) -> bool:
         return bool(self._holds)
 
-    def over(self, documents: Iterable[Document]) -> Hold | None:
+    def over(self, documents: Iterable[Document]) -> WriteHold | None:
         """Return the hold of one of these documents. A write whose documents are in several waits for one by one."""
         if self._holds:
             for document in documents:
@@ -80,25 +80,25 @@ class WriteOrder:
                     return hold
         return None
 
-    def begin(self, documents: Iterable[Document]) -> Hold:
+    def begin(self, documents: Iterable[Document]) -> WriteHold:
         """Begin a hold: from now on writes to these documents wait."""
-        hold = Hold()
+        hold = WriteHold()
         self._widen(hold, documents)
         return hold
 
-    def check_room(self, hold: Hold) -> None:
+    def check_room(self, hold: WriteHold) -> None:
         if len(hold.writes) >= RUNTIME_LIMITS.writes_behind:
             document = next(iter(hold.documents))
             raise LimitError(
                 f"{len(hold.writes)} writes wait for {document!r} to be written: await them, or write less often"
             )
 
-    def stand(self, hold: Hold, documents: Iterable[Document], queued: QueuedWrite) -> None:
+    def stand(self, hold: WriteHold, documents: Iterable[Document], queued: QueuedWrite) -> None:
         """Add a write to a hold, by its serial: a write that was taken back may be older than the waiting ones."""
         insort(hold.writes, queued, key=serial_of)
         self._widen(hold, documents)
 
-    def end(self, hold: Hold) -> list[QueuedWrite]:
+    def end(self, hold: WriteHold) -> list[QueuedWrite]:
         """End a hold and return the writes that waited, in order."""
         for document in hold.documents:
             if self._holds.get(document) is hold:
@@ -106,7 +106,7 @@ class WriteOrder:
         writes, hold.writes = hold.writes, []
         return writes
 
-    def _widen(self, hold: Hold, documents: Iterable[Document]) -> None:
+    def _widen(self, hold: WriteHold, documents: Iterable[Document]) -> None:
         for document in documents:
             if document not in self._holds:
                 self._holds[document] = hold
@@ -120,7 +120,7 @@ def serial_of(queued: QueuedWrite) -> int:
 WHO: Final = "a write outside any run"
 
 
-class Write:
+class PlainWrite:
     """One write, over all its attempts."""
 
     __slots__ = ("act", "attempts", "author", "began_us", "cell", "documents", "group", "home", "serial")
@@ -227,7 +227,7 @@ class PlainWrites:
             refuse_computed(cell.document)
         self._check_room(cell.document.home)
         self.catch_up()
-        write = Write(self._number(), cell, act, group)
+        write = PlainWrite(self._number(), cell, act, group)
         # fault writing.author_of_delayed_writes_lost: self._core.scheduler.marks.running = None
         write.author = self._core.scheduler.marks.running or self._core.observers.author()
         if not self._stands_behind(cell.document, write.serial, lambda: self._attempt(write)):
@@ -312,7 +312,7 @@ class PlainWrites:
 
     # ---- an attempt ----------------------------------------------------------------------------------
 
-    def _attempt(self, write: Write) -> None:
+    def _attempt(self, write: PlainWrite) -> None:
         core = self._core
         if self._has_to_wait(write):
             return
@@ -350,14 +350,14 @@ class PlainWrites:
             self.commit(home, transaction, partial(self._settled, write, home), author=write.author)
             core.request_tick()
 
-    def _has_to_wait(self, write: Write) -> bool:
+    def _has_to_wait(self, write: PlainWrite) -> bool:
         hold = self._standing.over(write.documents)
         if hold is None:
             return False
         self._standing.stand(hold, write.documents, (write.serial, lambda: self._attempt(write)))
         return True
 
-    def _wait_for(self, write: Write, document: Document) -> None:
+    def _wait_for(self, write: PlainWrite, document: Document) -> None:
         """Make a write again when a document that it needs has arrived. Later writes do not overtake it."""
         space = self._core.space_of(document)
         if document is write.cell.document:
@@ -376,7 +376,7 @@ class PlainWrites:
             raise
         self.catch_up()
 
-    def _wait_until_fresh(self, write: Write, documents: Sequence[Document]) -> None:
+    def _wait_until_fresh(self, write: PlainWrite, documents: Sequence[Document]) -> None:
         """Make a write again when the computeds that it reads are fresh. Later writes do not overtake it."""
         demand = Demand(self._core, WHO, documents)
         hold = self._standing.begin(write.documents)
@@ -405,7 +405,7 @@ class PlainWrites:
 
     # ---- its fate ------------------------------------------------------------------------------------
 
-    def _settled(self, write: Write, home: Replica, layer: Layer, rejection: Rejection | None) -> None:
+    def _settled(self, write: PlainWrite, home: Replica, layer: Layer, rejection: Rejection | None) -> None:
         if not isinstance(rejection, Conflict):
             self._end(layer, rejection)
         elif not rejection.collisions:
@@ -423,7 +423,7 @@ class PlainWrites:
             insort(self._unsent, (serial, act), key=serial_of)
             self._core.request_tick()
 
-    def _conflicted(self, write: Write, home: Replica, layer: Layer, conflict: Conflict) -> None:
+    def _conflicted(self, write: PlainWrite, home: Replica, layer: Layer, conflict: Conflict) -> None:
         core = self._core
         if self._has_to_wait(write):  # An earlier write is retried: this one has its turn after it.
             return
@@ -451,7 +451,7 @@ class PlainWrites:
         self._standing.stand(hold, (), (write.serial, lambda: self._attempt(write)))
         core.observers.when(lambda: space.channel.is_ready(conflict), lambda: self._over(hold))
 
-    def _over(self, hold: Hold) -> None:
+    def _over(self, hold: WriteHold) -> None:
         """End a hold: the writes that waited behind it have their turn now, in order."""
         for queued in self._standing.end(hold):
             insort(self._unsent, queued, key=serial_of)

@@ -330,7 +330,7 @@ class TransactionTracker:
     # ---- writing -----------------------------------------------------------------------------------
 
     def perform(self, run: Run, act: Callable[[], object]) -> None:
-        """Do a write of the author's function. It is left out if its document is not here."""
+        """Call a write of the author's function. It is left out if its document is not here."""
         # fault+ transaction.stops_at_every_write: return act()
         self._is_writing = True
         try:

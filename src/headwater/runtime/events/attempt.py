@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from headwater.cells.open_run import Run
 from headwater.data.address import Depth, DocKey
@@ -30,10 +30,13 @@ from headwater.protocol.commit import LeaseHeld
 from headwater.protocol.reactions import lease_name
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import outside_arrays
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import UNDECIDED, Missing, Stale, TransactionTracker, may_fall
 from headwater.runtime.events import deleted_target, event_rows, periodic, receipts
 from headwater.runtime.events.lineage import Origin
+from headwater.runtime.events.table import EventOutcome
 from headwater.runtime.pieces.context import EventContext
+from headwater.runtime.writing.states import Happened
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ T = TypeVar("T")
 
 
 class Defect(Exception):
-    """A handler raised something that is no refusal. Never leaves this package."""
+    """A handler raised an error other than `Refused`. Never leaves this package."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -57,7 +60,7 @@ class Defect(Exception):
 
 
 class HandlerAttempt(Origin):
-    """One attempt of an event, with everything that it launched, read and found out."""
+    """One attempt of an event, with its reads and writes and with everything that it launched."""
 
     __slots__ = ("is_of_elsewhere", "kept", "seen", "stood_on")
 
@@ -67,7 +70,7 @@ class HandlerAttempt(Origin):
         self.kept: str | None = None  # the scope that the outcome is restricted to: user, session, or None for all
         self.is_of_elsewhere = False  # `kept` is set only because another space was read
         self.stood_on: list[Layer] = []  # writes without a verdict that it relied on, if it was refused
-        self.seen: Seen | None = None  # what it read and wrote, for advice
+        self.seen: Seen | None = None  # its reads and writes, for advice
 
 
 def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, arguments: dict[str, Any]) -> Value:
@@ -76,15 +79,15 @@ def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, argu
     assert attempt is not None
     if trace is not None:
         trace.emit(HandlerCalled(event.stream, event.id, delivery.calls))
-    core = events.pieces.core
-    home = event.instance
-    deleted_target.check(delivery)
-    if event.period is not None and periodic.is_over(core, event):
+    core = events.core
+    instance = event.instance
+    deleted_target.check(event, is_stored=delivery.is_stored)
+    if event.period is not None and periodic.is_handled(core, event):
         return None
     view = view.kept_now()
     events.current, events.handling = (event, EventContext(view, event, attempt.launched)), delivery
     try:
-        home.pieces.records.keep(home)
+        instance.pieces.records.keep(instance)
         made = event.member.fn(view.piece, **arguments)
         result = view.instance.schema.signature(event.member).encode_result(made)
         _sign(events, delivery, result)
@@ -94,19 +97,19 @@ def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, argu
         raise
     except (Exception, asyncio.CancelledError, GeneratorExit) as error:
         _note_kept(events, delivery)
-        raise Defect(error) from error  # Whatever else an author's function raises is a defect, and cancels nobody.
+        raise Defect(error) from error  # Any other error of an author's function is a defect, also a cancellation.
     finally:
         events.current = events.handling = None
 
 
 def _sign(events: Events, delivery: EventDelivery, result: Value) -> None:
     """Add conditions, receipt and posted events to the transaction."""
-    run = events.pieces.core.current.run
+    run = events.core.current.run
     assert run is not None
     event, transaction, attempt = delivery.event, run.transaction, delivery.attempt
     assert transaction is not None
     assert attempt is not None
-    for origin in (delivery.origin, None if delivery.keeping is None else delivery.keeping.origin):
+    for origin in (delivery.origin, None if delivery.storing_write is None else delivery.storing_write.origin):
         condition = None if origin is None else origin.condition(event.instance.space.name)
         if condition is not None:
             transaction.preconditions.append(condition)
@@ -115,8 +118,19 @@ def _sign(events: Events, delivery: EventDelivery, result: Value) -> None:
         transaction.preconditions.append(LeaseHeld(lease_name(hold.reaction, hold.key), hold.token))
         transaction.delivered.append(delivered)
     _note_kept(events, delivery)
-    receipts.leave(events.pieces, transaction, delivery, result)
-    event_rows.store(events.pieces, transaction, attempt)
+    receipts.leave(events, transaction, delivery, result)
+    _store_posted(events, transaction, attempt)
+
+
+def _store_posted(events: Events, transaction: Transaction, attempt: HandlerAttempt) -> None:
+    """Add the events that a handler posted to its transaction, whatever space they are for."""
+    # fault events.followups_not_stored: if True:
+    if events.channel(attempt.space) is None:
+        return  # The space has no engine, and stores nothing.
+    for delivery in attempt.posted:
+        if not delivery.is_withdrawn:
+            delivery.mark_stored(attempt.space)
+            transaction.events.append(event_rows.row(delivery.event))
 
 
 def _note_kept(events: Events, delivery: EventDelivery) -> None:
@@ -126,7 +140,7 @@ def _note_kept(events: Events, delivery: EventDelivery) -> None:
     to the sender, unless all users may read that space: readers of this space may have no right there.
     """
     # fault+ receipts.answer_for_everybody: return
-    core, here, attempt = events.pieces.core, delivery.instance.space.replica, delivery.attempt
+    core, here, attempt = events.core, delivery.instance.space.replica, delivery.attempt
     assert attempt is not None
     run = core.current.run
     assert run is not None
@@ -135,6 +149,33 @@ def _note_kept(events: Events, delivery: EventDelivery) -> None:
     others = {each.home: each for each in tracker.documents_read if each.home is not here and core.name_of(each.home)}
     attempt.is_of_elsewhere = kept != "user" and not all(map(events.pieces.link_access.is_for_all, others.values()))
     attempt.kept = ("user" if delivery.event.user else "session") if attempt.is_of_elsewhere else kept
+
+
+def follow_up(attempt: HandlerAttempt, delivery: EventDelivery, lane: Lane, backlog: int) -> None:
+    """Send an event with the commit of an attempt. Raise BacklogFullError if the attempt posted too many."""
+    before = _find_replaced(attempt, delivery)
+    if before is not None:
+        attempt.posted.remove(before)  # It was never sent.
+        before.outcome = EventOutcome.COALESCED
+        before.take(Happened.OVER)
+    elif not delivery.event.due_us:
+        posted = sum(1 for each in attempt.posted if each.stream == delivery.stream and not each.is_withdrawn)
+        lane.check_room(delivery.stream, backlog, posted)
+    delivery.origin = attempt
+    attempt.posted.append(delivery)
+
+
+def _find_replaced(attempt: HandlerAttempt, delivery: EventDelivery) -> EventDelivery | None:
+    """Return the event of the same attempt that this one replaces (coalesce)."""
+    event = delivery.event
+    if event.member.coalesce is None or event.is_known or event.due_us:
+        return None
+    same = (
+        each
+        for each in reversed(attempt.posted)
+        if each.stream == event.stream and not (each.event.is_known or each.event.due_us or each.is_withdrawn)
+    )
+    return next(same, None)
 
 
 # ---- its reads and writes ----------------------------------------
@@ -153,7 +194,7 @@ class HandlerTracker(TransactionTracker):
         transaction: Transaction,
         lane: Lane,
     ) -> None:
-        core = events.pieces.core
+        core = events.core
         super().__init__(core.scheduler, home, transaction, core.visible)
         self._events = events
         self._delivery = delivery
@@ -175,7 +216,7 @@ class HandlerTracker(TransactionTracker):
 
     def call_apart(self, act: Callable[[], T]) -> T:
         events = self._events
-        # A computed is not part of the handler: it may send nothing.
+        # A computed is not part of the handler: it may send no events.
         current, events.current, handling, events.handling = events.current, None, events.handling, None
         try:
             return act()
@@ -231,12 +272,8 @@ def _not_here(why: BaseException) -> list[Document]:
 # ---- advice ----------------------------------------
 
 
-MOST_KEYS: Final = 1_000
-"""Keys of one container that are compared."""
-
-
 class Seen:
-    """What one commit had read deeply and what it wrote, by document."""
+    """The deep reads and the writes of one commit, by document."""
 
     __slots__ = ("read", "written")
 
@@ -246,7 +283,7 @@ class Seen:
 
 
 def noted(transaction: Transaction) -> Seen:
-    """What a transaction stands on and writes. Values are never changed, so that keeping them costs nothing."""
+    """Return the reads and writes of a transaction. Values are immutable, so that keeping them costs nothing."""
     read: dict[tuple[DocKey, Path], MaybeValue] = {}
     for doc, path, depth in transaction.read_set():
         document = transaction.documents.get(doc)
@@ -259,7 +296,7 @@ def noted(transaction: Transaction) -> Seen:
 
 
 def advice(delivery: EventDelivery) -> str:
-    """What to write so that the last conflict of an event would not have been one. Empty: nothing is known."""
+    """Return the change of the handler that would have avoided the last conflict. Empty: none is known."""
     attempt, last = delivery.attempt, delivery.last
     seen = None if attempt is None else attempt.seen
     if seen is None or last is None:
@@ -287,7 +324,7 @@ def advice(delivery: EventDelivery) -> str:
 
 
 def _narrower(what: str, own: set[str | int], changed: set[str | int]) -> str:
-    """What would not have collided with a change of some keys."""
+    """Return the narrower read or the intent that would not have collided with a change of some keys."""
     if own & changed:
         return f"both wrote {_keys(own & changed)} of {what}: an intent (push, increment) would not have collided"
     widened = f"all of {what} was read, and only {_keys(changed)} changed"
@@ -297,7 +334,11 @@ def _narrower(what: str, own: set[str | int], changed: set[str | int]) -> str:
 
 
 def _changed(was: Mapping[str, Any], now: MaybeValue) -> set[str | int]:
-    if not isinstance(now, Mapping) or len(was) > MOST_KEYS or len(now) > MOST_KEYS:
+    if (
+        not isinstance(now, Mapping)
+        or len(was) > RUNTIME_LIMITS.compared_keys
+        or len(now) > RUNTIME_LIMITS.compared_keys
+    ):
         return set()
     return {key for key in {*was, *now} if not equal(was.get(key, ABSENT), now.get(key, ABSENT))}
 

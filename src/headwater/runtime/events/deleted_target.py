@@ -25,7 +25,7 @@ from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
     from headwater.replica.document import Document
-    from headwater.runtime.events.delivery import EventDelivery
+    from headwater.runtime.events.event import Event
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
 
@@ -40,45 +40,45 @@ class Gone(Refused):
 
 
 class Away(HeadwaterError):
-    """A stored event cannot be handled here now, and is left where it is: its child does not run here any more, or what
-    it needs cannot be fetched without a connection."""
+    """A stored event cannot be handled here now, and stays in the store: its child does not run here any more, or its
+    documents cannot be fetched without a connection."""
 
 
-def check(delivery: EventDelivery) -> None:
-    """Inside the handler's transaction: raise Gone if it waited, and its piece is not there any more.
+def check(event: Event, *, is_stored: bool) -> None:
+    """Raise Gone, inside the handler's transaction, if the event waited and its piece does not exist any more.
 
-    A row is made by its keeper and by no event, so that an event for a row that left is refused if it did not wait,
-    too. Away: whether the piece is gone is not known here and now.
+    A row is made by its parent and by no event, so that an event for a row that left is also refused if it did not
+    wait. Raise Away if it is not known here whether the piece exists.
     """
-    event, home = delivery.event, delivery.instance
+    instance = event.instance
     if not event.is_late and event.period is None and event.delivers is None:
-        if home.has_left and home.successor() is None:
+        if instance.has_left and instance.successor() is None:
             raise Gone(event.stream)
         return
-    if home.parent is not None and home.is_stopped:
-        if delivery.is_stored:
-            raise Away(f"{home.space.name}/{home.id} is part of a piece that is not open here any more")
-        if event.period is not None or (not home.is_let_go and home.successor() is None):
+    if instance.parent is not None and instance.is_stopped:
+        if is_stored:
+            raise Away(f"{instance.space.name}/{instance.id} is part of a piece that is not open here any more")
+        if event.period is not None or (not instance.is_let_go and instance.successor() is None):
             raise Gone(event.stream)
-    root = home
+    root = instance
     while root.parent is not None:
         root = root.parent
-    records = home.pieces.records
+    records = instance.pieces.records
     if records.exists(root):
         return
     # No sender wants a period or the result of a reaction to make a piece.
     makes_none = event.period is not None or event.delivers is not None
-    if makes_none or home is not root or _was_there(records.cell(root.space, root.id).document):
+    if makes_none or instance is not root or _was_there(records.cell(root.space, root.id).document):
         raise Gone(event.stream)
 
 
 def _was_there(record: Document) -> bool:
-    """Whether a document that is not there was deleted, and not just never written."""
+    """Return True if an absent document was deleted, False if it was never written."""
     return record.confirmed is not ABSENT or record.written > 0 or bool(record.layers)
 
 
 async def is_gone(pieces: PieceRegistry, stream: str, cls: str) -> bool:
-    """Whether the piece that a stored event is for was there, as far as can be known here, and is not any more.
+    """Return True if the piece of a stored event existed and does certainly not exist any more.
 
     `cls` is the class of the piece when the event was stored.
     """
@@ -89,40 +89,40 @@ async def is_gone(pieces: PieceRegistry, stream: str, cls: str) -> bool:
     try:
         record = check_id(document_id(root, RECORD))
     except InvalidValueError:
-        return False  # Whoever stored it made it up: it is for no piece.
+        return False  # Its sender invented the name: it is for no piece.
     if channel is None or not root:
         return False
     answer = await channel.driver.query(Query(0, SPACE_SCOPE, record))
     state = answer.documents[0]
     if not state.present:
         return state.seq > 0
-    home = pieces.find(space, root)
-    if root == id or home is None or not home.opened_for() or _is_newer(state.get(), home):
+    instance = pieces.find(space, root)
+    if root == id or instance is None or not instance.opened_for() or _is_newer(state.get(), instance):
         return False
-    await channel.reached(answer.seq)  # The key may be newer than what is shown here.
-    # Here is what is durable, and nothing of it is still being made.
-    return channel.is_durable() and pieces.core.is_settled() and _has_no(home, id, cls)
+    await channel.reached(answer.seq)  # The key may be newer than the documents that are shown here.
+    # All shown documents are durable, and no node is about to change them.
+    return channel.is_durable() and pieces.core.is_settled() and _has_no(instance, id, cls)
 
 
-def _is_newer(record: MaybeValue, home: PieceInstance) -> bool:
-    """Whether a newer version of its class had it open: that may keep what is not known here."""
+def _is_newer(record: MaybeValue, instance: PieceInstance) -> bool:
+    """Return True if a newer version of its class had the piece open: it may have members that are unknown here."""
     made = record.get("generation") if isinstance(record, Mapping) else None
-    return isinstance(made, int) and made > home.generation
+    return isinstance(made, int) and made > instance.generation
 
 
 def _has_no(root: PieceInstance, id: str, cls: str) -> bool:
-    """Whether a piece that is open here keeps no such child. One that could not be made is no child that left."""
-    home: PieceInstance | None = root
-    while home is not None and home.id != id:
-        below = [each for each in home.children() if _leads(each.id, id)]
-        if not below and not _knows(home, id):
+    """Return True if an open piece has no such child. A child that could not be made does not count as gone."""
+    instance: PieceInstance | None = root
+    while instance is not None and instance.id != id:
+        below = [each for each in instance.children() if _leads(each.id, id)]
+        if not below and not _knows(instance, id):
             return False
-        home = below[0] if below else None
-    return home is None or _took_its_place(home, cls)
+        instance = below[0] if below else None
+    return instance is None or _took_its_place(instance, cls)
 
 
 def _took_its_place(child: PieceInstance, cls: str) -> bool:
-    """Whether a child is certainly of another class than a stored event names, and that class is imported here."""
+    """Return True if a child is certainly of another class than a stored event names, and that class is imported."""
     if is_of_class(child, cls):
         return False
     try:
@@ -132,19 +132,19 @@ def _took_its_place(child: PieceInstance, cls: str) -> bool:
     return child.maker is not None and _is_well(child.maker)
 
 
-def _knows(home: PieceInstance, id: str) -> bool:
-    """Whether who would keep the child that leads to an id is known, ran well, and has no such key."""
-    said = unescaped(id[len(home.id) + 1 :].partition(SEPARATOR)[0])
-    for member, keeper in home.coordinators.items():
+def _knows(instance: PieceInstance, id: str) -> bool:
+    """Return True if the member that would keep the child is known, its last run succeeded, and has no such key."""
+    said = unescaped(id[len(instance.id) + 1 :].partition(SEPARATOR)[0])
+    for member, keeper in instance.coordinators.items():
         if member.stored == said:
             return _is_well(keeper.node) and not any(
-                _leads(child_name(home.id, said, text), id) for text in keeper.rows
+                _leads(child_name(instance.id, said, text), id) for text in keeper.rows
             )
     return False  # It does not run, or there is no such member any more: then the event waits for one.
 
 
 def _is_well(node: Node) -> bool:
-    """Whether a node is up to date and its last run did not fail."""
+    """Return True if a node is up to date and its last run did not fail."""
     return node.is_known and node.status == CLEAN and node.error is None and node.loading is None
 
 

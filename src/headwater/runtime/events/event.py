@@ -1,7 +1,6 @@
-"""`Event`, the data of one request to a handler, and `Sender`, which sends events to one piece.
+"""`Event`, the data of one request to a handler.
 
-An event is frozen: it stays the same however often it is handled. Its progress is in `delivery.EventDelivery`. `send`
-waits for its outcome, and a caller that stops waiting does not withdraw the event; `post` returns at once.
+An event is frozen: it stays the same however often it is handled. Its progress is in `delivery.EventDelivery`.
 
 The id of an event follows from its cause and contains its send time. The id of a follow-up follows from the attempt
 that posts it, so that a retry of the parent posts new ids. Everything else made in a handler follows from the id of the
@@ -12,52 +11,49 @@ sender is the user, and the session if the program named one.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from headwater.data.ids import derive, event_id
 from headwater.data.value import Value
 from headwater.errors import AuthoringError
-from headwater.pieces.handles import Intent, Options
+from headwater.pieces.handles import Options
 from headwater.runtime.channel.sessions import called
-from headwater.runtime.core.time_documents import EPOCH
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.pieces.context import EventHeader
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
     from headwater.protocol.commit import Delivered
     from headwater.protocol.reactions import Hold
-    from headwater.runtime.core.core import Core
-    from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.view import ScopedView
 
 
 class EventSource(Enum):
-    """Where an event comes from."""
+    """The origin of an event."""
 
     SENT = "sent"  # it was sent in this process
     DUE = "due"  # it was sent in this process for a later time, which has come
     OUTBOX = "outbox"  # an outbox kept it when an earlier process ended
-    STORE = "store"  # it is stored in a space, by whichever process
+    STORE = "store"  # it was read from the store of a space, whichever process sent it
 
 
 class Storage(Enum):
     """Where the stored form of an event is."""
 
     NOWHERE = "nowhere"
-    LEFT = "left"  # the commit that stores it was made: others may find it there
+    LEFT = "left"  # a commit that stores it was made: other runtimes may find it
     STORED = "stored"  # a row of a store remembers it until it is handled
 
 
 class Barred(Enum):
-    """Whose rights an event failed for."""
+    """The party whose rights an event failed for."""
 
     NONE = "none"
     RUNTIME = "runtime"  # its last commit was refused for access: another runtime may handle it
-    SENDER = "sender"  # the user that stored it may not send it: it leaves nothing but its place in the store
+    SENDER = "sender"  # the user that stored it may not send it: it leaves no receipt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,7 +71,7 @@ class Event(EventHeader):
     delivers: tuple[Hold, Delivered] | None = None  # the record of a reaction that is acknowledged with it
     principal: str = ""  # of a stored event: the user that stored it; empty: the application itself
     row: str = ""  # the id of its row, if that is not its own: an id that its sender gave may be stored twice
-    is_durable: bool = False  # it is to be stored before anything else happens
+    is_durable: bool = False  # it has to be stored before its handling is committed
     chain: tuple[str, ...] = ()  # the handlers of the last events that led to it
     generation: int = 0  # how many events led to it, each posted by the handler of the one before
 
@@ -106,45 +102,43 @@ class Event(EventHeader):
         return bool(self.row) or (self.is_durable and not self.due_us)
 
 
-CHAIN: Final = 5
-"""Events that a message about an endless chain names."""
-
-
 def make_event(
-    events: Events, view: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int
+    view: ScopedView,
+    member: HandlerMember,
+    payload: Value,
+    options: Options,
+    due_us: int,
+    *,
+    parent: Event | None,
+    new_id: Callable[[str, int], str],
 ) -> Event:
-    """An event, with an id of its own or the caller's."""
-    pieces, home, current = events.pieces, view.instance, events.current
-    stream = home.place(member)
-    parent = None if current is None else current[0]
+    """Make an event, with the caller's id or one of its own.
+
+    `parent` is the event whose handler posts it. `new_id` returns an id for a handler and a send time.
+    """
+    instance = view.instance
+    pieces = instance.pieces
+    stream = instance.place(member)
     minted_us = pieces.core.clock.now_us()
     user, session = view.user, view.session
-    is_own = pieces.sessions.is_own(home.space.name, user, session)
-    is_kept = pieces.channel(home.space.name) is not None
+    is_own = pieces.sessions.is_own(instance.space.name, user, session)
+    is_kept = pieces.channel(instance.space.name) is not None
     if options.durable and not is_kept:
-        raise AuthoringError(f"options(durable=True) of {member!r}: {home.space.name} is kept nowhere but here")
+        raise AuthoringError(f"options(durable=True) of {member!r}: {instance.space.name} is kept nowhere but here")
     if parent is not None:
-        assert events.handling is not None
-        attempt = events.handling.attempt
-        assert attempt is not None
         # A follow-up keeps the sender of the event that posted it.
         user, is_own = parent.user, parent.is_own
-        session = pieces.sessions.there(parent.instance.space.name, home.space.name, user, parent.session)
-        cause = f"{parent.id} {events.origin} {events.handling.calls}"
-        # fault lineage.followups_keep_ids: id = event_id(parent.id, stream, attempt.minted, 0)
-        id = event_id(cause, stream, attempt.minted, minted_us)
-        attempt.minted += 1
-    else:
-        id = event_id(events.origin, stream, events.next_stamp(), minted_us)
+        session = pieces.sessions.there(parent.instance.space.name, instance.space.name, user, parent.session)
+    id = new_id(stream, minted_us)
     chain: tuple[str, ...] = ()
     generation = 0
     if parent is not None and not due_us:
-        chain, generation = (*parent.chain[1 - CHAIN :], parent.stream), parent.generation + 1
+        chain, generation = (*parent.chain[1 - RUNTIME_LIMITS.chain_names :], parent.stream), parent.generation + 1
     given = "" if options.id is None else given_id(user, "" if is_own else called(session), options.id, stream)
     return Event(
         id=given or id,
         row=id if given else "",
-        instance=home,
+        instance=instance,
         member=member,
         stream=stream,
         payload=payload,
@@ -156,15 +150,15 @@ def make_event(
         due_us=due_us,
         chain=chain,
         generation=generation,
-        is_durable=current is None and is_kept and (options.durable or due_us > minted_us),
+        is_durable=parent is None and is_kept and (options.durable or due_us > minted_us),
     )
 
 
 def given_id(user: str, session: str, said: str, stream: str) -> str:
     """The id of an event to which its sender gave one. It does not depend on when it was sent.
 
-    Nor on which runtime sent it: a session counts if somebody named it, as a program does for the windows that it
-    serves, and not if it is the runtime's own, which is another one after a restart.
+    It depends on a session that the program named, as a server does for the windows that it serves, but not on the
+    runtime's own session, which is another one after a restart.
     """
     # fault events.caller_ids_not_hashed: return event_id(derive("caller", said), "s", 0, 0)
     return event_id(derive("caller", user, session, said), stream, 0, 0)
@@ -173,64 +167,3 @@ def given_id(user: str, session: str, said: str, stream: str) -> str:
 def stranger_id(principal: str, said: str, stream: str) -> str:
     """Return the id of an event whose sender may not write the space of its handler: no other sender can have it."""
     return event_id(derive("stranger", principal, said), stream, 0, 0)
-
-
-class Sender:
-    """Sends to the handlers of one piece, for one user and session."""
-
-    __slots__ = ("_events", "_view")
-
-    def __init__(self, events: Events, view: ScopedView) -> None:
-        self._events = events
-        self._view = view
-
-    def send(self, member: HandlerMember, payload: Value, options: Options) -> Coroutine[Any, Any, Any]:
-        """Make an event for a handler, outside any run. Return a coroutine that ends with the outcome of the event."""
-        core = self._view.instance.pieces.core
-        if core.current.run is not None:
-            raise AuthoringError(f"send() of {member!r} inside a run, which never awaits: write post()")
-        core.check_thread()
-        event = self._events.event(self._view, member, payload, options)
-        return self._events.sent(self._events.deliver(event), is_waiting=options.wait)
-
-    def post(self, member: HandlerMember, payload: Value, options: Options) -> Intent:
-        return self._posted(member, payload, options, 0)
-
-    def post_at(self, member: HandlerMember, when: datetime | timedelta, payload: Value, options: Options) -> Intent:
-        if isinstance(when, timedelta):
-            current = self._events.current
-            # In a handler, when its own event was sent: a retry says the same moment.
-            now_us = self.core.clock.now_us() if current is None else current[0].minted_us
-            due_us = now_us + when // timedelta(microseconds=1)
-        else:
-            due_us = (when.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
-        if due_us < 0:
-            raise AuthoringError(f"post_at({when}) of {member!r} is before 1970: write a moment to come")
-        return self._posted(member, payload, options, max(1, due_us))
-
-    def _posted(self, member: HandlerMember, payload: Value, options: Options, due_us: int) -> Intent:
-        events, core = self._events, self._view.instance.pieces.core
-        core.check_thread()
-        if core.current.run is not None and events.current is None:
-            raise AuthoringError(f"post() of {member!r}: this run is repeated. Post it in a handler.")
-        delivery = events.deliver(events.event(self._view, member, payload, options, due_us))
-        if events.current is not None:
-            events.follow_up(delivery)
-        else:
-            delivery = events.start(delivery)
-        return Intent(delivery.id, lambda: events.withdraw(delivery))
-
-    @property
-    def core(self) -> Core:
-        return self._view.instance.pieces.core
-
-    def place(self, member: HandlerMember) -> str:
-        return self._view.instance.place(member)
-
-    def seen_by(self, view: ScopedView) -> Sender:
-        """The same piece, for the user and the session of another view."""
-        return Sender(self._events, view.seen_in(self._view.instance, "session"))
-
-    def same(self, other: object) -> bool:
-        """Whether it sends to the same piece for the same user and session."""
-        return isinstance(other, Sender) and self._view is other._view

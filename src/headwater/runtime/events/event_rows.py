@@ -19,8 +19,6 @@ from headwater.runtime.events.event import Event, EventSource
 from headwater.runtime.pieces.records import class_named
 
 if TYPE_CHECKING:
-    from headwater.replica.transaction import Transaction
-    from headwater.runtime.events.lineage import Origin
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
 
@@ -30,12 +28,12 @@ class Unavailable(HeadwaterError):
 
 
 def row(event: Event) -> SentEvent:
-    """What is stored of an event."""
-    home = event.instance
+    """Return the stored form of an event."""
+    instance = event.instance
     payload: dict[str, Any] = {
         "args": event.payload,
-        "cls": home.schema.name,
-        "name": home.name,
+        "cls": instance.schema.name,
+        "name": instance.name,
         "user": event.user,
         "session": event.session,
         "at": event.minted_us,
@@ -45,43 +43,32 @@ def row(event: Event) -> SentEvent:
     if event.is_own:
         payload["own"] = True
     if event.is_durable and not event.due_us:
-        payload["durable"] = True  # Whoever sent it may wait for it.
+        payload["durable"] = True  # Its sender may ask for its outcome.
     if event.row:
         payload["id"] = event.id
     return SentEvent(event.row_id, event.stream, freeze(payload), event.due_us)
 
 
-def store(pieces: PieceRegistry, transaction: Transaction, attempt: Origin) -> None:
-    """Inside a handler's transaction: what it posted is stored with it, wherever it is to be handled."""
-    # fault events.followups_not_stored: if True:
-    if pieces.channel(attempt.space) is None:
-        return  # It is kept nowhere but here.
-    for delivery in attempt.posted:
-        if not delivery.is_withdrawn:
-            delivery.mark_stored(attempt.space)
-            transaction.events.append(row(delivery.event))
-
-
 def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: int, source: EventSource) -> Event:
-    """The event of a row. Unavailable: it cannot be handled here now."""
+    """Return the event of a row. Raise Unavailable if it cannot be handled here now."""
     id = event_id_of(row, payload)
     space, _, rest = stream.partition("/")
     piece, _, name = rest.rpartition(":")
     if not isinstance(payload, Mapping) or not isinstance(payload.get("args"), Mapping):
         raise Unavailable(f"event {id} for {stream} was not stored by this version of Headwater: handle it by hand")
     said: Mapping[str, Any] = payload
-    home = _home(pieces, space, piece, class_of(payload), str(said.get("name", "")))
-    member = home.schema.get(name)
+    instance = _home(pieces, space, piece, class_of(payload), str(said.get("name", "")))
+    member = instance.schema.get(name)
     if not isinstance(member, HandlerMember):
-        raise Unavailable(f"event {id}: {home!r} has no handler {name!r} any more: keep it, or rename it with was=")
+        raise Unavailable(f"event {id}: {instance!r} has no handler {name!r} any more: keep it, or rename it with was=")
     retries, at = said.get("retries"), said.get("at")
     args: Any = said["args"]
     return Event(
         id=id,
         row="" if row == id else row,
-        instance=home,
+        instance=instance,
         member=member,
-        stream=home.place(member),
+        stream=instance.place(member),
         payload=args,
         user=str(said.get("user", "")),
         session=str(said.get("session", "")),
@@ -95,7 +82,7 @@ def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: i
 
 
 def minted(id: str) -> int:
-    """When an event was made, as far as its id says so. 0: its sender gave it an id."""
+    """Return the send time in the id of an event. 0: its sender gave it an id."""
     try:
         return minted_at(id)
     except InvalidValueError:
@@ -108,9 +95,9 @@ def class_of(payload: Value) -> str:
     return cls if isinstance(cls, str) else ""
 
 
-def is_of_class(home: PieceInstance, cls: str) -> bool:
-    """Whether a piece is of the class that a stored event names, which may be the former name of the class."""
-    return cls in (home.schema.name, home.schema.was)
+def is_of_class(instance: PieceInstance, cls: str) -> bool:
+    """Return True if a piece is of the class that a stored event names, which may be a former name of the class."""
+    return cls in (instance.schema.name, instance.schema.was)
 
 
 def _home(pieces: PieceRegistry, space: str, id: str, cls: str, name: str) -> PieceInstance:

@@ -19,9 +19,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from headwater.data.address import doc_text
+from headwater.data.ids import event_id
 from headwater.data.trace import EventDecided, EventEnded, EventQueued
 from headwater.data.value import Value
 from headwater.errors import (
@@ -35,19 +37,21 @@ from headwater.errors import (
     cut_frames,
 )
 from headwater.pieces.declarations import TopicMember
+from headwater.pieces.handles import Intent
 from headwater.protocol.commit import TopicRecord
 from headwater.runtime.core.limits import RUNTIME_LIMITS
+from headwater.runtime.core.time_documents import EPOCH
 from headwater.runtime.events import periodic, receipts
-from headwater.runtime.events.attempt import HandlerAttempt
+from headwater.runtime.events.attempt import follow_up
 from headwater.runtime.events.deleted_target import Away
 from headwater.runtime.events.delivery import EventDelivery
-from headwater.runtime.events.durable import Storing
-from headwater.runtime.events.event import Event, EventSource, Sender, Storage, make_event
+from headwater.runtime.events.durable import DurableEvents
+from headwater.runtime.events.event import Event, EventSource, Storage, make_event
 from headwater.runtime.events.lane import Lane
 from headwater.runtime.events.lineage import Lineage, Origin, Status
-from headwater.runtime.events.pickup import Takeover
+from headwater.runtime.events.pickup import StoredEventPickup
 from headwater.runtime.events.receipts import HandledBefore, Retention
-from headwater.runtime.events.table import End, IntentRow, Table, end_of, tell, terminal_of
+from headwater.runtime.events.table import EventOutcome, EventTable, IntentRow
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import topic_name
 from headwater.runtime.writing.states import Happened, WriteState
@@ -63,40 +67,19 @@ if TYPE_CHECKING:
     from headwater.replica.document import Document
     from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
+    from headwater.runtime.channel.sessions import UserSessions
+    from headwater.runtime.core.core import Core
+    from headwater.runtime.core.policy import Policy
+    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.context import EventContext
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
-
-
-def follow_up(attempt: HandlerAttempt, delivery: EventDelivery, lane: Lane, backlog: int) -> None:
-    """It is sent with the commit of an attempt. BacklogFullError: that posted too much."""
-    before = _before(attempt, delivery)
-    if before is not None:
-        attempt.posted.remove(before)  # Nothing of it is anywhere.
-        before.end = End.COALESCED
-        before.take(Happened.OVER)
-    elif not delivery.event.due_us:
-        posted = sum(1 for each in attempt.posted if each.stream == delivery.stream and not each.is_withdrawn)
-        lane.check_room(delivery.stream, backlog, posted)
-    delivery.origin = attempt
-    attempt.posted.append(delivery)
-
-
-def _before(attempt: HandlerAttempt, delivery: EventDelivery) -> EventDelivery | None:
-    """One that the same attempt posted, and in whose place this one is sent."""
-    event = delivery.event
-    if event.member.coalesce is None or event.is_known or event.due_us:
-        return None
-    same = (
-        each
-        for each in reversed(attempt.posted)
-        if each.stream == event.stream and not (each.event.is_known or each.event.due_us or each.is_withdrawn)
-    )
-    return next(same, None)
+    from headwater.runtime.writing.space_channel import SpaceChannel
+    from headwater.runtime.writing.transactions import Transactions
 
 
 class Events:
-    """Everything that is sent in one runtime."""
+    """All events of one runtime. Started by `Sender`, called in each pass by `handle`."""
 
     __slots__ = (
         "_lanes",
@@ -105,7 +88,10 @@ class Events:
         "_stamps",
         "_table",
         "before_handling",
+        "channel",
+        "core",
         "current",
+        "durable_events",
         "handling",
         "is_prepared",
         "lineage",
@@ -113,17 +99,35 @@ class Events:
         "on_declared",
         "on_emitted",
         "origin",
+        "pickup",
         "pieces",
         "policy",
         "retention",
-        "storing",
-        "takeover",
+        "sessions",
+        "tasks",
+        "transactions",
     )
 
-    def __init__(self, pieces: PieceRegistry, origin: str) -> None:
+    def __init__(
+        self,
+        pieces: PieceRegistry,
+        core: Core,
+        *,
+        tasks: Tasks,
+        policy: Policy,
+        channel: Callable[[str], SpaceChannel | None],
+        transactions: Transactions,
+        sessions: UserSessions,
+        origin: str,
+    ) -> None:
         self.pieces = pieces
+        self.core = core
+        self.tasks = tasks
+        self.policy = policy
+        self.channel = channel  # returns the channel of a space by its name; None: the space has no engine
+        self.transactions = transactions
+        self.sessions = sessions
         self.origin = origin  # part of the ids of this runtime's events
-        self.policy = pieces.policy
         # Called with the target before an event is handled, unless the target is prepared, with each record of a
         # declared topic that a handler emits, and with each landed commit that declares reactions. The composition of
         # a runtime sets them.
@@ -131,20 +135,20 @@ class Events:
         self.before_handling: Callable[[PieceInstance], Awaitable[None]] | None = None
         self.on_emitted: Callable[[PieceInstance, str, Transaction], None] | None = None
         self.on_declared: Callable[[PieceInstance, Commit], None] | None = None
-        self._lanes: dict[str, Lane] = {}  # by space: those with an event that has no end
-        self.no_lane = Lane("", pieces.core.request_tick)  # of events that were not sent yet
-        self._live: dict[str, EventDelivery] = {}  # by id, in the order of their sending: those without an end
+        self._lanes: dict[str, Lane] = {}  # by space: lanes with an event that has no outcome
+        self.no_lane = Lane("", core.request_tick)  # of events that were not sent yet
+        self._live: dict[str, EventDelivery] = {}  # by id, in send order: events without an outcome
         self._outside: dict[str, deque[tuple[EventDelivery, asyncio.Future[Any]]]] = {}  # by handler
         self._stamps = 0
-        self._table = Table(self.policy.intents_kept)
+        self._table = EventTable(self.policy.intents_kept)
         self.current: tuple[Event, EventContext] | None = None  # the event whose handler is being called
         self.handling: EventDelivery | None = None  # its delivery
         self.lineage = Lineage(start=self._follow, drop=self._drop, keep=self._keep, stop=pieces.unlaunch)
-        self.storing = Storing(self)
-        self.takeover = Takeover(self)
-        self.retention = Retention(pieces, self.policy, origin)
-        pieces.core.handle_events = self.handle
-        pieces.tasks.on_close.append(self._close)
+        self.durable_events = DurableEvents(self)
+        self.pickup = StoredEventPickup(self)
+        self.retention = Retention(self)
+        core.handle_events = self.handle
+        tasks.on_close.append(self._close)
 
     # ---- the port of pieces ------------------------------------------------------------------------
 
@@ -154,26 +158,44 @@ class Events:
 
     def start_periods(self, instance: PieceInstance) -> list[asyncio.Task[None]]:
         """Start sending the events of the periodic handlers of an open piece."""
-        return periodic.begin(self, instance)
+        return periodic.begin(self._send_periodic, instance)
+
+    def _send_periodic(self, event: Event) -> Callable[[], bool]:
+        delivery = self.start(self.deliver(event))
+        return lambda: delivery.outcome is not None
 
     def retry_parked(self, space: str) -> None:
         """Retry stored events of a space that could not be handled here, because a piece of it was opened."""
-        self.takeover.opened(space)
+        self.pickup.opened(space)
 
     # ---- sending -----------------------------------------------------------------------------------
 
     def event(
         self, view: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int = 0
     ) -> Event:
-        """An event, with an id of its own or the caller's."""
-        return make_event(self, view, member, payload, options, due_us)
+        """Make an event, with the caller's id or one of its own."""
+        parent = None if self.current is None else self.current[0]
+        return make_event(view, member, payload, options, due_us, parent=parent, new_id=self._new_id)
+
+    def _new_id(self, stream: str, minted_us: int) -> str:
+        """Return the id of the next event. In a handler it follows from the attempt."""
+        if self.handling is None:
+            return event_id(self.origin, stream, self.next_stamp(), minted_us)
+        attempt = self.handling.attempt
+        assert attempt is not None
+        parent = self.handling.event
+        cause = f"{parent.id} {self.origin} {self.handling.calls}"
+        # fault lineage.followups_keep_ids: id = event_id(parent.id, stream, attempt.minted, 0)
+        id = event_id(cause, stream, attempt.minted, minted_us)
+        attempt.minted += 1
+        return id
 
     def deliver(self, event: Event, stored_in: str = "") -> EventDelivery:
         """Return the delivery of an event, which is not sent yet."""
         return EventDelivery(self, event, stored_in)
 
     def next_stamp(self) -> int:
-        """A number for something that is sent: it rises."""
+        """Return the next number of the send order."""
         self._stamps += 1
         return self._stamps
 
@@ -210,7 +232,7 @@ class Events:
             while waiting:
                 delivery, told = waiting[0]
                 try:
-                    if not told.done():  # Otherwise its sender does not wait any more, and sends nothing.
+                    if not told.done():  # A caller that stopped waiting sends no event.
                         self.start(delivery).awaiting.append(told)
                 except BacklogFullError:
                     break
@@ -221,7 +243,7 @@ class Events:
                 del self._outside[stream]
 
     def follow_up(self, delivery: EventDelivery) -> None:
-        """Inside a handler: the event is sent with the commit that is being made."""
+        """Post an event in a handler: it is sent with the commit of the open attempt."""
         assert self.handling is not None
         attempt = self.handling.attempt
         assert attempt is not None
@@ -236,12 +258,12 @@ class Events:
                 f"{event.generation} events were posted one by the handler of the other, the last of them {chain}: "
                 "end the chain, or post the next one later with post_at()"
             )
-            self.pieces.core.report(event.stream, error)
+            self.core.report(event.stream, error)
 
     def start(self, delivery: EventDelivery) -> EventDelivery:
-        """Have an event handled after those of its space that were sent before it, whether a caller waits or not.
+        """Queue an event behind those of its space that were sent before it.
 
-        Answers the delivery of the event: the same one sent twice at once is one.
+        Return its delivery; that of the first one, if the same event is sent a second time.
         """
         known = self._live.get(delivery.id)
         if known is not None:
@@ -261,12 +283,12 @@ class Events:
         if before is not None:
             delivery.absorbed = [*before.absorbed, before]
             before.absorbed = []
-            self._end(before, End.COALESCED, told=False)
+            self._end(before, EventOutcome.COALESCED, told=False)
         self._enter(lane, delivery)
         return delivery
 
     def resume(self, delivery: EventDelivery) -> None:
-        """Have an event handled that was accepted before this runtime began: it is not refused any more."""
+        """Queue an event that was accepted before: the limits do not apply to it any more."""
         if self._is_later(delivery):
             delivery.event = replace(delivery.event, is_durable=True)
             self._put_off(delivery)
@@ -275,7 +297,7 @@ class Events:
         self._enter(self._lane(delivery.instance.space.name), delivery)
 
     def _enter(self, lane: Lane, delivery: EventDelivery) -> None:
-        """Give a delivery its place, behind everything that was sent before it."""
+        """Put a delivery into its lane."""
         trace = self.trace
         if trace is not None:
             trace.emit(EventQueued(delivery.stream, delivery.id))
@@ -283,9 +305,9 @@ class Events:
         lane.enter(delivery)
 
     def _begin(self, delivery: EventDelivery, *, is_later: bool = False) -> None:
-        """From now on the event is known here."""
-        if not delivery.event.is_taken:  # Otherwise it is kept already, wherever it was taken from.
-            self.storing.accept(delivery, is_later=is_later)
+        """Record an event as sent, and begin to store it if it has to be."""
+        if not delivery.event.is_taken:  # Otherwise the store or the outbox has it already.
+            self.durable_events.accept(delivery, is_later=is_later)
         delivery.stamp = self.next_stamp()
         self._live[delivery.id] = delivery
 
@@ -310,7 +332,7 @@ class Events:
         # fault+ lane.one_for_all_spaces: space = "busy"
         found = self._lanes.get(space)
         if found is None:
-            found = self._lanes[space] = Lane(space, self.pieces.core.request_tick)
+            found = self._lanes[space] = Lane(space, self.core.request_tick)
         return found
 
     def _follow(self, delivery: EventDelivery) -> None:
@@ -318,16 +340,16 @@ class Events:
         if delivery.is_withdrawn:
             return
         if delivery.id in self._live:
-            self.takeover.again(delivery.stored_in)  # Another one with the id that its sender gave. Its row stays.
+            self.pickup.again(delivery.stored_in)  # Another event has the same id, given by its sender. The row stays.
             return
         if self._is_later(delivery):
-            self.takeover.later(delivery)
+            self.pickup.later(delivery)
             return
         self.resume(delivery)
 
     def _is_later(self, delivery: EventDelivery) -> bool:
         due_us = delivery.event.due_us
-        return due_us > 0 and due_us > self.pieces.core.clock.now_us()
+        return due_us > 0 and due_us > self.core.clock.now_us()
 
     def come_due(self, delivery: EventDelivery) -> None:
         """Start an event that was due later, in a space without an engine."""
@@ -337,9 +359,9 @@ class Events:
             self.start(delivery)
 
     def _put_off(self, delivery: EventDelivery) -> EventDelivery:
-        """Put an event off that is due later: once it is stored, nothing else is to be done now."""
-        if self.pieces.channel(delivery.instance.space.name) is None:
-            self.takeover.later(delivery)
+        """Store an event that is due later. It ends here as stored."""
+        if self.channel(delivery.instance.space.name) is None:
+            self.pickup.later(delivery)
             return delivery
         self._begin(delivery, is_later=True)
         delivery.take(Happened.DECIDED)
@@ -347,32 +369,32 @@ class Events:
         return delivery
 
     async def _store_later(self, delivery: EventDelivery) -> None:
-        end = End.STORED
+        end = EventOutcome.STORED
         try:
             if delivery.event.is_taken:
-                await receipts.check(self.pieces, delivery)  # It may have been stored, and handled, the last time.
-                self.storing.accept(delivery, is_later=True)
-            await self.storing.accepted(delivery)
+                await receipts.check(self, delivery)  # An earlier process may have stored it, and it may be handled.
+                self.durable_events.accept(delivery, is_later=True)
+            await self.durable_events.accepted(delivery)
             if delivery.is_withdrawn:
-                end = End.WITHDRAWN
+                end = EventOutcome.WITHDRAWN
             else:
-                self.storing.forget(delivery)  # An outbox need not keep it any more.
-                self.takeover.later(delivery)
+                self.durable_events.forget(delivery)  # An outbox need not keep it any more.
+                self.pickup.later(delivery)
         except HandledBefore as before:
-            delivery.answer, delivery.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
+            delivery.answer, delivery.failure, end = before.answer, before.failure, EventOutcome.HANDLED_BEFORE
         except Exception as error:
             delivery.failure = error
-            end = end_of(delivery, error)
-        if end is not End.STORED:
+            end = delivery.classify_error(error)
+        if end is not EventOutcome.STORED:
             delivery.decided = end
             await self._write_end(delivery, end)
         self._end(delivery, end)
 
     def withdraw(self, delivery: EventDelivery) -> bool:
-        """Take an event back, until it is dispatched."""
-        end = delivery.end
-        is_put_off = end is End.STORED or (end is None and not delivery.stamp and delivery.is_stored)
-        if delivery.is_withdrawn or end is End.WITHDRAWN:
+        """Withdraw an event that was not dispatched. Return False if it was, or if another caller awaits it."""
+        end = delivery.outcome
+        is_put_off = end is EventOutcome.STORED or (end is None and not delivery.stamp and delivery.is_stored)
+        if delivery.is_withdrawn or end is EventOutcome.WITHDRAWN:
             return True
         if delivery.calls or delivery.absorbed or (end is not None and not is_put_off):
             return False
@@ -380,23 +402,27 @@ class Events:
             return False  # Another caller sent it under the same id, and waits for it.
         if delivery.storage is not Storage.NOWHERE and not self._is_later(delivery):
             return False  # A runtime that finds it in the store may handle it at any time.
-        self.storing.forget(delivery)  # First: if the outbox cannot, a crash would bring it back, and it is handled.
-        delivery.decided = End.WITHDRAWN
-        self.takeover.withdrawn(delivery)
+        self.durable_events.forget(
+            delivery
+        )  # First: if the outbox cannot, a crash would bring it back, and it is handled.
+        delivery.decided = EventOutcome.WITHDRAWN
+        self.pickup.withdrawn(delivery)
         if is_put_off:
-            delivery.end = End.WITHDRAWN
+            delivery.outcome = EventOutcome.WITHDRAWN
             if delivery.state is not WriteState.ENDED:
                 delivery.take(Happened.OVER)
-            self.pieces.tasks.begin(self.storing.ended(delivery, End.WITHDRAWN), f"withdrawing {delivery.stream}")
-        elif delivery.stamp and not delivery.is_stored and delivery.keeping is None:
-            self.finish(delivery, End.WITHDRAWN)  # Nothing has been done for it that other sessions could see.
+            self.tasks.begin(
+                self.durable_events.ended(delivery, EventOutcome.WITHDRAWN), f"withdrawing {delivery.stream}"
+            )
+        elif delivery.stamp and not delivery.is_stored and delivery.storing_write is None:
+            self.finish(delivery, EventOutcome.WITHDRAWN)  # Nothing has been done for it that other sessions could see.
         return True
 
     # ---- from its turn to its end ------------------------------------------------------------------
 
     def handle(self) -> None:
         """Give the events at the front of the lanes their turn. Called in each pass, before nodes run."""
-        if self.pieces.tasks.is_closed:
+        if self.tasks.is_closed:
             return
         if self._outside:
             self._admit_senders()
@@ -407,39 +433,39 @@ class Events:
             if len(fronts) > 1:
                 fronts.sort(key=_stamp)  # Without a reason to wait, events of several spaces keep their order, too.
             if fronts:
-                self.pieces.core.scheduler.pass_.expect_slice()
+                self.core.scheduler.pass_.expect_slice()
             for front in fronts:
                 self._give_turn(front)
             lanes = tuple([front.lane for front in fronts if front.lane.front is not front])
             left -= len(lanes)
         if lanes:
-            self.pieces.core.request_tick()
+            self.core.request_tick()
 
     def _give_turn(self, delivery: EventDelivery) -> None:
         """Take the event in front of a lane one step further, unless it waits."""
         if delivery.state is not WriteState.QUEUED:
             return
         if delivery.is_withdrawn:
-            self.finish(delivery, End.WITHDRAWN)
+            self.finish(delivery, EventOutcome.WITHDRAWN)
             return
-        keeping = delivery.keeping
-        if keeping is not None and keeping.is_over and not keeping.is_made:
+        write = delivery.storing_write
+        if write is not None and write.is_over and not write.is_made:
             self.conclude(delivery, delivery.failure or asyncio.CancelledError(), _nothing)
             return
         if delivery.view is None:
             self._prepare(delivery)
             return
         space = delivery.instance.space
-        channel = self.pieces.channel(space.name)
+        channel = self.channel(space.name)
         if channel is None:
-            self.pieces.transactions.local.advance(space, delivery)
+            self.transactions.local.advance(space, delivery)
         else:
             channel.writer.advance(delivery)
 
     def _prepare(self, delivery: EventDelivery) -> None:
         """Prepare an event that is in front for the first time."""
         space = delivery.instance.space
-        channel = self.pieces.channel(space.name)
+        channel = self.channel(space.name)
         if channel is not None:
             channel.writer.enlist(delivery, self._requeue)
         else:
@@ -459,7 +485,7 @@ class Events:
             self._leave_if_stuck(delivery)
 
     def _requeue(self, _: object) -> None:
-        self.pieces.core.request_tick()
+        self.core.request_tick()
 
     async def _load(self, delivery: EventDelivery) -> None:
         try:
@@ -467,7 +493,7 @@ class Events:
         except HandledBefore as before:
             delivery.errand = None
             delivery.answer, delivery.failure = before.answer, before.failure
-            self.finish(delivery, End.HANDLED_BEFORE)
+            self.finish(delivery, EventOutcome.HANDLED_BEFORE)
         except Exception as error:
             delivery.errand = None
             self.conclude(delivery, error, _nothing)
@@ -475,11 +501,11 @@ class Events:
             delivery.errand = None
             if delivery.state is WriteState.LOADING:
                 delivery.take(Happened.ARRIVED)
-                self.pieces.core.request_tick()
+                self.core.request_tick()
 
     def _begin_errand(self, delivery: EventDelivery, work: Coroutine[Any, Any, None]) -> None:
         """Begin a conversation with the engine, whose end wakes the event."""
-        delivery.errand = self.pieces.tasks.spawn(work, delivery.stream)
+        delivery.errand = self.tasks.spawn(work, delivery.stream)
 
     def _leave_if_stuck(self, delivery: EventDelivery) -> None:
         """Leave an event that was taken up in the store if it waits for documents that cannot be fetched.
@@ -488,7 +514,7 @@ class Events:
         """
         if not (delivery.event.is_taken and delivery.is_stored):
             return
-        channels = [self.pieces.channel(space) for space in (delivery.instance.space.name, delivery.stored_in)]
+        channels = [self.channel(space) for space in (delivery.instance.space.name, delivery.stored_in)]
 
         def is_stuck() -> bool:
             return delivery.state is WriteState.LOADING and not any(
@@ -498,9 +524,9 @@ class Events:
         def over() -> None:
             if is_stuck():
                 why = Away(f"{delivery.stream} waits for a connection: a runtime that has one may handle it")
-                self.pieces.core.afterwards(lambda: self.conclude(delivery, why, _nothing))
+                self.core.afterwards(lambda: self.conclude(delivery, why, _nothing))
 
-        self.pieces.core.observers.when(lambda: delivery.calls > 0 or delivery.is_over or is_stuck(), over)
+        self.core.observers.when(lambda: delivery.calls > 0 or delivery.is_over or is_stuck(), over)
 
     def conclude(
         self, delivery: EventDelivery, error: BaseException, examine: Callable[[], Coroutine[Any, Any, None]]
@@ -512,106 +538,106 @@ class Events:
         work = examine()
         if not _is_examined(delivery, error):
             work.close()
-            self.finish(delivery, end_of(delivery, error))
+            self.finish(delivery, delivery.classify_error(error))
             return
         self._decide(delivery)
         self._begin_errand(delivery, self._examine(delivery, error, work))
 
     async def _examine(self, delivery: EventDelivery, error: BaseException, work: Coroutine[Any, Any, None]) -> None:
-        end: End | None = None
+        end: EventOutcome | None = None
         try:
             await work
         except HandledBefore as before:
-            delivery.answer, delivery.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
+            delivery.answer, delivery.failure, end = before.answer, before.failure, EventOutcome.HANDLED_BEFORE
         except Exception as raised:
             delivery.failure = error = raised
-        end = end or end_of(delivery, error)
+        end = end or delivery.classify_error(error)
         delivery.decided = end
         await self._write_end(delivery, end)
         self._end(delivery, end)
 
-    def finish(self, delivery: EventDelivery, end: End) -> None:
-        """End an event whose outcome is known: now, or when everything that is stored of it says so."""
+    def finish(self, delivery: EventDelivery, end: EventOutcome) -> None:
+        """End an event whose outcome is known: now, or once its stored rows are removed."""
         if delivery.is_over:
             return
-        if end in (End.WITHDRAWN, End.DROPPED):
+        if end in (EventOutcome.WITHDRAWN, EventOutcome.DROPPED):
             delivery.failure = None
         delivery.decided = end
         if delivery.errand is not None:
             delivery.errand.cancel()
         self._decide(delivery)
-        if self.storing.is_to_end(delivery, end):
+        if self.durable_events.is_to_end(delivery, end):
             self._begin_errand(delivery, self._finish(delivery, end))
         else:
             self._end(delivery, end)
 
-    async def _finish(self, delivery: EventDelivery, end: End) -> None:
+    async def _finish(self, delivery: EventDelivery, end: EventOutcome) -> None:
         await self._write_end(delivery, end)
         self._end(delivery, end)
 
-    async def _write_end(self, delivery: EventDelivery, end: End) -> None:
+    async def _write_end(self, delivery: EventDelivery, end: EventOutcome) -> None:
         try:
-            await self.storing.ended(delivery, end)
-        except Exception as error:  # A runtime that takes it up finds its receipt: this is harmless, and told.
-            self.pieces.core.report(delivery.stream, error)
-            self.takeover.again(delivery.stored_in)
+            await self.durable_events.ended(delivery, end)
+        except Exception as error:  # Harmless: a runtime that takes the row up finds the receipt.
+            self.core.report(delivery.stream, error)
+            self.pickup.again(delivery.stored_in)
 
     def _decide(self, delivery: EventDelivery) -> None:
-        """The event is not called any more, and delays none until its end is written down."""
+        """Remove an event from its lane before its outcome is stored: its handler is not called again."""
         trace = self.trace
         if trace is not None:
             trace.emit(EventDecided(delivery.stream, delivery.id))
         delivery.take(Happened.DECIDED)
         delivery.lane.leave(delivery)
-        channel = self.pieces.channel(delivery.instance.space.name)
+        channel = self.channel(delivery.instance.space.name)
         if channel is not None:
             channel.writer.withdraw(delivery)
         delivery.release()
 
-    def _end(self, delivery: EventDelivery, end: End, *, told: bool = True) -> None:
-        """Record the outcome of an event, and tell every caller that awaits it."""
-        core = self.pieces.core
-        delivery.end, delivery.follows, delivery.errand = end, (), None
+    def _end(self, delivery: EventDelivery, end: EventOutcome, *, told: bool = True) -> None:
+        """Record the outcome of an event, and answer every caller that awaits it (`told=False`: a later event does)."""
+        core = self.core
+        delivery.outcome, delivery.follows, delivery.errand = end, (), None
         delivery.take(Happened.OVER)
         self._live.pop(delivery.id, None)
         lane = delivery.lane
         lane.end(delivery)
         if not lane and self._lanes.get(lane.space) is lane:
             del self._lanes[lane.space]
-        self._table.ended(delivery, core.clock.monotonic_us(), core.clock.now_us())
+        self._table.keep(delivery.row(core.clock.monotonic_us(), core.clock.now_us()))
         trace = self.trace
         if trace is not None:
             backoff_ms = delivery.backoff_us / 1_000
-            kind = terminal_of(delivery)
+            kind = delivery.failure_kind()
             trace.emit(EventEnded(delivery.stream, delivery.id, delivery.attempts, end.value, backoff_ms, kind))
         if told:
-            tell(core, delivery, end)
-        self.takeover.ended(delivery)
-        if end is End.LANDED:
+            delivery.answer_callers(end)
+        self.pickup.ended(delivery)
+        if end is EventOutcome.LANDED:
             self.retention.landed(delivery)
         if lane or self._outside or core.observers.is_awaited():
             core.request_tick()
 
     def note(self, row: IntentRow) -> None:
-        """A stored event has its end here that was never in hand here."""
-        self._table.note(row)
+        """Record the outcome of a stored event that was not handled here."""
+        self._table.keep(row)
 
     def _close(self) -> None:
         """End all events, because the runtime is closed."""
         for delivery in tuple(self._live.values()):
-            if delivery.end is not None:
-                continue  # The attempt that posted it was ended just now, and it with that.
+            if delivery.outcome is not None:
+                continue  # It ended with the attempt that posted it.
             is_known = delivery.state is WriteState.STORING and delivery.decided not in (
                 None,
-                End.WITHDRAWN,
-                End.DROPPED,
+                EventOutcome.WITHDRAWN,
+                EventOutcome.DROPPED,
             )
-            end = delivery.decided if is_known else end_of(delivery, asyncio.CancelledError())
+            end = delivery.decided if is_known else delivery.classify_error(asyncio.CancelledError())
             assert end is not None
             if delivery.state is not WriteState.STORING:
                 self._decide(delivery)
-            if end is End.WITHDRAWN:
-                self.storing.forget(delivery)
+            if end is EventOutcome.WITHDRAWN:
+                self.durable_events.forget(delivery)
             self._end(delivery, end)
         why = SessionExpiredError("the runtime was closed while a sender waited for room: open another one")
         outside, self._outside = self._outside, {}
@@ -620,41 +646,41 @@ class Events:
                 if not told.done():
                     told.set_exception(why)
 
-    # ---- what an attempt launched ------------------------------------------------------------------
+    # ---- events and pieces of an attempt ------------------------------------------------------------------
 
-    def _keep(self, origin: Origin, home: PieceInstance) -> None:
+    def _keep(self, origin: Origin, instance: PieceInstance) -> None:
         def keep() -> None:
-            if origin.status is not Status.FAILED and not home.is_stopped:
-                self.pieces.keep(home, origin.user, origin.session, is_launch=True)
+            if origin.status is not Status.FAILED and not instance.is_stopped:
+                self.pieces.keep(instance, origin.user, origin.session, is_launch=True)
 
-        self.pieces.core.afterwards(keep)
+        self.core.afterwards(keep)
 
     def _drop(self, delivery: EventDelivery) -> None:
-        """I10: the attempt that posted it did not land. If its own commit is on its way, that cannot land either."""
+        """End an event whose origin did not land (I10). If its own commit is sent, the engine rejects it."""
         # fault+ lineage.nothing_taken_back: return
-        if delivery.end is not None or delivery.state is WriteState.STORING:
+        if delivery.outcome is not None or delivery.state is WriteState.STORING:
             return
-        delivery.decided = End.DROPPED
+        delivery.decided = EventOutcome.DROPPED
         if delivery.stamp and delivery.state is not WriteState.SENT:
-            self.finish(delivery, End.DROPPED)
+            self.finish(delivery, EventOutcome.DROPPED)
 
-    # ---- looking -----------------------------------------------------------------------------------
+    # ---- inspection -----------------------------------------------------------------------------------
 
     @property
     def trace(self) -> Trace | None:
-        """Who hears what happens, if somebody does."""
-        return self.pieces.core.scheduler.trace
+        """The trace that records events, if one is attached."""
+        return self.core.scheduler.trace
 
     def is_waiting(self, delivery: EventDelivery) -> bool:
-        """Whether an event is still, or again, to be committed."""
+        """Return True if the commit of an event is still, or again, to be made."""
         return delivery.lane.is_waiting(delivery)
 
     def makers_of(self, documents: Iterable[Document], layers: Sequence[Layer]) -> tuple[EventDelivery, ...]:
-        """The events of this runtime whose commits some of these layers are; each is on one of the documents."""
+        """Return the events of this runtime whose commits are among `layers`. Each layer is on one of the documents."""
         found: dict[EventDelivery, None] = {}
         wanted = set(layers)
         for document in documents if layers else ():
-            lane = self._lanes.get(self.pieces.core.name_of(document.home) or "")
+            lane = self._lanes.get(self.core.name_of(document.home) or "")
             made = {} if lane is None else lane.made
             known = [each.local_seq for each in document.layers if each in wanted and each.local_seq in made]
             found.update(dict.fromkeys([made[number] for number in known]))
@@ -662,38 +688,39 @@ class Events:
 
     @property
     def in_hand(self) -> int:
-        """Events that have no end yet."""
+        """Number of events without an outcome, including those that wait for room."""
         return len(self._live) + sum(map(len, self._outside.values()))
 
     def has_local_work(self) -> bool:
-        """Whether one waits for its turn, or for something to run here. What waits for others does not count."""
+        """Return True if an event waits for its turn or for a run here, and not for a verdict or a document."""
         return any(self._is_local(lane) for lane in self._lanes.values())
 
     def _is_local(self, lane: Lane) -> bool:
         front = lane.front
         if front is None or front.is_away:
             return False
-        channel = self.pieces.channel(lane.space)
+        channel = self.channel(lane.space)
         return front.state is not WriteState.LOADING or channel is None or channel.is_up()
 
     def intents(self) -> tuple[IntentRow, ...]:
-        """Every event that was sent here, as it is now, how the last ones ended, and what cannot be handled here."""
-        clock = self.pieces.core.clock
-        rows = self._table.rows(self._live.values(), clock.monotonic_us(), clock.now_us())
-        return (*rows, *self.storing.waiting.rows(), *self.takeover.rows())
+        """Return the rows of all events without an outcome, of the last ones with one, and of those that are parked."""
+        clock = self.core.clock
+        now_us, wall_us = clock.monotonic_us(), clock.now_us()
+        rows = self._table.rows([each.row(now_us, wall_us) for each in self._live.values()])
+        return (*rows, *self.durable_events.replay.rows(), *self.pickup.rows())
 
     def find(self, id: str) -> EventDelivery | None:
-        """The event of an id that has no end yet."""
+        """Return the delivery of an event without an outcome, by its id."""
         return self._live.get(id)
 
-    # ---- what a handler sends ----------------------------------------------------------------------
+    # ---- posts and records of a handler ----------------------------------------------------------------------
 
     def post(self, stream: Stream[Any], payload: Value) -> None:
         raise AuthoringError(f"{stream!r} has no handler: post to a handler of a piece")
 
     def emit(self, topic: Topic[Any], record: Value) -> None:
-        """A record of the handler's commit."""
-        run = self.pieces.core.current.run
+        """Add a record to the commit of the handler."""
+        run = self.core.current.run
         if self.current is None or run is None or run.transaction is None:
             raise AuthoringError(f"{topic!r}: records are emitted in a handler, with the commit that causes them")
         event = self.current[0]
@@ -714,6 +741,71 @@ class Events:
             if self.on_emitted is not None:
                 self.on_emitted(owner, name, run.transaction)
         run.transaction.records.append(TopicRecord(name, key, record, owner.id))
+
+
+class Sender:
+    """Sends to the handlers of one piece, for one user and session.
+
+    `send` waits for the outcome of the event, and a caller that stops waiting does not withdraw it; `post` returns at
+    once.
+    """
+
+    __slots__ = ("_events", "_view")
+
+    def __init__(self, events: Events, view: ScopedView) -> None:
+        self._events = events
+        self._view = view
+
+    def send(self, member: HandlerMember, payload: Value, options: Options) -> Coroutine[Any, Any, Any]:
+        """Make an event for a handler, outside any run. Return a coroutine that ends with the outcome of the event."""
+        core = self._events.core
+        if core.current.run is not None:
+            raise AuthoringError(f"send() of {member!r} inside a run, which never awaits: write post()")
+        core.check_thread()
+        event = self._events.event(self._view, member, payload, options)
+        return self._events.sent(self._events.deliver(event), is_waiting=options.wait)
+
+    def post(self, member: HandlerMember, payload: Value, options: Options) -> Intent:
+        return self._posted(member, payload, options, 0)
+
+    def post_at(self, member: HandlerMember, when: datetime | timedelta, payload: Value, options: Options) -> Intent:
+        if isinstance(when, timedelta):
+            current = self._events.current
+            # In a handler the send time of its own event: a retry computes the same moment.
+            now_us = self.core.clock.now_us() if current is None else current[0].minted_us
+            due_us = now_us + when // timedelta(microseconds=1)
+        else:
+            due_us = (when.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
+        if due_us < 0:
+            raise AuthoringError(f"post_at({when}) of {member!r} is before 1970: write a moment to come")
+        return self._posted(member, payload, options, max(1, due_us))
+
+    def _posted(self, member: HandlerMember, payload: Value, options: Options, due_us: int) -> Intent:
+        events, core = self._events, self._events.core
+        core.check_thread()
+        if core.current.run is not None and events.current is None:
+            raise AuthoringError(f"post() of {member!r}: this run is repeated. Post it in a handler.")
+        delivery = events.deliver(events.event(self._view, member, payload, options, due_us))
+        if events.current is not None:
+            events.follow_up(delivery)
+        else:
+            delivery = events.start(delivery)
+        return Intent(delivery.id, lambda: events.withdraw(delivery))
+
+    @property
+    def core(self) -> Core:
+        return self._events.core
+
+    def place(self, member: HandlerMember) -> str:
+        return self._view.instance.place(member)
+
+    def seen_by(self, view: ScopedView) -> Sender:
+        """Return a sender to the same piece, for the user and the session of another view."""
+        return Sender(self._events, view.seen_in(self._view.instance, "session"))
+
+    def same(self, other: object) -> bool:
+        """Return True if `other` sends to the same piece for the same user and session."""
+        return isinstance(other, Sender) and self._view is other._view
 
 
 def _stamp(delivery: EventDelivery) -> int:

@@ -90,37 +90,35 @@ class UndecidedCommits:
 
 
 class Lane:
-    """The events of one space that have no end."""
+    """The events of one space that have no outcome."""
 
     __slots__ = ("_on_front", "_streams", "_waiting", "made", "space", "undecided", "unended")
 
     def __init__(self, space: str, on_front: Callable[[], object]) -> None:
         self.space = space
-        self._on_front = on_front  # called when another event may be in front: requests a pass
-        self._waiting: list[EventDelivery] = []  # by stamp: those that are still, or again, to be committed
-        self._streams: dict[str, int] = {}  # how many of them each handler has
+        self._on_front = on_front  # called when another event may be in front: requests a tick
+        self._waiting: list[EventDelivery] = []  # by stamp: events whose commit is still, or again, to be made
+        self._streams: dict[str, int] = {}  # number of queued events of each handler
         self.undecided = UndecidedCommits()
-        self.made: dict[
-            int, EventDelivery
-        ] = {}  # those that are committed here and have no verdict, by number of the commit
-        self.unended: dict[
-            EventDelivery, None
-        ] = {}  # all of them, those on the wire included, in the order of their sending
+        # Events whose commit is made and has no verdict, by the number of the commit.
+        self.made: dict[int, EventDelivery] = {}
+        # All of them in send order, including those whose commits are sent.
+        self.unended: dict[EventDelivery, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self.unended)
 
     @property
     def front(self) -> EventDelivery | None:
-        """Whose turn it is."""
+        """The event that has the turn."""
         return self._waiting[0] if self._waiting else None
 
     def backlog(self, stream: str) -> int:
-        """How many events of a handler wait here."""
+        """Return the number of queued events of a handler."""
         return self._streams.get(stream, 0)
 
     def check_room(self, stream: str, limit: int, posted: int = 0) -> None:
-        """BacklogFullError: with those that the handler being called has posted so far, so many wait."""
+        """Raise BacklogFullError if `limit` events of a handler are queued, counting `posted` of the open attempt."""
         waiting = self._streams.get(stream, 0) + posted
         # fault lane.no_limit: if False:
         if waiting >= limit:
@@ -141,7 +139,7 @@ class Lane:
         self._on_front()
 
     def leave(self, event: EventDelivery) -> None:
-        """Its commit is made, or it has an end: the next one has its turn."""
+        """Remove an event from the queue: its commit is made, or it has an outcome. The next event has the turn."""
         at = self._place(event)
         if at is not None:
             del self._waiting[at]
@@ -151,15 +149,15 @@ class Lane:
             if self._waiting:
                 self._on_front()
 
-    def come_back(self, event: EventDelivery) -> None:
-        """Its commit was rejected: it has its turn again, before everything that was sent after it."""
+    def requeue(self, event: EventDelivery) -> None:
+        """Put an event back at its original position after its commit was rejected."""
         if event in self.unended and self._place(event) is None:
             # fault+ lane.rejected_first: event.stamp = min([each.stamp for each in self.unended]) - 1
             # fault+ lane.rejected_last: event.stamp = max([each.stamp for each in self.unended]) + 1_000_000
             self._add(event)
 
     def end(self, event: EventDelivery) -> None:
-        """It has its end."""
+        """Remove an event that has an outcome."""
         self.leave(event)
         self.unended.pop(event, None)
 
@@ -167,7 +165,7 @@ class Lane:
         return self._place(event) is not None
 
     def last(self, of: Callable[[EventDelivery], bool]) -> EventDelivery | None:
-        """The last one that waits and is of a kind."""
+        """Return the last queued event for which `of` returns True."""
         return next((event for event in reversed(self._waiting) if of(event)), None)
 
     def _place(self, event: EventDelivery) -> int | None:
@@ -175,5 +173,5 @@ class Lane:
         return at if at < len(self._waiting) and self._waiting[at] is event else None
 
     def is_first(self, event: EventDelivery) -> bool:
-        """Whether everything that was sent before it has its end."""
+        """Return True if every event that was sent before has an outcome."""
         return next(iter(self.unended), None) is event

@@ -25,7 +25,7 @@ __all__ = ["Lineage", "Origin", "Status"]
 
 
 class Status(Enum):
-    """What became of an attempt."""
+    """The state of an attempt and its commit."""
 
     OPEN = "open"  # its handler is being called, or was and nothing was committed yet
     PENDING = "pending"  # committed here, without a verdict
@@ -34,12 +34,12 @@ class Status(Enum):
 
 
 class Origin:
-    """One attempt to handle an event, and what it launched."""
+    """One attempt to handle an event, with the events and pieces that it launched."""
 
     __slots__ = ("event", "launched", "local_seq", "minted", "posted", "session", "space", "status", "user")
 
     def __init__(self, event: str, space: str, user: str, session: str) -> None:
-        self.event = event  # the id of what was handled
+        self.event = event  # the id of the handled event
         self.space = space
         self.user = user
         self.session = session
@@ -47,10 +47,12 @@ class Origin:
         self.local_seq = 0  # of its commit, once that is made
         self.minted = 0  # events that were made in it, those included that it does not send
         self.posted: list[EventDelivery] = []
-        self.launched: list[tuple[PieceInstance, bool]] = []  # and whether that waits until the commit is durable
+        self.launched: list[
+            tuple[PieceInstance, bool]
+        ] = []  # each with True if it starts only when the commit is durable
 
     def condition(self, space: str) -> OriginCommitted | None:
-        """What the commit of a follow-up depends on. A commit that has its verdict needs no condition any more."""
+        """Return the condition of a follow-up's commit. None: the commit of this attempt has its verdict."""
         # fault lineage.no_condition: if False:
         # fault lineage.ignored: if False:
         if self.status is Status.PENDING and self.space == space and self.local_seq:
@@ -59,7 +61,7 @@ class Origin:
 
 
 class Lineage:
-    """Starts and stops what attempts launched."""
+    """Starts and stops the events and pieces that attempts launched."""
 
     __slots__ = ("_drop", "_keep", "_start", "_stop")
 
@@ -71,40 +73,40 @@ class Lineage:
         keep: Callable[[Origin, PieceInstance], object],
         stop: Callable[[PieceInstance], object],
     ) -> None:
-        self._start = start  # have an event handled
-        self._drop = drop  # it is not to be handled
-        self._keep = keep  # run a piece here
-        self._stop = stop  # run it no more, unless somebody else has it by now
+        self._start = start  # starts an event
+        self._drop = drop  # ends an event that is not handled
+        self._keep = keep  # runs a piece here
+        self._stop = stop  # stops a piece, unless another caller has opened it meanwhile
 
     def made(self, origin: Origin, transaction: Transaction) -> None:
-        """Its commit is shown here."""
+        """Record that the commit of an attempt is shown here, and start its follow-ups of the same space."""
         if origin.status is not Status.OPEN:
-            return  # It was settled in the same moment: no verdict will come.
+            return  # A space without an engine has settled it already: no verdict will come.
         origin.status = Status.PENDING
         origin.local_seq = transaction.local_seq
-        for home, after_commit in origin.launched:
+        for instance, after_commit in origin.launched:
             if not after_commit:
-                self._keep(origin, home)
+                self._keep(origin, instance)
         for event in origin.posted:
             # fault lineage.origin_not_awaited: if True:
             if event.instance.space.name == origin.space:
                 self._start(event)
 
     def confirmed(self, origin: Origin) -> None:
-        """Its commit is durable. Whatever it launched stands on its own."""
+        """Record that the commit of an attempt is durable: everything that it launched is independent of it now."""
         was, origin.status = origin.status, Status.CONFIRMED
-        for home, _ in origin.launched:
-            home.is_launched = False  # It stands on its own from now on.
-            self._keep(origin, home)
+        for instance, _ in origin.launched:
+            instance.is_launched = False
+            self._keep(origin, instance)
         for event in origin.posted:
-            # I10: what is sent to another space is dispatched once this is certain, and not before.
+            # I10: an event for another space starts only when the commit of its origin is certain.
             # fault lineage.origin_not_awaited: if False:
             if was is Status.OPEN or event.instance.space.name != origin.space:
                 self._start(event)
         origin.launched, origin.posted = [], []
 
     def failed(self, origin: Origin) -> None:
-        """It will not land, or was never committed. I10: nothing of what it launched survives it."""
+        """End everything that an attempt launched, because it was rejected or never committed (I10)."""
         # fault lineage.nothing_cancelled: if True:
         # fault lineage.ignored: if True:
         if origin.status in (Status.CONFIRMED, Status.FAILED):
@@ -113,6 +115,6 @@ class Lineage:
         posted, origin.posted = origin.posted, []
         launched, origin.launched = origin.launched, []
         for event in posted:
-            self._drop(event)  # I10: whoever is not dispatched yet never is; whoever is cannot land.
-        for home, _ in launched:
-            self._stop(home)
+            self._drop(event)  # I10: an event that was not started never is; the commit of a started one is rejected.
+        for instance, _ in launched:
+            self._stop(instance)

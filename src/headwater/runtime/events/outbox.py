@@ -28,7 +28,7 @@ _decoder = msgspec.msgpack.Decoder(SentEvent, ext_hook=ext_hook)
 
 
 class Outbox:
-    """What was sent and has no end, in a file."""
+    """The events without an outcome that one program sent, in a file."""
 
     __slots__ = ("_connection", "_count", "_most", "_path")
 
@@ -71,7 +71,7 @@ class Outbox:
         return self._count
 
     def put(self, space: str, event: SentEvent) -> None:
-        """Keep a send. It is on the disk when this returns. One that is kept already stays where it is."""
+        """Store an event. It is on the disk when this returns. An event that is stored already keeps its place."""
         # fault+ outbox.nothing_kept: return
         if self._count >= self._most:
             raise LimitError(f"the outbox {self._path} holds {self._count} sends without an end: wait for a connection")
@@ -85,7 +85,7 @@ class Outbox:
             raise self._failed(error) from error
 
     def remove(self, id: str) -> None:
-        """It has its end."""
+        """Remove an event that has an outcome."""
         try:
             self._connection.execute("DELETE FROM sent WHERE id=?", (id,))
             self._count -= self._connection.changes()
@@ -93,7 +93,7 @@ class Outbox:
             raise self._failed(error) from error
 
     def rows(self) -> list[tuple[str, SentEvent]]:
-        """What is left of the last time, in the order of its sending."""
+        """Return the events that an earlier process left, in send order."""
         try:
             found: list[Any] = self._connection.execute("SELECT space, event FROM sent ORDER BY place").fetchall()
             return [(space, _decoder.decode(event)) for space, event in found]

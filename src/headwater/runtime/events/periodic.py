@@ -9,7 +9,8 @@ unfinished periodic event, however long it takes.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
@@ -18,50 +19,51 @@ from headwater.data.value import freeze
 from headwater.errors import AuthoringError, BacklogFullError
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.names import document_id
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.events.event import Event
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
-    from headwater.runtime.events.delivery import EventDelivery
-    from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.instance import PieceInstance
 
-SKEW_US: Final = 60_000_000
-"""How far clocks may be apart. A period that was handled before its time by more than this does not count."""
+
+def begin(send: Callable[[Event], Callable[[], bool]], instance: PieceInstance) -> list[asyncio.Task[None]]:
+    """Send the events of the periodic handlers of a piece as long as the piece is open here.
+
+    `send` sends an event, and returns a check whether it has an outcome.
+    """
+    tasks = instance.pieces.tasks
+    due = [each for each in instance.schema.of(HandlerMember) if each.every_ms is not None]
+    return [tasks.keep(_send_periods(send, instance, each), f"periods of {instance.place(each)}") for each in due]
 
 
-def begin(events: Events, home: PieceInstance) -> list[asyncio.Task[None]]:
-    """Send what is due again and again, as long as the piece is open here."""
-    tasks = home.pieces.tasks
-    due = [each for each in home.schema.of(HandlerMember) if each.every_ms is not None]
-    return [tasks.keep(_send(events, home, each), f"periods of {home.place(each)}") for each in due]
-
-
-async def _send(events: Events, home: PieceInstance, member: HandlerMember) -> None:
-    """One event per period. One that fails is told on the error channel, and the next one is sent all the same."""
+async def _send_periods(
+    send: Callable[[Event], Callable[[], bool]], instance: PieceInstance, member: HandlerMember
+) -> None:
+    """Send one event per period. A failed event is reported to the error channel and does not end the sending."""
     assert member.every_ms is not None
-    pieces, every_us = home.pieces, member.every_ms * 1_000
+    pieces, every_us = instance.pieces, member.every_ms * 1_000
     clock = pieces.core.clock
     sent = clock.now_us() // every_us if not member.catch_up else -1
-    last: EventDelivery | None = None
+    is_over: Callable[[], bool] | None = None  # of the last one
     while True:
         now_us = clock.now_us()
         period = now_us // every_us
-        # While one is on its way, perhaps for want of a connection, no further one is sent: they would be one.
-        if period != sent and (last is None or last.end is not None):
+        # While one has no outcome, perhaps without a connection, no further one is sent: missed periods are merged.
+        if period != sent and (is_over is None or is_over()):
             sent = period
             try:
-                last = events.start(events.deliver(make_periodic(home, member, period)))
+                is_over = send(make_periodic(instance, member, period))
             except BacklogFullError as error:  # The next period comes in any case.
-                pieces.core.report(home.place(member), error)
+                pieces.core.report(instance.place(member), error)
         await pieces.tasks.elapsed((period + 1) * every_us - now_us)
 
 
 def _is_ahead(core: Core, event: Event, period: int) -> bool:
-    """Whether a period was handled that has not come yet: somebody's clock is wrong, and nobody waits for that day."""
+    """Return True, and report it, if a period was handled long before its time: the clock of a machine was wrong."""
     assert event.member.every_ms is not None
     ahead_us = period * event.member.every_ms * 1_000 - core.clock.now_us()
-    if ahead_us <= SKEW_US:
+    if ahead_us <= RUNTIME_LIMITS.clock_skew_us:
         return False
     error = AuthoringError(
         f"{event.stream} was handled for a period that begins in {ahead_us / 1e6:.0f} s: set the clocks of all machines"
@@ -70,8 +72,8 @@ def _is_ahead(core: Core, event: Event, period: int) -> bool:
     return True
 
 
-def is_over(core: Core, event: Event) -> bool:
-    """Inside the handler's transaction: whether its period was handled before; from now on it was."""
+def is_handled(core: Core, event: Event) -> bool:
+    """Return True if the period was handled before, and record it as handled, in the handler's transaction."""
     assert event.period is not None
     document = event.instance.space.document(document_id(event.instance.id, f"{event.member.stored}/period"))
     last: Cell[int] = Cell(core, document, codec_for(int))
@@ -82,20 +84,20 @@ def is_over(core: Core, event: Event) -> bool:
     return False
 
 
-def make_periodic(home: PieceInstance, member: HandlerMember, period: int) -> Event:
-    """The event of one period of a handler that is due again and again. Nobody sent it."""
+def make_periodic(instance: PieceInstance, member: HandlerMember, period: int) -> Event:
+    """Return the event of one period of a periodic handler. It has no sender."""
     assert member.every_ms is not None
-    stream = home.place(member)
+    stream = instance.place(member)
     began_us = period * member.every_ms * 1_000
     return Event(
         id=event_id("period", stream, period, began_us),
-        instance=home,
+        instance=instance,
         member=member,
         stream=stream,
         payload=freeze({}),
         user="",
         session="",
-        minted_us=home.pieces.core.clock.now_us(),
+        minted_us=instance.pieces.core.clock.now_us(),
         retries=member.retries,
         period=period,
     )

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,54 +30,54 @@ from headwater.errors import AccessError, BacklogFullError, HeadwaterError, Inva
 from headwater.protocol.commit import event_id_of
 from headwater.protocol.messages import Query, StoredEvent, StoredEvents
 from headwater.runtime.channel.sessions import beside
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.events import event_rows
 from headwater.runtime.events.deleted_target import Gone, is_gone
 from headwater.runtime.events.event import EventSource, stranger_id
 from headwater.runtime.events.event_rows import Unavailable
-from headwater.runtime.events.table import STATES, End, IntentRow
+from headwater.runtime.events.table import STATES, EventOutcome, IntentRow
 from headwater.runtime.writing.states import WriteState
 
 if TYPE_CHECKING:
     from headwater.runtime.events.delivery import EventDelivery
     from headwater.runtime.events.event import Event
     from headwater.runtime.events.events import Events
-    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.writing.space_channel import SpaceChannel
 
 
 class Principals:
-    """Those who stored the events of one space."""
+    """The users that stored the events of one space, and their rights."""
 
-    __slots__ = ("_channel", "_is_everybody", "_line", "_own", "_pieces", "_rights", "_space")
+    __slots__ = ("_channel", "_events", "_is_everybody", "_line", "_own", "_rights", "_space")
 
-    def __init__(self, pieces: PieceRegistry, space: str, channel: SpaceChannel) -> None:
-        self._pieces = pieces
+    def __init__(self, events: Events, space: str, channel: SpaceChannel) -> None:
+        self._events = events
         self._space = space
         self._channel = channel
-        self._line = -1  # the connection that this was found out on
-        self._is_everybody: bool | None = None  # it may read what is anybody's; None: it was not asked yet
-        self._own = ""  # the name that it has, if that is known
-        self._rights: dict[tuple[str, str], Right | None] = {}  # by space and user, as of the last look
+        self._line = -1  # the connection that the next two fields are known for
+        self._is_everybody: bool | None = None  # it may read the documents of all users; None: it was not asked yet
+        self._own = ""  # the user of the connection, if that is known
+        self._rights: dict[tuple[str, str], Right | None] = {}  # by space and user, as of the last reading
 
     def begin(self) -> None:
-        """Rights are asked for anew with each look."""
+        """Forget the rights: they are queried again in each reading of the stored events."""
         self._rights.clear()
 
     async def find_out(self, row: StoredEvent) -> None:
-        """Ask what has to be known of whoever stored it. LoadError: the connection was lost meanwhile."""
+        """Query the user of the connection and the right of the user that stored an event. May raise LoadError."""
         line = self._channel.driver.reconnects
         if line != self._line:
             self._line, self._is_everybody, self._own = line, None, ""
         if not row.principal:
             return
         if self._is_everybody is None:
-            self._is_everybody = await self._may_read(self._pieces.core.clock.new_token())
+            self._is_everybody = await self._may_read(self._events.core.clock.new_token())
         if not (self._is_everybody or self._own) and await self._may_read(row.principal):
             self._own = row.principal
         await self._ask_right(row)
 
     async def _may_read(self, name: str) -> bool:
-        """Whether what is one user's alone is answered here."""
+        """Return True if this connection may read the documents of a user."""
         try:
             scope = check_scope(f"user:{name}")
         except InvalidValueError:
@@ -86,16 +86,16 @@ class Principals:
             await self._channel.driver.query(Query(0, scope, limit=1))
         except LoadError as error:
             if error.code != "access":
-                raise  # Whatever else it was, it says nothing about whose connection this is.
+                raise  # Any other error does not tell whose connection this is.
             return False
         return True
 
     async def _ask_right(self, row: StoredEvent) -> None:
-        """What they may do in another space, if this runtime takes part in that one. It opens none for a stranger."""
+        """Query the sender's right in another space, if that is open here. No space is opened for a stranger."""
         space = row.stream.partition("/")[0]
         if self._is_believed(row) or space == self._space or (space, row.principal) in self._rights:
             return
-        channel = self._pieces.channel(space) if is_space_name(space) else None
+        channel = self._events.channel(space) if is_space_name(space) else None
         if channel is None:
             return
         self._rights[space, row.principal] = None
@@ -105,37 +105,40 @@ class Principals:
         except HeadwaterError:
             if self._channel.driver.reconnects != line:
                 raise
-            return  # It may not be asked.
+            return  # This connection may not read the rights.
         access = answer.documents[0].get()
-        if access is not ABSENT:  # Otherwise the space is the first writer's, who is not to be made one by a stranger.
+        if access is not ABSENT:  # A space without owners belongs to its first writer; no stranger's event may be that.
             self._rights[space, row.principal] = right_in(access, row.principal)
 
     def _is_believed(self, row: StoredEvent) -> bool:
         return not row.principal or row.principal == self._own
 
     def right_of(self, row: StoredEvent) -> Right | None:
-        """What whoever stored an event may do where it is handled. None: that is not known here."""
+        """Return the right of an event's sender in the space of its handler. None: it is not known here."""
         space = row.stream.partition("/")[0]
         if self._is_believed(row) or space == self._space:
-            return Right.OWN  # They could store it here; what its handler asks for is looked at before it is called.
+            return (
+                Right.OWN
+            )  # It could be stored here; `delivery.check_right` checks the handler's `allow=` before the call.
         return self._rights.get((space, row.principal))
 
     def id_of(self, row: StoredEvent) -> str:
-        """The id of the event. Whoever may not write where it is handled cannot choose that of somebody else's."""
+        """Return the id of an event. A sender without the right to write cannot choose the id of another event."""
         said = event_id_of(row.id, row.payload)
         right = self.right_of(row)
         is_stranger = right is not None and right < Right.WRITE
         return stranger_id(row.principal, said, row.stream) if is_stranger else said
 
     def may_leave_receipt(self, row: StoredEvent) -> bool:
-        """Whether what becomes of it may be written down where it would be handled."""
+        """Return True if a receipt of the event may be written into the space of its handler."""
         right = self.right_of(row)
         return right is not None and right >= Right.WRITE
 
     def believe(self, event: Event, row: StoredEvent) -> Event:
-        """Say for whom it is handled.
+        """Return the event with the user and the session that it is handled for.
 
-        A stranger is in the session in which they stored it, or in one that nobody has: sessions are known to others.
+        The event of a stranger gets the session in which it was stored, or one that no program has: the names of
+        sessions are known to other users.
         """
         id = self.id_of(row)
         event = replace(event, id=id, principal=row.principal, row="" if id == row.id else row.id)
@@ -144,58 +147,44 @@ class Principals:
         session = event.session
         if session not in (row.session, beside(row.session, event.user)):
             session = beside(row.session, session)
-        # What was sent for another user, as the follow-up of an event that was taken up for them, is nobody's here: it
-        # reads nothing of the one who stored it for them, nor of the one it names.
+        # An event that names another user, such as a follow-up of an event that was taken up, is handled for a user
+        # that does not exist: it reads no documents of the user that stored it, nor of the user that it names.
         is_own = event.user in ("", row.principal)
         user = row.principal if is_own else derive("nobody", row.principal, event.user)
         return replace(event, session=session, user=user)
 
 
 EventPlace = tuple[int, str]
-"""Where an event is among the others: the seq of its commit, then its id."""
-PAGE: Final = 100
-TAKEN: Final = 256
-"""Events of one space that were taken up and have no end. Further ones are left in the store for now."""
-FAILED: Final = 4_096
-"""Events of one space that failed here and stay there, of which that is known. An older one is tried again."""
-PARKED: Final = 4_096
-"""Events of one space that cannot be handled here, and are known. Those behind them come when some are gone."""
-AGAIN_US: Final = 1_000_000
-"""When it was to be looked at while it was, how long until it is looked at again."""
-PARKED_US: Final = (1_000_000, 60_000_000)
-"""When those are looked at again that could not be handled here: soon after a piece was opened, then less often."""
-SPREAD_US: Final = 50_000
-"""Over how long runtimes spread that wait for the same moment."""
+"""The position of a stored event: the seq of its commit, then its id."""
 
 
-class Takeover:
-    """What one runtime takes up."""
+class StoredEventPickup:
+    """Takes up the stored events of all spaces of one runtime."""
 
-    __slots__ = ("_events", "_kept", "_pieces", "_random", "_spaces")
+    __slots__ = ("_events", "_kept", "_random", "_spaces")
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._pieces = events.pieces
-        self._random = events.pieces.core.clock.randomness(f"taking up {events.origin}")
-        self._spaces: dict[str, Attending] = {}
-        self._kept: dict[EventDelivery, Callable[[], None]] = {}  # due later, of spaces that are nowhere but here
+        self._random = events.core.clock.randomness(f"taking up {events.origin}")
+        self._spaces: dict[str, SpacePickup] = {}
+        self._kept: dict[EventDelivery, Callable[[], None]] = {}  # due later, in spaces without an engine
 
     def attend(self, channel: SpaceChannel) -> None:
-        """A space is opened: hear of what is stored in it."""
+        """Begin to read the stored events of a space that was opened."""
         space = channel.driver.session.space
         # fault events.not_taken_over: if False:
         if space not in self._spaces:
-            self._spaces[space] = Attending(self._events, space, channel)
+            self._spaces[space] = SpacePickup(self._events, space, channel)
 
     def later(self, delivery: EventDelivery) -> None:
-        """It is due later."""
+        """Note the due time of an event that is due later."""
         event, origin = delivery.event, delivery.origin
         space = event.instance.space.name if origin is None else origin.space
         attending = self._spaces.get(space)
         if attending is not None:
             attending.look_at(event.due_us)
             return
-        core = self._pieces.core
+        core = self._events.core
         limit = self._events.policy.in_hand
         if len(self._kept) >= limit:
             raise BacklogFullError(
@@ -210,37 +199,37 @@ class Takeover:
         self._kept[delivery] = core.scheduler.gates.alarm(core.clock.monotonic_us() + wait_us, due)
 
     def again(self, space: str) -> None:
-        """Something stored was left there: it is looked at when it was left alone for a while."""
+        """Read the stored events of a space after the grace period, because one of them was left there."""
         attending = self._spaces.get(space)
         if attending is not None:
             grace_us = round(self._events.policy.grace_ms * 1_000)
-            attending.look_at(self._pieces.core.clock.now_us() + grace_us)
+            attending.look_at(self._events.core.clock.now_us() + grace_us)
 
     def opened(self, space: str) -> None:
-        """A piece runs here from now on: its events, and those of its children, can be handled."""
-        self._events.storing.waiting.opened()
+        """Read parked events again, because a piece was opened that they may be for."""
+        self._events.durable_events.replay.opened()
         attending = self._spaces.get(space)
         if attending is not None:
             attending.opened()
 
     def ended(self, delivery: EventDelivery) -> None:
-        """It has its end here. If it was taken up, there is room for another one."""
+        """Note that an event has an outcome. If it was taken up, there is room for another one."""
         attending = self._spaces.get(delivery.stored_in) if delivery.event.is_taken else None
         if attending is not None:
             attending.ended(delivery)
 
     def withdrawn(self, delivery: EventDelivery) -> None:
-        """It is not due any more."""
+        """Cancel the due time of an event that was withdrawn."""
         cancel = self._kept.pop(delivery, None)
         if cancel is not None:
             cancel()
 
     def parked(self) -> tuple[tuple[StoredEvent, str], ...]:
-        """Stored events that cannot be handled here, and why."""
+        """Return the stored events that cannot be handled here, each with the reason."""
         return tuple(each for attending in self._spaces.values() for each in attending.parked.values())
 
     def rows(self) -> tuple[IntentRow, ...]:
-        """As the table of intents shows those."""
+        """Return the parked events as rows of the table of events."""
         return tuple(
             IntentRow(
                 id=event_id_of(row.id, row.payload),
@@ -257,11 +246,11 @@ class Takeover:
         )
 
     def spread_us(self) -> int:
-        return self._random.randrange(SPREAD_US)
+        return self._random.randrange(RUNTIME_LIMITS.pickup_spread_us)
 
 
-class Attending:
-    """The stored events of one space."""
+class SpacePickup:
+    """Takes up the stored events of one space."""
 
     __slots__ = (
         "_at_us",
@@ -275,7 +264,6 @@ class Attending:
         "_left_off",
         "_line",
         "_patience_us",
-        "_pieces",
         "_principals",
         "_room_at",
         "_space",
@@ -284,20 +272,19 @@ class Attending:
 
     def __init__(self, events: Events, space: str, channel: SpaceChannel) -> None:
         self._events = events
-        self._pieces = events.pieces
         self._space = space
         self._channel = channel
-        self._at_us = MAX_INT  # when it is looked next, by the wall clock
+        self._at_us = MAX_INT  # the next reading, by the wall clock
         self._cancel: Callable[[], None] | None = None
         self._is_looking = False
         self._is_refusing = False
-        self._left_off: EventPlace | None = None  # behind it there was no room for more
-        self._room_at = 0  # when so few of them are in hand, there is room again
-        self._line = -1  # the connection on which it was told what there is
-        self._patience_us = PARKED_US[0]
-        self._principals = Principals(events.pieces, space, channel)
-        self._in_hand: set[str] = set()  # rows that were taken up and have no end
-        self._failed: dict[str, EventDelivery] = {}  # those that had one here that did not remove their row
+        self._left_off: EventPlace | None = None  # the last event before there was no more room
+        self._room_at = 0  # there is room again if so few are in hand
+        self._line = -1  # the connection of the last notification
+        self._patience_us = RUNTIME_LIMITS.parked_first_us
+        self._principals = Principals(events, space, channel)
+        self._in_hand: set[str] = set()  # rows of events that were taken up and have no outcome
+        self._failed: dict[str, EventDelivery] = {}  # by row: events with an outcome here whose row stays
         self.parked: dict[str, tuple[StoredEvent, str]] = {}
         channel.driver.session.queries.watch_events(self._heard)
 
@@ -307,45 +294,45 @@ class Attending:
 
     @property
     def next_look_us(self) -> int | None:
-        """When it is looked next, by the wall clock. None: when something is heard."""
+        """The next reading, by the wall clock. None: after the next notification."""
         return self._at_us if self._at_us < MAX_INT else None
 
     def _heard(self, newest: int | LoadError) -> None:
-        """Something is stored, by whomever; the first time on each connection, what there is."""
+        """Handle the engine's notification that events are stored; the first one on a connection counts all of them."""
         if isinstance(newest, LoadError) or not newest:
-            return  # Whoever may not write the space handles nothing of it.
+            return  # A runtime without the right to write the space handles none of its events.
         line, self._line = self._line, self._channel.driver.reconnects
         if line != self._line:
             self._failed.clear()
             self._left_off = None
         wait_us = self._grace_us if line == self._line else 0
-        self.look_at(self._pieces.core.clock.now_us() + wait_us)
+        self.look_at(self._events.core.clock.now_us() + wait_us)
 
     def opened(self) -> None:
-        self._patience_us = PARKED_US[0]
+        self._patience_us = RUNTIME_LIMITS.parked_first_us
         if self.parked:
-            self.look_at(self._pieces.core.clock.now_us() + self._patience_us)
+            self.look_at(self._events.core.clock.now_us() + self._patience_us)
 
     def ended(self, delivery: EventDelivery) -> None:
-        """One that was taken up has its end. Half of them at a time make room for others."""
-        row_id, end = delivery.event.row_id, delivery.end
+        """Note the outcome of an event that was taken up. Others are read once half of those in hand have one."""
+        row_id, end = delivery.event.row_id, delivery.outcome
         self._in_hand.discard(row_id)
-        if end in (End.REFUSED, End.FAILED, End.HANDLED_BEFORE):
+        if end in (EventOutcome.REFUSED, EventOutcome.FAILED, EventOutcome.HANDLED_BEFORE):
             self._failed[row_id] = delivery
-            if len(self._failed) > FAILED:
+            if len(self._failed) > RUNTIME_LIMITS.failed_events:
                 del self._failed[next(iter(self._failed))]
-        if end in (End.LEFT, End.HANDLED_BEFORE):
-            # It is to be found out what became of its child, or whether its row is gone.
-            wait_us = PARKED_US[0] if end is End.LEFT else self._grace_us
-            self.look_at(self._pieces.core.clock.now_us() + wait_us)
+        if end in (EventOutcome.LEFT, EventOutcome.HANDLED_BEFORE):
+            # Another reading finds out whether its child is gone, or its row.
+            wait_us = RUNTIME_LIMITS.parked_first_us if end is EventOutcome.LEFT else self._grace_us
+            self.look_at(self._events.core.clock.now_us() + wait_us)
         if self._left_off is not None and len(self._in_hand) <= self._room_at:
-            self.look_at(self._pieces.core.clock.now_us())
+            self.look_at(self._events.core.clock.now_us())
 
     def look_at(self, at_us: int) -> None:
-        """Look at a moment of the wall clock, or before."""
+        """Read the stored events at a moment of the wall clock, or before."""
         if at_us >= self._at_us:
             return
-        core = self._pieces.core
+        core = self._events.core
         if self._cancel is not None:
             self._cancel()
         self._at_us = at_us
@@ -355,14 +342,14 @@ class Attending:
     def _look(self) -> None:
         self._at_us, self._cancel = MAX_INT, None
         if self._is_looking:
-            self.look_at(self._pieces.core.clock.now_us() + AGAIN_US)
-        elif self._channel.is_up():  # Otherwise the next connection asks for it.
+            self.look_at(self._events.core.clock.now_us() + RUNTIME_LIMITS.reread_us)
+        elif self._channel.is_up():  # Otherwise the first notification of the next connection starts a reading.
             self._is_looking = True
-            self._pieces.tasks.begin(self._read(), f"stored events of {self._space}")
+            self._events.tasks.begin(self._read(), f"stored events of {self._space}")
 
     async def _read(self) -> None:
-        """Read them, and take up what may be, as long as there is room for more."""
-        now_us = self._pieces.core.clock.now_us()
+        """Read the stored events, and take up those that may be handled, as long as there is room."""
+        now_us = self._events.core.clock.now_us()
         self._principals.begin()
         is_rest = self._left_off is not None
         after, self._left_off = self._left_off or (0, ""), None
@@ -384,51 +371,55 @@ class Attending:
                     break
                 after = page.next
             if page.next_due_us is not None:
-                next_us = min(next_us, page.next_due_us + self._events.takeover.spread_us())
+                next_us = min(next_us, page.next_due_us + self._events.pickup.spread_us())
         except HeadwaterError as error:
-            # The connection is gone, or it may not be asked: the next one is told again what there is. Whatever else
-            # kept the engine from answering may pass.
+            # A lost connection: the next one is notified again. No right to read: nothing is retried. Any other error
+            # of the engine may pass.
             if self._channel.is_up() and not (isinstance(error, LoadError) and error.code == "access"):
-                self.look_at(now_us + PARKED_US[1])
+                self.look_at(now_us + RUNTIME_LIMITS.parked_longest_us)
             return
         finally:
             self._is_looking = False
         if is_rest and not is_full:
-            next_us = now_us  # What is stored before that may have come due meanwhile.
+            next_us = now_us  # Events before this position may have come due meanwhile.
         if is_full:
-            # Those in hand make room, and say so. If they are none of ours, it is looked at again.
-            next_us = min(next_us, now_us + (PARKED_US[1] if self._in_hand else AGAIN_US))
+            # Outcomes of events in hand make room and start a reading. Without any, it is read again soon.
+            next_us = min(
+                next_us, now_us + (RUNTIME_LIMITS.parked_longest_us if self._in_hand else RUNTIME_LIMITS.reread_us)
+            )
         if self.parked:
             next_us = min(next_us, now_us + self._patience_us)
-            self._patience_us = min(2 * self._patience_us, PARKED_US[1])
+            self._patience_us = min(2 * self._patience_us, RUNTIME_LIMITS.parked_longest_us)
         if next_us < MAX_INT:
             self.look_at(next_us)
         if self.parked and not self._is_refusing:
             self._is_refusing = True
-            self._pieces.tasks.begin(self._refuse_gone(), f"events of {self._space} whose pieces are gone")
+            self._events.tasks.begin(self._refuse_gone(), f"events of {self._space} whose pieces are gone")
 
     async def _page(self, due_by_us: int, after: EventPlace) -> StoredEvents:
-        return await self._channel.driver.stored_events(due_by_us=due_by_us, after=after, limit=PAGE)
+        return await self._channel.driver.stored_events(
+            due_by_us=due_by_us, after=after, limit=RUNTIME_LIMITS.stored_events_page
+        )
 
     def _take(self, row: StoredEvent, now_us: int) -> int | None:
-        """Take one up, if it may be. Answers when it may be looked at again; None: there is no room for it."""
+        """Take an event up if it may be handled. Return the time of its next check; None: there is no room for it."""
         events = self._events
         tried = self._failed.get(row.id)
-        if tried is not None and tried.end is End.HANDLED_BEFORE:
+        if tried is not None and tried.outcome is EventOutcome.HANDLED_BEFORE:
             self._remove(row)
             return MAX_INT
         if tried is not None:
-            # It was tried here, and its row could not be removed: somebody else may have more luck.
+            # Its row could not be removed after it failed here: another runtime may be able to handle it.
             self._park(row, f"it failed here: {tried.failure}")
             return MAX_INT
-        # Somebody has in hand what was to be handled at once. What was due later was handed to nobody.
+        # The sender of an immediate event handles it, for the grace period. A scheduled event has no handler yet.
         free_us = row.due_us if row.due_us > row.stored_us else row.stored_us + self._grace_us
         known = events.find(self._principals.id_of(row))
         if known is not None:
             return MAX_INT if known.event.row_id == row.id else now_us + self._grace_us
         if free_us > now_us:
             return free_us
-        if len(self._in_hand) >= TAKEN:
+        if len(self._in_hand) >= RUNTIME_LIMITS.taken_events:
             return None
         right = self._principals.right_of(row)
         if right is None:
@@ -440,7 +431,7 @@ class Attending:
             self._forbid(row)
             return MAX_INT
         try:
-            event = event_rows.read(self._pieces, row.id, row.stream, row.payload, row.due_us, EventSource.STORE)
+            event = event_rows.read(self._events.pieces, row.id, row.stream, row.payload, row.due_us, EventSource.STORE)
             self._in_hand.add(row.id)
             events.start(events.deliver(self._principals.believe(event, row), self._space))
         except Unavailable as error:
@@ -451,61 +442,61 @@ class Attending:
         return MAX_INT
 
     def _forbid(self, row: StoredEvent) -> None:
-        """Whoever stored it has no right at all there. Nothing of it is left, and it is told."""
+        """Remove and report an event whose sender has no right in the space of its handler."""
         error = AccessError(f"{row.principal!r} stored an event for {row.stream}, and has no right there")
-        self._pieces.core.report(row.stream, error)
-        storing = self._events.storing
-        self._pieces.tasks.begin(storing.remove_row(row.id, self._space), f"removing {row.stream}")
+        self._events.core.report(row.stream, error)
+        durable_events = self._events.durable_events
+        self._events.tasks.begin(durable_events.remove_row(row.id, self._space), f"removing {row.stream}")
 
     def _remove(self, row: StoredEvent) -> None:
-        """It was handled before, and is there all the same: it was stored once more afterwards."""
+        """Remove the row of an event that was handled before and stored once more afterwards."""
         del self._failed[row.id]
-        storing = self._events.storing
-        self._pieces.tasks.begin(storing.remove_row(row.id, self._space), f"removing {row.stream}")
+        durable_events = self._events.durable_events
+        self._events.tasks.begin(durable_events.remove_row(row.id, self._space), f"removing {row.stream}")
 
     async def _refuse_gone(self) -> None:
-        """What waits for a piece that was deleted, or for a child whose key left, waits for nothing."""
+        """Refuse the parked events whose pieces were deleted or whose children left."""
         gone = dict[tuple[str, str], bool]()
         try:
             for row, _ in tuple(self.parked.values()):
                 cls = event_rows.class_of(row.payload)
                 piece = row.stream.rpartition(":")[0], cls
                 is_asked = row.id not in self._failed and self._principals.may_leave_receipt(row)
-                if not is_asked or not gone.get(piece, len(gone) < TAKEN):
+                if not is_asked or not gone.get(piece, len(gone) < RUNTIME_LIMITS.taken_events):
                     continue
                 try:
                     if piece not in gone:
-                        gone[piece] = await is_gone(self._pieces, row.stream, cls)
+                        gone[piece] = await is_gone(self._events.pieces, row.stream, cls)
                     if gone[piece]:
                         await self._refuse(row)
-                        self.look_at(self._pieces.core.clock.now_us())  # There is room for others to be parked.
+                        self.look_at(self._events.core.clock.now_us())  # Others can be parked now.
                 except HeadwaterError:
-                    gone[piece] = False  # Whoever may not ask, or not write there, cannot say it.
+                    gone[piece] = False  # This runtime may not read the record, or not write the receipt.
         finally:
             self._is_refusing = False
 
     async def _refuse(self, row: StoredEvent) -> None:
-        """It has its end, and is not taken up any more."""
-        pieces, refused = self._pieces, Gone(row.stream)
-        await self._events.storing.refuse_row(row, self._space, refused)
+        """Refuse one stored event: leave a receipt, remove the row, and report it."""
+        core, refused = self._events.core, Gone(row.stream)
+        await self._events.durable_events.refuse_row(row, self._space, refused)
         self.parked.pop(row.id, None)
-        pieces.core.report(row.stream, refused)
+        core.report(row.stream, refused)
         self._events.note(
             IntentRow(
                 id=event_id_of(row.id, row.payload),
                 stream=row.stream,
                 user=row.principal,
-                state=End.REFUSED.value,
+                state=EventOutcome.REFUSED.value,
                 sent_us=row.stored_us,
                 due_us=row.due_us or None,
                 error=f"Gone: {refused.reason}",
-                ended_us=pieces.core.clock.now_us(),
+                ended_us=core.clock.now_us(),
             )
         )
 
     def _park(self, row: StoredEvent, why: str) -> None:
-        """It stays where it is; of what is said in it, only its id and the class of its piece are kept here."""
-        if len(self.parked) < PARKED:
+        """Leave an event in the store. Only its id and the class of its piece are remembered here."""
+        if len(self.parked) < RUNTIME_LIMITS.parked_events:
             said = event_id_of(row.id, row.payload)
             kept = {"cls": event_rows.class_of(row.payload), **({} if said == row.id else {"id": said})}
             self.parked[row.id] = (msgspec.structs.replace(row, payload=kept), why)

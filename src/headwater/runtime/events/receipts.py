@@ -32,32 +32,32 @@ from headwater.data.value import ABSENT, Absent, MaybeValue, Value
 from headwater.errors import EventExpiredError, HandlerFailed, HeadwaterError, LoadError, Refused
 from headwater.protocol.messages import Answer, Query, State
 from headwater.replica.document import NOT_HERE
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.events.event_rows import minted
 
 if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
-    from headwater.runtime.core.policy import Policy
     from headwater.runtime.events.delivery import EventDelivery
     from headwater.runtime.events.event import Event
-    from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.events.events import Events
 
 
 PREFIX: Final = "$result:"
 
 
 class Receipt(Model):
-    """That an event was handled, and how that ended."""
+    """The record that an event was handled, with its outcome."""
 
     at_us: int
     result: Json = None
     launched: tuple[str, ...] = ()  # pieces that began with it
-    refused: str | None = None  # of a stored event: its handler said no
+    refused: str | None = None  # of a stored event: the reason of its handler
     failed: str | None = None  # of a stored event: why it is not handled any more
-    kept: str | None = None  # whose alone the rest of this is, which is beside it: the "user"'s or the "session"'s
+    kept: str | None = None  # if set, the outcome is in a second receipt in this scope: "user" or "session"
 
 
 class HandledBefore(Exception):
-    """An event was handled before: what its sender gets. Never leaves this package."""
+    """An event was handled before; carries the outcome for its sender. Never leaves this package."""
 
     def __init__(self, answer: Any, failure: HeadwaterError | None) -> None:
         super().__init__("it was handled before")
@@ -67,12 +67,12 @@ class HandledBefore(Exception):
 
 
 def place(id: str, scope: str = SPACE_SCOPE) -> DocKey:
-    """Where the receipt of an event is. They sort by the time at which their events were sent."""
+    """Return the key of an event's receipt. Receipts sort by the send times of their events."""
     return DocKey(scope, f"{PREFIX}{id}")
 
 
 def scope_of(event: Event, kept: str | None) -> str:
-    """The scope that what came of it is kept in."""
+    """Return the scope of the receipt with the outcome."""
     match kept:
         case "user":
             return f"user:{event.user}"
@@ -83,56 +83,55 @@ def scope_of(event: Event, kept: str | None) -> str:
 
 
 def narrowest(scopes: Iterable[str]) -> str | None:
-    """Whose alone something is that stands on documents of these scopes: the user's before one of their sessions'.
+    """Return the narrowest scope among those of documents: "user", "session", or None for the whole space.
 
-    A session may be another one tomorrow, and both are the same person's.
+    "user" comes before "session": the session may be another one tomorrow, and both belong to the same user.
     """
     kinds = {scope.partition(":")[0] for scope in scopes}
     return "user" if "user" in kinds else "session" if "session" in kinds else None
 
 
-def leave(pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, result: Value) -> None:
-    """Inside the handler's transaction: that it was handled, with whatever it is handled in the place of."""
+def leave(events: Events, transaction: Transaction, delivery: EventDelivery, result: Value) -> None:
+    """Add the receipts of an event, and of the events that it replaced, to the handler's transaction."""
     attempt = delivery.attempt
-    launched = () if attempt is None else tuple(home.id for home, _ in attempt.launched)
+    launched = () if attempt is None else tuple(instance.id for instance, _ in attempt.launched)
     raw: Any = result
-    _write(pieces, transaction, delivery, Receipt(at_us=_now(pieces), result=raw, launched=launched))
+    _write(events, transaction, delivery, Receipt(at_us=_now(events), result=raw, launched=launched))
 
 
-def leave_failure(
-    pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, failure: BaseException
-) -> None:
-    """In a transaction of its own: that a stored event came to another end, and is not taken up again."""
+def leave_failure(events: Events, transaction: Transaction, delivery: EventDelivery, failure: BaseException) -> None:
+    """Add the receipt of a stored event that is refused or failed for good to a transaction of its own."""
     said = str(failure)
     if isinstance(failure, Refused):
-        receipt = Receipt(at_us=_now(pieces), refused=failure.reason)
+        receipt = Receipt(at_us=_now(events), refused=failure.reason)
     else:
-        receipt = Receipt(at_us=_now(pieces), failed=f"{type(failure).__name__}: {said}")
+        receipt = Receipt(at_us=_now(events), failed=f"{type(failure).__name__}: {said}")
     # fault receipts.failure_not_written: transaction.handled.append(delivery.event.row_id)
-    _write(pieces, transaction, delivery, receipt)
+    _write(events, transaction, delivery, receipt)
 
 
-def leave_refusal(pieces: PieceRegistry, transaction: Transaction, id: str, refused: Refused) -> None:
-    """The same of an event that is known by its id alone: it cannot be handled any more, by anybody."""
-    transaction.create(place(id), _encode(Receipt(at_us=_now(pieces), refused=refused.reason)))
+def leave_refusal(events: Events, transaction: Transaction, id: str, refused: Refused) -> None:
+    """Add the receipt of a refused event of which only the id is known."""
+    transaction.create(place(id), _encode(Receipt(at_us=_now(events), refused=refused.reason)))
 
 
-def _write(pieces: PieceRegistry, transaction: Transaction, delivery: EventDelivery, receipt: Receipt) -> None:
+def _write(events: Events, transaction: Transaction, delivery: EventDelivery, receipt: Receipt) -> None:
+    """Create the receipts of an event and of the events that it replaced, and end their rows of this space."""
     event, attempt = delivery.event, delivery.attempt
-    is_kept = pieces.channel(event.instance.space.name) is not None
+    is_kept = events.channel(event.instance.space.name) is not None
     if not is_kept and not event.is_known:
-        return  # The space is nowhere but here: nobody can have the same event, unless its sender gave it an id.
+        return  # Without an engine no second handling is possible, unless the sender gave the event an id.
     whole = mark = _encode(receipt)
     kept = None if attempt is None else attempt.kept
-    # What is nowhere but here is read by nobody else.
+    # A space without an engine has no other readers.
     scope = scope_of(event, kept) if is_kept and _says_something(receipt) else SPACE_SCOPE
     if scope != SPACE_SCOPE:
         mark = _encode(_mark(receipt, kept))
     for each in (delivery, *delivery.absorbed):
-        # I11: of all commits that handle one event, whoever makes them, the first one creates this.
+        # I11: of all commits that handle one event, in any process, only the first one can create this document.
         # fault receipts.not_written:
         transaction.create(place(each.id), mark)
-        # Otherwise nobody asks what came of it, and nothing has to be kept for an answer.
+        # For other events no sender can ask for the outcome later.
         # fault receipts.not_written: if False:
         if scope != SPACE_SCOPE and each.event.is_named and _may_answer(delivery):
             transaction.create(place(each.id, scope), whole)
@@ -154,8 +153,11 @@ def _says_something(receipt: Receipt) -> bool:
 
 
 def _may_answer(delivery: EventDelivery) -> bool:
-    """Whether what came of it is left in a scope of its sender's: whoever could read something narrow can write beside
-    it; who read another space may perhaps not, which is found out by trying."""
+    """Return True if the outcome is left in a scope of its sender's.
+
+    A runtime that read a document of a narrow scope may write there. One that read another space perhaps may not; then
+    the commit is refused, and made again without the outcome (`mute`).
+    """
     event, attempt = delivery.event, delivery.attempt
     if attempt is None or not attempt.is_of_elsewhere:
         return True
@@ -163,9 +165,10 @@ def _may_answer(delivery: EventDelivery) -> bool:
 
 
 def mute(delivery: EventDelivery) -> bool:
-    """Its commit was refused. Whether it may be tried again without the answer in its sender's scope.
+    """Leave the answer in the sender's scope out of the next attempt. Return False if there was none.
 
-    A connection is not told whose it is: one that handles what another user sent may not write there.
+    Called when a commit was refused: a connection is not told which user it belongs to, and may not write documents of
+    another user, whose event it handles.
     """
     attempt = delivery.attempt
     is_of_elsewhere = attempt is not None and attempt.is_of_elsewhere
@@ -175,31 +178,31 @@ def mute(delivery: EventDelivery) -> bool:
 
 
 def _mark(receipt: Receipt, kept: str | None) -> Receipt:
-    """That an event was handled, for everybody, without what came of it."""
+    """Return the receipt for all readers of the space, without the outcome."""
     refused = None if receipt.refused is None else ""
     failed = None if receipt.failed is None else ""
     return Receipt(at_us=receipt.at_us, launched=receipt.launched, refused=refused, failed=failed, kept=kept)
 
 
-def _now(pieces: PieceRegistry) -> int:
-    return pieces.core.clock.now_us()
+def _now(events: Events) -> int:
+    return events.core.clock.now_us()
 
 
 def may_be_handled(delivery: EventDelivery) -> bool:
-    """Whether an event may have been handled before: only then its receipt is asked for."""
+    """Return True if an event may have been handled before. Only then its receipt is queried."""
     return delivery.event.is_known or delivery.is_stored
 
 
-async def check(pieces: PieceRegistry, delivery: EventDelivery) -> None:
-    """Raise what came of an event if it was handled before."""
+async def check(events: Events, delivery: EventDelivery) -> None:
+    """Raise `HandledBefore` with the outcome if the event was handled before."""
     if may_be_handled(delivery):
-        await answered(pieces, delivery, is_certain=False)
+        await answered(events, delivery, is_certain=False)
 
 
-async def answered(pieces: PieceRegistry, delivery: EventDelivery, *, is_certain: bool = True) -> None:
-    """Raise what came of an event that was handled before."""
+async def answered(events: Events, delivery: EventDelivery, *, is_certain: bool = True) -> None:
+    """Raise `HandledBefore` with the outcome of an event that was handled before."""
     event = delivery.event
-    value = await _stored(pieces, event, SPACE_SCOPE)
+    value = await _stored(events, event, SPACE_SCOPE)
     if isinstance(value, Absent):
         if not is_certain:
             return
@@ -207,7 +210,7 @@ async def answered(pieces: PieceRegistry, delivery: EventDelivery, *, is_certain
         raise HandledBefore(None, EventExpiredError(f"{event.stream}: event {event.id} {kept}"))
     receipt: Receipt = codec_for(Receipt).decode(value)
     if receipt.kept is not None:
-        receipt = await _kept(pieces, event, receipt.kept)
+        receipt = await _kept(events, event, receipt.kept)
     failure: HeadwaterError | None = None
     if receipt.refused is not None:
         failure = Refused(receipt.refused)
@@ -218,10 +221,10 @@ async def answered(pieces: PieceRegistry, delivery: EventDelivery, *, is_certain
     raise HandledBefore(answer, failure)
 
 
-async def _kept(pieces: PieceRegistry, event: Event, kept: str) -> Receipt:
-    """What came of an event that stood on something which is one user's or one session's alone."""
+async def _kept(events: Events, event: Event, kept: str) -> Receipt:
+    """Return the receipt in the scope of the user or the session."""
     try:
-        value = await _stored(pieces, event, scope_of(event, kept))
+        value = await _stored(events, event, scope_of(event, kept))
     except LoadError:
         value = ABSENT
     if isinstance(value, Absent):
@@ -233,13 +236,13 @@ async def _kept(pieces: PieceRegistry, event: Event, kept: str) -> Receipt:
     return found
 
 
-async def _stored(pieces: PieceRegistry, event: Event, scope: str) -> MaybeValue:
-    """The receipt as it is stored now. What is watched here may not show yet what a commit was refused for."""
+async def _stored(events: Events, event: Event, scope: str) -> MaybeValue:
+    """Return a receipt as stored now. The shown documents may not contain yet the receipt that refused a commit."""
     doc = place(event.id, scope)
-    channel = pieces.channel(event.instance.space.name)
+    channel = events.channel(event.instance.space.name)
     if channel is None:
         document = event.instance.space.document(doc.id, doc.scope)
-        await pieces.core.loaded(document)
+        await events.core.loaded(document)
         return ABSENT if document.value is NOT_HERE else document.value
     answer = await channel.driver.answer_of(Query(0, doc.scope, doc.id))
     return answer.documents[0].get()
@@ -247,28 +250,24 @@ async def _stored(pieces: PieceRegistry, event: Event, scope: str) -> MaybeValue
 
 Swept = tuple[str, str]
 """A space, and a scope of it."""
-PAGES: Final = 10
-"""How many pages at most, of which all but the last have nothing but what was deleted, which is still counted."""
 TIMED: Final = f"{PREFIX}000000000000-~"
-"""Behind those whose ids callers gave, which do not say when: from here on they sort by time."""
-AT_ONCE: Final = 8
-"""Scopes whose time is over that one handling is followed by a sweep of."""
+"""The first key of receipts that sort by time. Those with ids given by callers, which contain no time, come before."""
 
 
 class Retention:
-    """The receipts of the spaces of one runtime."""
+    """Deletes old receipts in the spaces of one runtime."""
 
-    __slots__ = ("_after", "_behind", "_landed", "_left", "_pieces", "_policy", "_random", "_sweeping")
+    __slots__ = ("_after", "_behind", "_events", "_landed", "_left", "_policy", "_random", "_sweeping")
 
-    def __init__(self, pieces: PieceRegistry, policy: Policy, origin: str) -> None:
-        self._pieces = pieces
-        self._policy = policy
-        self._random = pieces.core.clock.randomness(f"receipts {origin}")
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._policy = events.policy
+        self._random = events.core.clock.randomness(f"receipts {events.origin}")
         self._landed: dict[Swept, int] = {}  # handlings since the last sweep
-        self._after: dict[Swept, str] = {}  # where the last one ended, among those whose ids callers gave
-        self._behind: dict[Swept, str] = {}  # of those that sort by time, all up to this one are deleted
+        self._after: dict[Swept, str] = {}  # where the last sweep of receipts with given ids ended
+        self._behind: dict[Swept, str] = {}  # the last deleted receipt of those that sort by time
         self._sweeping: set[Swept] = set()
-        # Narrow scopes in which this process left something, by when it first did since it was swept: that rises.
+        # Narrow scopes with receipts of this process, ordered by the time of the first one since the last sweep.
         self._left: dict[Swept, int] = {}
 
     @property
@@ -277,7 +276,7 @@ class Retention:
         return list(self._landed), list(self._left)
 
     def landed(self, delivery: EventDelivery) -> None:
-        """It was handled. Every so many are followed by a sweep, also if no process handles so many."""
+        """Count a handling. Every `sweep_every` of them start a sweep; counting begins at a random number."""
         event, attempt = delivery.event, delivery.attempt
         kept = None if attempt is None else attempt.kept
         space = event.instance.space.name
@@ -285,7 +284,7 @@ class Retention:
         is_narrow = kept is not None and event.is_named
         if not (is_narrow or self._left):
             return
-        now_us = self._pieces.core.clock.now_us()
+        now_us = self._events.core.clock.now_us()
         if is_narrow:
             narrow = (space, scope_of(event, kept))
             self._count(narrow)
@@ -309,54 +308,54 @@ class Retention:
             self._begin(swept)
 
     def _note(self, narrow: Swept, at_us: int) -> None:
-        """Something was left in a narrow scope, which is to go in its time."""
+        """Remember a narrow scope with a receipt that has to be deleted later."""
         self._left.setdefault(narrow, at_us)
         if len(self._left) > self._policy.sweep_scopes:
             del self._left[next(iter(self._left))]
 
     def _over(self, now_us: int) -> list[Swept]:
-        """Some of the narrow scopes in which the time of what was left is over."""
+        """Return some of the narrow scopes whose first receipt has expired."""
         oldest_us = self._oldest_us
         found: list[Swept] = []
-        for narrow, at_us in tuple(islice(self._left.items(), AT_ONCE)):
+        for narrow, at_us in tuple(islice(self._left.items(), RUNTIME_LIMITS.swept_scopes)):
             if at_us >= oldest_us:
                 break
             del self._left[narrow]
             if self._may_begin(narrow):
                 found.append(narrow)
             else:
-                self._note(narrow, now_us)  # Another time: others are not kept waiting.
+                self._note(narrow, now_us)  # Later: it does not delay the scopes behind it.
         return found
 
     def _may_begin(self, swept: Swept) -> bool:
-        channel = self._pieces.channel(swept[0])
+        channel = self._events.channel(swept[0])
         return swept not in self._sweeping and channel is not None and channel.is_up()
 
     def _begin(self, swept: Swept) -> None:
         self._sweeping.add(swept)
-        self._pieces.tasks.begin(self._sweep(swept), f"receipts of {swept[0]}")
+        self._events.tasks.begin(self._sweep(swept), f"receipts of {swept[0]}")
 
     async def _sweep(self, swept: Swept) -> None:
         is_narrow, is_left = swept[1] != SPACE_SCOPE, True
         try:
             is_left = await self._sweep_given(swept)
-            while is_narrow and swept in self._after:  # Nobody may come back to it.
+            while is_narrow and swept in self._after:  # No further event of the scope may start a sweep.
                 is_left |= await self._sweep_given(swept)
             is_left |= await self._sweep_timed(swept)
         except HeadwaterError:
-            return  # The connection is gone, or this user may not: another sweep follows.
+            return  # The connection is lost, or this user has no right: another sweep follows.
         finally:
             self._sweeping.discard(swept)
             if is_narrow:
                 self._behind.pop(swept, None)
                 if is_left:
-                    self._note(swept, self._pieces.core.clock.now_us())
+                    self._note(swept, self._events.core.clock.now_us())
 
     async def _sweep_given(self, swept: Swept) -> bool:
-        """Some of those whose ids callers gave, round and round. Answers whether there are younger ones among them."""
+        """Sweep the next receipts with given ids, cyclically. Return True if some of them are younger."""
         found: list[DocKey] = []
         is_left, after = False, self._after.pop(swept, PREFIX)
-        for _ in range(PAGES):
+        for _ in range(RUNTIME_LIMITS.receipt_pages):
             answer = await self._page(swept, after, lambda first: first.doc.id < TIMED)
             for state in answer.documents:
                 if state.doc.id < TIMED and _left_us(state.get()) < self._oldest_us:
@@ -365,17 +364,17 @@ class Retention:
                     is_left |= state.doc.id < TIMED
             after = PREFIX if answer.next is None or answer.next >= TIMED else answer.next
             if answer.documents or after == PREFIX:
-                break  # Otherwise there is nothing on that page but what was deleted.
+                break  # Otherwise the page contains only deleted receipts.
         await self._delete(swept[0], found)
         if after != PREFIX:
             self._after[swept] = after
         return is_left
 
     async def _sweep_timed(self, swept: Swept) -> bool:
-        """The next of those that sort by time. Answers whether there is a younger one."""
+        """Sweep the next receipts that sort by time. Return True if there is a younger one."""
         found: list[DocKey] = []
         is_left, after = False, self._behind.get(swept, TIMED)
-        for _ in range(PAGES):
+        for _ in range(RUNTIME_LIMITS.receipt_pages):
             answer = await self._page(swept, after, lambda first: self._may_be_over(first.doc.id))
             for state in answer.documents:
                 id = state.doc.id
@@ -389,7 +388,7 @@ class Retention:
                 if not is_left:
                     after = id
             if not answer.documents and answer.next is not None:
-                after = answer.next  # There is nothing on that page but what was deleted.
+                after = answer.next  # The page contains only deleted receipts.
             else:
                 break
         await self._delete(swept[0], found)
@@ -398,15 +397,15 @@ class Retention:
 
     @property
     def _oldest_us(self) -> int:
-        return self._pieces.core.clock.now_us() - round(self._policy.retention_ms * 1_000)
+        return self._events.core.clock.now_us() - round(self._policy.retention_ms * 1_000)
 
     def _may_be_over(self, id: str) -> bool:
-        """Whether it is the receipt of an event that was sent as long ago as receipts are kept."""
+        """Return True if a key is of a receipt whose event was sent before the retention time."""
         return id.startswith(PREFIX) and minted(id.removeprefix(PREFIX)) < self._oldest_us
 
     async def _page(self, swept: Swept, after: str, is_wanted: Callable[[State], bool]) -> Answer:
-        """A page of receipts. Nearly always the first is not wanted, and so none of them is: then that one alone."""
-        channel = self._pieces.channel(swept[0])
+        """Return a page of receipts, or only its first one if that is not wanted: then no other one on the page is."""
+        channel = self._events.channel(swept[0])
         assert channel is not None
         first = await channel.driver.query(Query(0, swept[1], after=after, limit=1))
         if first.documents and not is_wanted(first.documents[0]):
@@ -416,8 +415,8 @@ class Retention:
     async def _delete(self, space: str, old: list[DocKey]) -> None:
         if not old:
             return
-        pieces = self._pieces
-        core, local = pieces.core, pieces.core.space(space)
+        events = self._events
+        core, local = events.core, events.core.space(space)
         documents = [local.document(doc.id, doc.scope) for doc in old]
         for document in documents:
             core.load(document)
@@ -433,10 +432,10 @@ class Retention:
                     run.tracker.write(run, document, Patch("remove", ()))
 
         try:
-            await pieces.transactions.transact(local, delete)
+            await events.transactions.transact(local, delete)
         finally:
             for document in documents:
-                local.let_be(document)
+                local.release_if_unread(document)
 
 
 def _left_us(receipt: MaybeValue) -> int:

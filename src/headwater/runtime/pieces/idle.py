@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.view import ScopedView
 
 
-class Read(NamedTuple):
+class PieceReads(NamedTuple):
     """The part of a piece that nodes outside it read."""
 
     members: list[tuple[ScopedView, Declaration]]  # those with a live reader whose node can be made again by itself
     readers: dict[Node, None]  # the readers of everything else
 
 
-def homes_of(instance: PieceInstance) -> list[PieceInstance]:
+def instances_of(instance: PieceInstance) -> list[PieceInstance]:
     """Return a piece and all its descendants."""
     found = [instance]
     for each in found:
@@ -48,7 +48,7 @@ def homes_of(instance: PieceInstance) -> list[PieceInstance]:
 
 def nodes_of(instance: PieceInstance) -> list[Node]:
     """Return the nodes of a piece and of its descendants."""
-    return [node for each in homes_of(instance) for node in each.nodes]
+    return [node for each in instances_of(instance) for node in each.nodes]
 
 
 def readers(nodes: list[Node]) -> dict[Node, None]:
@@ -57,7 +57,7 @@ def readers(nodes: list[Node]) -> dict[Node, None]:
     return {each: None for node in nodes for each in readers_of_writes(node) if each not in own}
 
 
-def read(instance: PieceInstance) -> Read:
+def read(instance: PieceInstance) -> PieceReads:
     """Return the members of a piece that nodes outside it read, and the other outside readers."""
     nodes = nodes_of(instance)
     own = set(nodes)
@@ -67,7 +67,7 @@ def read(instance: PieceInstance) -> Read:
             if isinstance(handle, Input):
                 known: Input[Any] = handle
                 places[known.document] = (view, member)
-    found = Read([], {})
+    found = PieceReads([], {})
     for node in nodes:
         others = [each for each in readers_of_writes(node) if each not in own]
         place = places.get(node.outputs[0]) if node.outputs else None
@@ -78,7 +78,7 @@ def read(instance: PieceInstance) -> Read:
     return found
 
 
-def go_on(instance: PieceInstance, found: Read) -> None:
+def go_on(instance: PieceInstance, found: PieceReads) -> None:
     """Recreate the read members of a piece that was stopped, and invalidate the other readers."""
     for view, member in found.members:
         view.handle(member)

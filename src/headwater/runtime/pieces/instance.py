@@ -214,15 +214,15 @@ class PieceInstance:
         if found is None:
             found = ScopedView(self, *key)
             if scope == "session" and user:
-                self._claim(found)
+                self._bind_session_to_user(found)
             self._views[key] = found
         return found
 
-    def window(self, session: str) -> ScopedView | None:
+    def view_of_session(self, session: str) -> ScopedView | None:
         """Return the view of the user that a session belongs to, if it belongs to one."""
         return None if self._windows is None else self._windows.get(session)
 
-    def _claim(self, view: ScopedView) -> None:
+    def _bind_session_to_user(self, view: ScopedView) -> None:
         """Assign a session to the user of a view, and recompute for that user the values computed without a user."""
         if self._windows is None:
             self._windows = WeakValueDictionary()
@@ -469,14 +469,14 @@ class PieceInstance:
         for child in self.children():
             child.wake()
 
-    def rouse(self) -> None:
+    def start_effects(self) -> None:
         """Register the effects of a piece that is open and asleep, and those of its children."""
         for (user, session), shown in self._shown.items():
             self._show(self.view("session", user, session), shown)
         for child in self.children():
-            child.rouse()
+            child.start_effects()
 
-    def shows(self, node: Node, user: str, session: str) -> Node:
+    def add_effect(self, node: Node, user: str, session: str) -> Node:
         """Add a registered node to the effects for a user and a session."""
         self._shown[user, session].append(node)
         return node
@@ -493,7 +493,7 @@ class PieceInstance:
         if node.id in self._delays:
             self.pieces.core.set_delays(node, self._delays[node.id])
 
-    def waits(self) -> bool:
+    def is_loading(self) -> bool:
         """Return whether one of its effects or keepers waits for a document that may still arrive.
 
         A resumed node waits for each document it read that is not here.

@@ -209,7 +209,7 @@ class LinkAccess:
         if scope != "session":
             return ()
         instance = self._pieces.find(self._core.space_name(output), output.key.id.rpartition(":")[0])
-        window = None if instance is None else instance.window(session)
+        window = None if instance is None else instance.view_of_session(session)
         return () if window is None or not window.user else (f"user:{window.user}",)
 
 

@@ -25,12 +25,12 @@ from headwater.runtime.pieces.children.coordinator import ChildSet
 from headwater.runtime.pieces.children.prefetch import Prefetch
 from headwater.runtime.pieces.code_versions import CodeVersions
 from headwater.runtime.pieces.context import EventContext, NodeContext
-from headwater.runtime.pieces.erasures import Erasures
 from headwater.runtime.pieces.fold.fold import fold
-from headwater.runtime.pieces.fold.history import DocumentHistory
+from headwater.runtime.pieces.fold.history import PastDocuments
 from headwater.runtime.pieces.idle import IdlePieces
 from headwater.runtime.pieces.inputs import HANDLER
 from headwater.runtime.pieces.instance import PieceInstance
+from headwater.runtime.pieces.lifecycle import Erasures
 from headwater.runtime.pieces.links import LinkAccess, descendant
 from headwater.runtime.pieces.records import Records
 from headwater.runtime.pieces.resource import Resources, Worker
@@ -107,7 +107,7 @@ class PieceRegistry:
         # Instances with a holder: a program, a node, an event, their parent. Those that run here are in `_kept`, too.
         self._instances: WeakValueDictionary[tuple[str, str], PieceInstance] = WeakValueDictionary()
         self._kept: dict[PieceInstance, None] = {}
-        self._pasts: dict[str, DocumentHistory] = {}  # by space, created at its first use
+        self._pasts: dict[str, PastDocuments] = {}  # by space, created at its first use
         self.records = Records(core, self)
         self.idle = IdlePieces(core, policy.named_pieces)
         self.code_versions = CodeVersions(is_only=is_only)
@@ -279,11 +279,11 @@ class PieceRegistry:
     def fold(self, view: ScopedView, member: FoldMember) -> Computed[Any]:
         return fold(view, member)
 
-    def history_of(self, space: str) -> DocumentHistory:
+    def history_of(self, space: str) -> PastDocuments:
         """Return the documents of a space as of earlier seqs."""
         found = self._pasts.get(space)
         if found is None:
-            found = self._pasts[space] = DocumentHistory(self.core, self.tasks, self.channel, space)
+            found = self._pasts[space] = PastDocuments(self.core, self.tasks, self.channel, space)
         return found
 
     def resource(self, view: ScopedView, member: ResourceMember) -> Resource[Any]:

@@ -59,7 +59,7 @@ class ResumeState:
     document: Document  # stands for the end of the queries: nodes wait for it like for a document
     table: dict[Key, tuple[Observed, int]] = field(default_factory=dict)  # each as of a seq; removed when it is used
     held: list[RegisteredNode] = field(default_factory=list)
-    elsewhere: ForeignAnswers = field(default_factory=ForeignAnswers)
+    foreign_answers: ForeignAnswers = field(default_factory=ForeignAnswers)
     generation: int = 0  # the newest generation with an observation
     is_over: bool = False
     as_of: int = 0  # the piece sleeps, and was clean at this seq; the observation of a node is queried when needed

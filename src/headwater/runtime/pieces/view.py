@@ -115,7 +115,7 @@ class ScopedView:
         if self.scope != "space":
             self._check_owner(member)
         if member.scope == "session" == self.scope and not isinstance(member, _OWN):
-            owner = instance.window(self.session) or self
+            owner = instance.view_of_session(self.session) or self
             if self.user and self.user != owner.user:
                 raise AuthoringError(
                     f"{member!r}: session {called(self.session)!r} is a window of {owner.user!r}. Write rt.space("

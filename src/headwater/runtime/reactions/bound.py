@@ -209,7 +209,7 @@ class BoundReaction:
             found = self._pieces.find(self._space.name, root) or self._pieces.records.found(self._space, root)
             return found if root == id else await pulled(self._pieces, found, id)
         finally:
-            self._space.let_be(document)
+            self._space.release_if_unread(document)
 
     async def _catch_up(self, id: str) -> None:
         """Wait until the documents here are confirmed, and as new as those of the engine now."""

@@ -1,10 +1,10 @@
 """Pieces that are clean as a whole, and the report about them that a closing runtime leaves.
 
 A runtime that closes reports for each piece that it ran whether all of its demanded nodes are clean and known to the
-engine as clean (`leave`). The next runtime with the same code, inputs and users then asks for the piece instead of its
-nodes. `decides` is the fingerprint of everything that has to be equal for that; `awake` lists the nodes that the report
-cannot cover. An earlier report that does not hold any more is withdrawn. Single nodes are not judged here, and no node
-is run.
+engine as clean (`report_clean_pieces`). The next runtime with the same code, inputs and users then queries the piece
+instead of its nodes. `fingerprint_piece` covers everything that has to be equal for that; `uncovered_nodes` lists the
+nodes that the report cannot cover. An earlier report that does not hold any more is withdrawn. Single nodes are not
+judged here, and no node is run.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from headwater.runtime.channel.sessions import stable_name
 from headwater.runtime.pieces.code_versions import with_children
 from headwater.runtime.pieces.handles import WHILE_OPEN
 from headwater.runtime.pieces.identity import KEYS, Key, name_of
-from headwater.runtime.pieces.idle import homes_of, nodes_of
-from headwater.runtime.resume.fingerprint import Codes, given_to, inputs_of, owner_of
+from headwater.runtime.pieces.idle import instances_of, nodes_of
+from headwater.runtime.resume.fingerprint import CodeFingerprints, describe_inputs, inputs_of, owner_of
 from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.run_reporter import RunReporter
 
@@ -43,39 +43,43 @@ if TYPE_CHECKING:
     from headwater.runtime.resume.resume import Resume
 
 
-def decides(
-    codes: Codes, home: PieceInstance, whom: tuple[str, str], identity: str | None, generation: int | None = None
+def fingerprint_piece(
+    codes: CodeFingerprints,
+    instance: PieceInstance,
+    whom: tuple[str, str],
+    identity: str | None,
+    generation: int | None = None,
 ) -> str:
-    """A fingerprint of all that decides what runs of a piece besides what it reads. Empty: it cannot be known."""
+    """Return a fingerprint of everything besides values that decides which nodes of a piece run. Empty: unknown."""
     # fault+ fingerprint.clean_piece_ignores_code: return "whole"
-    code = codes.whole(home.cls, lambda: _code(codes, home.cls, identity))
-    given = given_to(home)
-    # What was read of another space is asked there, for each node.
-    inputs = [each for each in inputs_of(home) if each[0] == home.space.name]
-    # I7: what makes an input, or what it is by default, is for another class to say.
-    defaults = codes.defaults.of_reads(home.pieces, inputs)
+    code = codes.whole(instance.cls, lambda: _code(codes, instance.cls, identity))
+    given = describe_inputs(instance)
+    # Reads of other spaces are compared there, for each node.
+    inputs = [each for each in inputs_of(instance) if each[0] == instance.space.name]
+    # I7: another class declares the writers and the defaults of an input.
+    defaults = codes.defaults.of_reads(instance.pieces, inputs)
     if not code or given is None or defaults is None:
         return ""
-    counted = home.generation if generation is None else generation
+    counted = instance.generation if generation is None else generation
     return derive("whole", code, given, defaults, str(counted), *whom)
 
 
-def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
-    """The same of all pieces of a class, and of the children that they may have."""
+def _code(codes: CodeFingerprints, cls: type[Piece], identity: str | None) -> str:
+    """Return the fingerprint of the code of a class and of the classes of its children. Empty: unknown."""
     said = [f"={identity}" if identity is not None else "-"]
-    said.append(f"version {cls.__schema__.version}")  # A higher one has to be written to the record.
+    said.append(f"version {cls.__schema__.version}")  # A higher version has to be written to the record.
     for each in with_children(cls):
         schema = each.__schema__
-        said.append(schema.name)  # A class without members is another class than every other one, too.
+        said.append(schema.name)  # Two classes without members differ, too.
         for member in schema:
             if isinstance(member, CellMember):
-                # A link may lead to it, from where nobody names it.
+                # A link may lead to it without naming its class.
                 declared = codes.defaults.of_member(each, member.stored)
                 if declared is None:
                     return ""
                 said.append(f"{schema.name}.{member.stored} {declared}")
             if isinstance(member, (ResourceMember, ReactionMember, HandlerMember)):
-                continue  # What they do is not compared when they come back either.
+                continue  # Their code is not compared when their nodes are resumed either.
             if isinstance(member, EffectMember) and (identity is None or member.every_start):
                 continue  # It runs at each start.
             if isinstance(member, (FunctionMember, FoldMember)):
@@ -90,20 +94,20 @@ def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
     return derive("code", *said)
 
 
-def awake(root: PieceInstance) -> tuple[str, ...] | None:
-    """If everything of a piece that anybody here demands is clean, and told as such: what has to be here nevertheless.
+def uncovered_nodes(root: PieceInstance) -> tuple[str, ...] | None:
+    """Return the nodes of a clean piece that have to be registered when it is opened. None: it is not clean.
 
-    That is what others have to find, since it writes more than its result; what waits for something outside; and what
-    read things that neither the class of the piece nor its inputs name, such as another space. None: it is not clean,
-    or they are too many.
+    These are nodes that write more than their results, resources that wait for a value from outside, and nodes that
+    read documents that neither the class of the piece nor its inputs name, such as those of another space. None, too,
+    if they are too many.
     """
     own = set(nodes_of(root))
     given = {doc.id for space, doc in inputs_of(root) if space == root.space.name}
-    found = [name_of(key) for home in homes_of(root) for key in _fetching(home)]
+    found = [name_of(key) for instance in instances_of(root) for key in _fetching(instance)]
     for node in own:
         reporter = node.reporter
         if not node.live or WHILE_OPEN in node.id or reporter is None:
-            continue  # A node without a reporter is fresh each time, with whoever demands it.
+            continue  # A node without a reporter is made anew with each reader.
         if not _is_told(node, reporter):
             return None
         if _writes_beside(node) or reporter.reads_elsewhere(node) or not _is_own(root, node, given, own):
@@ -114,31 +118,33 @@ def awake(root: PieceInstance) -> tuple[str, ...] | None:
 
 
 def _writes_beside(node: Node) -> bool:
-    """Whether it writes cells beside its result. What a fold notes beside it is read by nobody else."""
+    """Return True if a node writes cells beside its result. The checkpoint of a fold does not count."""
     return any("/" not in each.key.id.rpartition(":")[2] for each in node.outputs[1:])
 
 
-def _fetching(home: PieceInstance) -> Iterator[Key]:
-    """The resources of a piece that somebody demands."""
-    child = home.id if home.parent is not None else ""
-    for view in home.views():
+def _fetching(instance: PieceInstance) -> Iterator[Key]:
+    """Yield the demanded resources of a piece."""
+    child = instance.id if instance.parent is not None else ""
+    for view in instance.views():
         for member, handle in view.handles.items():
             if isinstance(member, ResourceMember) and view.scope != "session":
                 writers = handle.document.writers
-                if any(isinstance(each, Node) and each.live and each.home is home.space.replica for each in writers):
+                if any(
+                    isinstance(each, Node) and each.live and each.home is instance.space.replica for each in writers
+                ):
                     is_users = view.scope == "user"
                     yield (member.stored, child, "user" if is_users else "", view.user if is_users else "")
 
 
 def _is_own(root: PieceInstance, node: Node, given: set[str], own: set[Node]) -> bool:
-    """Whether all that it read is the piece's own, or was given to it: its class and its inputs say what that is."""
+    """Return True if a node read only documents of its piece and of its inputs."""
     for spot in node.reads:
         if spot is not None:
             document = cast(Document, spot.document)
             owner = owner_of(document.key)[0].partition(SEPARATOR)[0]
             if owner and owner != root.id and document.key.id not in given:
                 return False
-            # What others make is not part of the piece, and would not come with it.
+            # Writers in other pieces are not resumed with this one.
             if any(writer not in own for writer in document.writers):
                 return False
     return True
@@ -150,46 +156,56 @@ def _is_told(node: Node, reporter: RunReporter) -> bool:
     return bool(reporter.is_told if node.runs else node.as_of)
 
 
-def say(runs: ObservationQueue, root: PieceInstance, fingerprint: str, seq: int, awake: tuple[str, ...]) -> None:
-    """Tell the engine that a piece is clean as of a seq. No fingerprint: it is not, whatever was said before."""
+def report(
+    runs: ObservationQueue, root: PieceInstance, fingerprint: str, seq: int, uncovered_nodes: tuple[str, ...]
+) -> None:
+    """Report to the engine that a piece is clean as of a seq. Without a fingerprint: withdraw an earlier report."""
     node = NodeKey(root.id, root.generation, WHOLE)
-    runs.noted(encode_part(About(node, "", fingerprint)), encode_part(Footprint((), awake)), seq)
+    runs.noted(encode_part(About(node, "", fingerprint)), encode_part(Footprint((), uncovered_nodes)), seq)
 
 
-async def leave(resuming: Resume, homes: list[PieceInstance]) -> None:
-    """Say which of some pieces are clean."""
+async def report_clean_pieces(resuming: Resume, instances: list[PieceInstance]) -> None:
+    """Report which of some pieces are clean."""
     sleeping = resuming.sleeping
-    spoken = {home.space.name: home for home in homes}.values()
-    # What landed is soon part of what is confirmed, which has the seq that it is clean as of.
+    spoken = {instance.space.name: instance for instance in instances}.values()
+    # Wait until accepted commits are confirmed, so that the confirmed seq covers them.
     await resuming.pieces.core.observers.until(
-        lambda: not any(_speaks(resuming, home) and home.space.replica.has_unconfirmed() for home in spoken)
+        lambda: (
+            not any(_can_report(resuming, instance) and instance.space.replica.has_unconfirmed() for instance in spoken)
+        )
     )
-    for home in homes:
-        if not _speaks(resuming, home) or not home.generation or home.is_launched:
+    for instance in instances:
+        if not _can_report(resuming, instance) or not instance.generation or instance.is_launched:
             continue
-        replica, followed = home.space.replica, sleeping.of(home)
+        replica, followed = instance.space.replica, sleeping.space_of(instance)
         seq = replica.confirmed.seq
-        if replica.has_unconfirmed() or not seq or (home.resume_state is not None and not home.resume_state.is_over):
+        if (
+            replica.has_unconfirmed()
+            or not seq
+            or (instance.resume_state is not None and not instance.resume_state.is_over)
+        ):
             continue
-        if sleeping.has(home):
+        if sleeping.is_asleep(instance):
             assert followed is not None
-            assert home.resume_state is not None
+            assert instance.resume_state is not None
             seq = followed.through
-            ran = any(node.reporter is not None and node.runs for node in home.nodes)
-            # A report of long ago would have the engine look through many commits.
-            is_old = seq - home.resume_state.as_of > resuming.limits.reported_commits
+            ran = any(node.reporter is not None and node.runs for node in instance.nodes)
+            # With an old report the engine would have to examine many commits.
+            is_old = seq - instance.resume_state.as_of > resuming.limits.reported_commits
             if not (ran or is_old) or not followed.is_quiet():
                 continue
-        channel = resuming.pieces.channel(home.space.name)
+        channel = resuming.pieces.channel(instance.space.name)
         assert channel is not None
-        whom = [*dict.fromkeys((user, stable_name(session)) for user, session in home.opened_for())]
-        nodes = awake(home) if len(whom) == 1 else None
-        fingerprint = "" if nodes is None else decides(resuming.looked_at, home, whom[0], resuming.identity)
-        # I7: what was said of it before does not stand if it cannot be said any more.
-        say(channel.driver.session.runs, home, fingerprint, seq, nodes or ())
+        whom = [*dict.fromkeys((user, stable_name(session)) for user, session in instance.opened_for())]
+        nodes = uncovered_nodes(instance) if len(whom) == 1 else None
+        fingerprint = (
+            "" if nodes is None else fingerprint_piece(resuming.fingerprints, instance, whom[0], resuming.identity)
+        )
+        # I7: a report that does not hold any more is withdrawn.
+        report(channel.driver.session.runs, instance, fingerprint, seq, nodes or ())
 
 
-def _speaks(resuming: Resume, home: PieceInstance) -> bool:
-    """Whether an engine can be told of a piece now."""
-    channel = resuming.pieces.channel(home.space.name)
+def _can_report(resuming: Resume, instance: PieceInstance) -> bool:
+    """Return True if reports about a piece can be sent now."""
+    channel = resuming.pieces.channel(instance.space.name)
     return channel is not None and channel.is_up() and channel.driver.session.runs.is_on

@@ -1,12 +1,12 @@
 """Nodes of the current program for stored observations, registered without running any of them.
 
-`Standing` replaces resuming in a runtime that is only inspected. Each node with a stored observation is registered as
+`DryNodes` replaces resuming in a runtime that is only inspected. Each node with a stored observation is registered as
 its piece would register it, including children, which the observations of their makers list. Every node is held, so
-that no author code runs, whichever node is demanded. `Standing` owns these nodes and the reasons why a node cannot be
+that no author code runs, whichever node is demanded. `DryNodes` owns these nodes and the reasons why a node cannot be
 registered; it judges none of them.
 
-`Pictured` is the channel of a space in such a runtime: every document of a given picture of the space is loaded as soon
-as it is asked for. Nothing leaves the runtime: there is no engine and no session, and no event can be sent. Used by
+`FrozenSpace` is the channel of a space in such a runtime: every document of given, unchanging data is loaded as soon as
+it is requested. Nothing leaves the runtime: there is no engine and no session, and no event can be sent. Used by
 commands that compare a program with stored data.
 """
 
@@ -41,7 +41,7 @@ from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces.identity import Key, NodeIdentity
 from headwater.runtime.pieces.records import RECORD, Record, class_named
 from headwater.runtime.resume import writers
-from headwater.runtime.resume.fingerprint import Codes, about, owner_of
+from headwater.runtime.resume.fingerprint import CodeFingerprints, about, owner_of
 from headwater.runtime.resume.resume import Resume
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 
 
 Read = Callable[[str, DocKey], MaybeValue]
-"""What is in a document of a space."""
+"""Returns the value of a document of a space."""
 
 
-class Pictured(Detached):
-    """Shows a space as it was when somebody looked at it."""
+class FrozenSpace(Detached):
+    """The channel of a space with given data that does not change."""
 
     __slots__ = ("_read",)
 
@@ -75,18 +75,18 @@ class Pictured(Detached):
         replica.report()
 
 
-def stand_in(pieces: PieceRegistry, read: Read) -> Standing:
-    """Have a runtime that has no spaces yet look at pictures of them, and run nothing."""
+def attach_dry_nodes(pieces: PieceRegistry, read: Read) -> DryNodes:
+    """Make a runtime without spaces open frozen spaces, and register nodes without running them."""
     core = pieces.core
 
     def open_space(name: str) -> LocalSpace:
         replica = Replica()
-        return core.add_space(name, replica, Pictured(replica, lambda doc: read(name, doc)))
+        return core.add_space(name, replica, FrozenSpace(replica, lambda doc: read(name, doc)))
 
     core.open_space = open_space
-    standing = Standing(pieces)
-    pieces.connect(pieces.events, standing)
-    return standing
+    dry_nodes = DryNodes(pieces)
+    pieces.connect(pieces.events, dry_nodes)
+    return dry_nodes
 
 
 RUNTIME: Final = "runtime:"
@@ -94,36 +94,46 @@ _DERIVED: Final = (ComputedMember, MaterializerMember, EachMember, ChildMember, 
 
 
 @dataclass(slots=True, eq=False)
-class Stood:
-    """A node that something is known of, as the program has it today."""
+class DryNode:
+    """A node of the current program that has a stored observation."""
 
-    home: PieceInstance
+    instance: PieceInstance
     node: Node
     identity: NodeIdentity
-    said: About  # which one it is, and what its code does
+    said: About  # its identity and its fingerprint
     implied: str | None  # the declarations behind its reads; None: not known here
     observed: Observed
-    is_kept: bool  # whether what it keeps, such as its rows or its child, comes back without a run
+    is_kept: bool  # its rows or its child, if it has any, are restored without a run
 
 
-class Standing(Resume):
-    """Puts up the nodes of a runtime. In it nothing runs and nothing comes back."""
+class DryNodes(Resume):
+    """The `NodeSource` of a preview: registers the nodes of a runtime. None of them runs or is resumed."""
 
-    __slots__ = ("_is_making", "_named", "_never", "_tables", "_to_restore", "codes", "keepers", "missing", "stood")
+    __slots__ = (
+        "_is_making",
+        "_named_pieces",
+        "_never_arrives",
+        "_tables",
+        "_to_restore",
+        "codes",
+        "keepers",
+        "missing",
+        "nodes",
+    )
 
     def __init__(self, pieces: PieceRegistry) -> None:
         super().__init__(pieces, None, InMemory())
-        self.codes = Codes()
-        self._to_restore: deque[Stood] = deque()
+        self.codes = CodeFingerprints()
+        self._to_restore: deque[DryNode] = deque()
         self._is_making = False
-        self._named: dict[PieceInstance, None] = {}  # pieces of which nothing is known but what others read of them
-        self._never = Document(DocKey(SPACE_SCOPE, "nothing runs here"), Replica())
+        self._named_pieces: dict[PieceInstance, None] = {}  # pieces without observations that other nodes read
+        self._never_arrives = Document(DocKey(SPACE_SCOPE, "nothing runs here"), Replica())
         self._tables: dict[tuple[str, str], dict[Key, Observed]] = {}  # by space and piece
-        self.stood: dict[tuple[str, str, Key], Stood] = {}
-        self.keepers: set[Document] = set()  # results of nodes that keep something besides them: rows, or a child
-        self.missing: dict[tuple[str, str, Key], str] = {}  # why one could not be put up
+        self.nodes: dict[tuple[str, str, Key], DryNode] = {}
+        self.keepers: set[Document] = set()  # results of nodes that keep rows or a child
+        self.missing: dict[tuple[str, str, Key], str] = {}  # the reason why a node could not be registered
 
-    # ---- in the place of resuming --------------------------------------------------------------------
+    # ---- the port `NodeSource` --------------------------------------------------------------------
 
     def is_quiet(self) -> bool:
         return True
@@ -131,31 +141,31 @@ class Standing(Resume):
     def readiness(self, root: PieceInstance) -> Callable[[], bool]:
         return self.is_quiet
 
-    def add_node(self, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity | None) -> None:
-        """A node was registered: it is held for good. If something is known of it, so is what it keeps."""
-        self._pieces.core.scheduler.hold(node, self._never)
+    def add_node(self, instance: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity | None) -> None:
+        """Hold a registered node for good. If it has an observation, restore its rows or its child."""
+        self._pieces.core.scheduler.hold(node, self._never_arrives)
         if identity is None:
             return
         if identity.started is not None:
             self.keepers.update(node.outputs)
-        key = identity.key(home)
-        space, root = home.space.name, home.root
+        key = identity.key(instance)
+        space, root = instance.space.name, instance.root
         observed = self._tables.get((space, root.id), {}).get(key)
         at = (space, root.id, key)
-        if observed is None or at in self.stood:
+        if observed is None or at in self.nodes:
             return
-        self.codes.look(home.cls, identity.code)
-        said = about(self.codes, home, spec, identity, observed.node.generation)
+        self.codes.look(instance.cls, identity.code)
+        said = about(self.codes, instance, spec, identity, observed.node.generation)
         self._have_records(space, observed)
-        implied = self.implied(home, identity, observed)
-        self.stood[at] = Stood(home, node, identity, said, implied, observed, identity.restore is None)
+        implied = self.implied(instance, identity, observed)
+        self.nodes[at] = DryNode(instance, node, identity, said, implied, observed, identity.restore is None)
         if identity.restore is not None:
-            self._to_restore.append(self.stood[at])
+            self._to_restore.append(self.nodes[at])
             if not self._is_making:
                 self._restore()
 
     def _have_records(self, space: str, observed: Observed) -> None:
-        """Have the records here of the pieces whose documents a node read: these say of which class they are."""
+        """Load the records of the pieces whose documents a node read: these name the classes."""
         core = self._pieces.core
         named = [(space, read.doc) for read in observed.reads] + [(each.space, each.doc) for each in observed.foreign]
         for name, doc in dict.fromkeys(named):
@@ -165,7 +175,7 @@ class Standing(Resume):
 
     @contextmanager
     def batch_nodes(self) -> Iterator[None]:
-        """What is made meanwhile has back what it keeps when all of it is there."""
+        """Restore the rows and children of the nodes that are registered in the context at its end."""
         if self._is_making:
             yield
             return
@@ -180,85 +190,89 @@ class Standing(Resume):
         self._is_making = True
         try:
             while self._to_restore:
-                stood = self._to_restore.popleft()
-                restore, children = stood.identity.restore, stood.observed.children
+                dry_node = self._to_restore.popleft()
+                restore, children = dry_node.identity.restore, dry_node.observed.children
                 assert restore is not None
-                # Once more if that failed: the first time what it needs may only have been asked for.
-                stood.is_kept = restore(children) or restore(children)
+                # A second time if that failed: the first call may only have requested the documents.
+                dry_node.is_kept = restore(children) or restore(children)
         finally:
             self._is_making = False
 
-    def drop_rows(self, home: PieceInstance, member: str, here: Container[str]) -> None:
-        """Nobody asks what is not there any more."""
+    def drop_rows(self, instance: PieceInstance, member: str, here: Container[str]) -> None:
+        """Do nothing: no observation is withdrawn."""
 
-    def has_makers(self, stood: Stood) -> bool:
-        """Whether everything that a node read has somebody here who makes it, or needs nobody."""
-        pieces, observed = self._pieces, stood.observed
-        places = [(stood.home.space, read.doc) for read in observed.reads]
+    def has_writers(self, dry_node: DryNode) -> bool:
+        """Return True if every input of a node has its writers registered, or needs none."""
+        pieces, observed = self._pieces, dry_node.observed
+        places = [(dry_node.instance.space, read.doc) for read in observed.reads]
         places += [(pieces.core.space(read.space), read.doc) for read in observed.foreign]
         for space, doc in dict.fromkeys(places):
-            home = None if SEPARATOR in doc.id else writers.named(pieces, space, doc)
-            if home is not None:
-                self._named[home] = None
-            pieces.outside_run(lambda space=space, doc=doc: writers.have_made(pieces, space, doc))  # type: ignore[misc]
-        return all(writers.is_told(pieces, space, doc) for space, doc in places)
+            instance = None if SEPARATOR in doc.id else writers.named(pieces, space, doc)
+            if instance is not None:
+                self._named_pieces[instance] = None
+            pieces.outside_run(lambda space=space, doc=doc: writers.register_writers(pieces, space, doc))  # type: ignore[misc]
+        return all(writers.notifies_readers(pieces, space, doc) for space, doc in places)
 
-    # ---- putting up ----------------------------------------------------------------------------------
+    # ---- registering stored nodes ----------------------------------------------------------------------------------
 
-    def put_up(self, space: LocalSpace, piece: str, record: Record | None, observed: Iterable[Observed]) -> None:
-        """Have all nodes of a piece here that something is known of and that the program still has."""
+    def register_stored(
+        self, space: LocalSpace, piece: str, record: Record | None, observed: Iterable[Observed]
+    ) -> None:
+        """Register the nodes of a piece that have observations and that the program still has."""
         table = {_key(each): each for each in observed}
         self._tables[space.name, piece] = table
         why = "" if record is not None else "its piece is not there any more"
         if record is not None:
             try:
-                home = self._pieces.find_or_make(space, class_named(record.cls), record.name)
+                instance = self._pieces.find_or_make(space, class_named(record.cls), record.name)
             except HeadwaterError as error:
                 why = str(error)
             else:
-                self._pieces.outside_run(lambda: self._put_up_from(home, table))
+                self._pieces.outside_run(lambda: self._register_from(instance, table))
         for key in table:
-            if (space.name, piece, key) not in self.stood:
+            if (space.name, piece, key) not in self.nodes:
                 self.missing.setdefault((space.name, piece, key), why or "nothing in this program is it any more")
 
-    def _put_up_from(self, root: PieceInstance, table: Mapping[Key, Observed]) -> None:
+    def _register_from(self, root: PieceInstance, table: Mapping[Key, Observed]) -> None:
         by_child: dict[str, list[Key]] = {}
         for key in table:
             by_child.setdefault(key[1].partition(BETWEEN)[0], []).append(key)
         waiting = deque([root])
         while waiting:
-            home = waiting.popleft()
-            for key in by_child.get(home.id if home.parent is not None else "", ()):
-                self._make(home, key)
-            waiting += home.children()
+            instance = waiting.popleft()
+            for key in by_child.get(instance.id if instance.parent is not None else "", ()):
+                self._make(instance, key)
+            waiting += instance.children()
 
-    def _make(self, home: PieceInstance, key: Key) -> None:
-        """Have the node of a member here, as whoever first uses its handle has it."""
+    def _make(self, instance: PieceInstance, key: Key) -> None:
+        """Register the node of a member, as the first use of its handle does."""
         stored, _, scope, principal = key
-        member = self._member(home, stored)
+        member = self._member(instance, stored)
         try:
             if isinstance(member, EffectMember):
-                self._show(home, member, scope.removeprefix(RUNTIME), principal)
+                self._show(instance, member, scope.removeprefix(RUNTIME), principal)
             elif isinstance(member, _DERIVED):
-                home.view("user" if scope == "user" else "space", principal if scope == "user" else "").handle(member)
+                instance.view("user" if scope == "user" else "space", principal if scope == "user" else "").handle(
+                    member
+                )
         except HeadwaterError as error:
-            self.missing[home.space.name, home.root.id, key] = str(error)
+            self.missing[instance.space.name, instance.root.id, key] = str(error)
 
-    def _member(self, home: PieceInstance, stored: str) -> Declaration | None:
-        """The member that a node is of: itself, its rows or its elements."""
-        return home.schema.get(stored) or home.schema.get(stored.removesuffix(" row").removesuffix("/elements"))
+    def _member(self, instance: PieceInstance, stored: str) -> Declaration | None:
+        """Return the member of a node, or of the rows or elements that a node is of."""
+        return instance.schema.get(stored) or instance.schema.get(stored.removesuffix(" row").removesuffix("/elements"))
 
-    def _show(self, home: PieceInstance, member: EffectMember, identity: str, user: str) -> None:
-        """The node of an effect, for whom it ran. It is put up here because one that is shown would be wanted."""
-        view = home.view("session", user, "")
-        home.register(
+    def _show(self, instance: PieceInstance, member: EffectMember, identity: str, user: str) -> None:
+        """Register the node of an effect for its user. Opening the piece would demand it."""
+        view = instance.view("session", user, "")
+        instance.register(
             NodeSpec(
                 id=f"{view.node_id(member.stored)} in {identity!r} for {user!r}",
                 kind=NodeKind.EFFECT,
                 fn=_nothing,
-                home=home.space.replica,
+                home=instance.space.replica,
                 returns=False,
-                parent=home.maker,
+                parent=instance.maker,
                 debounce_ms=member.debounce_ms,
                 throttle_ms=member.throttle_ms,
             ),
@@ -272,8 +286,8 @@ def _key(each: Observed) -> Key:
 
 
 def _nothing() -> None:
-    """An effect that is only looked at."""
+    """Stand for the function of an effect, which is never run."""
 
 
-OpenDry = Callable[[Read], AbstractAsyncContextManager[Standing]]
+OpenDry = Callable[[Read], AbstractAsyncContextManager[DryNodes]]
 """Opens a runtime without an engine for a preview or a shadow run, closed at the end of the context."""

@@ -3,11 +3,12 @@
 The fingerprint contains everything that decides the result of a run besides the values it reads: the code, the inputs
 of the piece, and the documents of the results.
 
-`Defaults` describes how the documents that a node read are declared: the defaults of cells, the types of members, and
-whether the documents are cells at all. A default, and a type with all its fields, belong to the class that declares the
-member. A node that reads the member through an input or a link does not name that class, so the declaration is not part
-of the node's code; it is reported beside the code, by the documents that were read. The class of a document is found by
-the record of its piece; an unknown declaration is None. This module compares nothing and runs nothing.
+`DeclaredDefaults` describes how the documents that a node read are declared: the defaults of cells, the types of
+members, and whether the documents are cells at all. A default, and a type with all its fields, belong to the class that
+declares the member. A node that reads the member through an input or a link does not name that class, so the
+declaration is not part of the node's code; it is reported beside the code, by the documents that were read. The class
+of a document is found by the record of its piece; an unknown declaration is None. This module compares nothing and runs
+nothing.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ if TYPE_CHECKING:
 
 
 READ: Final = (CellMember, *DERIVED)
-"""Members that have a value for others to read."""
+"""Members with a value that other nodes can read."""
 
 
-class Defaults:
-    """How members of a program are declared. Each class is looked at once, until `forget` is called."""
+class DeclaredDefaults:
+    """The declarations of the members of a program. Each class is examined once, until `forget` is called."""
 
     __slots__ = ("_classes", "_digests", "_limits", "_maker", "_members", "_own")
 
@@ -70,7 +71,7 @@ class Defaults:
         self._maker = Fingerprinter()
 
     def of_reads(self, pieces: PieceRegistry, reads: Iterable[tuple[str, DocKey]]) -> str | None:
-        """Return how some documents are declared, each given with its space. None: that is not known here."""
+        """Return a fingerprint of the declarations of documents, each given with its space. None: unknown here."""
         # fault+ fingerprint.declarations_ignored: return ""
         found: list[str] = []
         for space, doc in dict.fromkeys(reads):
@@ -82,13 +83,13 @@ class Defaults:
         return derive_cached("defaults", *sorted(found)) if found else ""
 
     def of_reads_by(
-        self, home: PieceInstance, identity: NodeIdentity, reads: Iterable[tuple[str, DocKey]]
+        self, instance: PieceInstance, identity: NodeIdentity, reads: Iterable[tuple[str, DocKey]]
     ) -> str | None:
-        """Return how the documents that a node read are declared, the same for that node in all pieces of a class."""
+        """Return the fingerprint of the declarations of a node's reads, the same in all pieces of a class."""
         # fault+ fingerprint.declarations_ignored: return ""
-        pieces, here, prefix = home.pieces, home.space.name, f"{home.id}:"
+        pieces, here, prefix = instance.pieces, instance.space.name, f"{instance.id}:"
         start = len(prefix)
-        root, is_child, _ = home.id.partition(SEPARATOR)
+        root, is_child, _ = instance.id.partition(SEPARATOR)
         known = pieces.find(here, root)
         own: dict[str, str] = {} if known is None else self._own.setdefault((known.cls, bool(is_child)), {})
         found: list[str] = []
@@ -102,7 +103,7 @@ class Defaults:
                 declared = self._of_document(pieces, pieces.core.space(space), doc)
                 if declared is None:
                     return None
-                place = _place(home, identity, doc) if space == here else _address(space, doc)
+                place = _place(instance, identity, doc) if space == here else _address(space, doc)
                 said = f"{place} {declared}" if declared else ""
                 if is_own:
                     own[id[start:]] = said
@@ -110,16 +111,16 @@ class Defaults:
                 found.append(said)
         return derive_cached("defaults", *sorted(found)) if found else ""
 
-    def of_own_reads(self, home: PieceInstance, root: PieceInstance, documents: list[Document]) -> str | None:
+    def of_own_reads(self, instance: PieceInstance, root: PieceInstance, documents: list[Document]) -> str | None:
         """Return the same if the node read only documents of its piece of which `of_reads_by` knows the declarations.
 
         None: ask `of_reads_by`. This is done for each first run.
         """
         # fault+ fingerprint.declarations_ignored: return ""
-        own = self._own.get((root.cls, home is not root))
+        own = self._own.get((root.cls, instance is not root))
         if own is None:
             return None
-        replica, prefix = home.space.replica, f"{home.id}:"
+        replica, prefix = instance.space.replica, f"{instance.id}:"
         start = len(prefix)
         found: list[str] = []
         for document in documents:
@@ -145,13 +146,13 @@ class Defaults:
         return self.of_member(cls, stored, is_child=bool(is_child))
 
     def of_member(self, cls: type[Piece], stored: str, *, is_child: bool = False) -> str | None:
-        """How a member of a class is declared, or of the children that it may have. Empty: there is none.
+        """Return the declaration of a member of a class, or of the classes of its children. Empty: there is none.
 
-        None: nobody can know what it is read as.
+        None: its type has no fingerprint.
         """
         at = (cls, stored, is_child)
         if at not in self._members:
-            # Which of its classes a child is of is for its maker's run to say: a member of that name counts in all.
+            # The class of a child is decided by a run: a member of that name counts in all classes.
             found = [self._declared(each, stored) for each in (with_children(cls) if is_child else (cls,))]
             is_known = None not in found
             self._members[at] = " ".join(dict.fromkeys([each for each in found if each])) if is_known else None
@@ -162,7 +163,7 @@ class Defaults:
         member = schema.get(stored)
         if not isinstance(member, READ):
             return ""
-        # By its fields: a type of the same name may have others, and would read the same bytes as something else.
+        # By its fields: a type of the same name with other fields would decode the same bytes differently.
         # fault fingerprint.type_fields_ignored: types = ""
         types = self._types(member.read_as())
         if types is None:
@@ -181,10 +182,10 @@ class Defaults:
         return found[1]
 
     def _class(self, pieces: PieceRegistry, space: LocalSpace, id: str) -> tuple[bool, type[Piece] | None]:
-        """Whether it is known here of which class a piece is, and which that is. None: of none that is imported."""
-        home = pieces.find(space.name, id)
-        if home is not None:
-            return True, home.cls
+        """Return whether the class of a piece is known here, and the class; None if it is not imported."""
+        instance = pieces.find(space.name, id)
+        if instance is not None:
+            return True, instance.cls
         value = _record(pieces, space, id).value
         if value is NOT_HERE:
             cls = self._classes.get((space.name, id))
@@ -199,33 +200,33 @@ class Defaults:
             self._classes[space.name, id] = cls
         return True, cls
 
-    async def arrived(self, home: PieceInstance, docs: Iterable[DocKey], late_us: int) -> None:
-        """Have it known here of which classes the pieces are that have some documents of its space."""
-        pieces, space = home.pieces, home.space
+    async def arrived(self, instance: PieceInstance, docs: Iterable[DocKey], late_us: int) -> None:
+        """Load the classes of the pieces that have some documents of the space of a piece."""
+        pieces, space = instance.pieces, instance.space
         ids = dict.fromkeys([owner_of(doc)[0].partition(SEPARATOR)[0] for doc in docs])
         missing = [id for id in ids if id and not self._class(pieces, space, id)[0]]
         if not missing:
             return
         records = [_record(pieces, space, id) for id in missing]
-        await _have_here(home, records, late_us)
+        await _have_here(instance, records, late_us)
         for id in missing:
             self._class(pieces, space, id)
         for record in records:
-            space.let_be(record)
+            space.release_if_unread(record)
 
 
-async def _have_here(home: PieceInstance, records: list[Document], late_us: int) -> None:
-    """Wait until records of the space of a piece are here, or will not come, or it is too late."""
-    core = home.pieces.core
+async def _have_here(instance: PieceInstance, records: list[Document], late_us: int) -> None:
+    """Wait until records of the space of a piece are loaded, or will not arrive, or the time is over."""
+    core = instance.pieces.core
     for record in records:
         core.load(record)
-    await home.pieces.tasks.until(
+    await instance.pieces.tasks.until(
         lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in records), late_us
     )
 
 
 def owner_of(doc: DocKey) -> tuple[str, str]:
-    """The id of the piece whose member a document is, and what the member is called. Empty: it is nobody's."""
+    """Return the id of the piece that has a document, and the name of the member. Empty: of no member."""
     id, colon, stored = doc.id.rpartition(":")
     return (id, stored) if colon and stored != RECORD else ("", "")
 
@@ -235,7 +236,7 @@ def _record(pieces: PieceRegistry, space: LocalSpace, id: str) -> Document:
 
 
 def _read() -> None:
-    """In the place of the code of a fingerprint that is of types alone."""
+    """Stand for the code in a fingerprint of types alone."""
 
 
 def _default(value: MaybeValue, expected: str) -> str:
@@ -245,68 +246,68 @@ def _default(value: MaybeValue, expected: str) -> str:
 # ---- inputs ----------------------------------------------------------------------------------------------
 
 
-def given_to(home: PieceInstance) -> str | None:
-    """What a piece was given, as text. None: that is not known here."""
-    if not home.schema.of(GivenMember):
+def describe_inputs(instance: PieceInstance) -> str | None:
+    """Return the inputs of a piece as text. None: they are not known here."""
+    if not instance.schema.of(GivenMember):
         return ""
-    pieces = home.pieces
-    if home.inputs is not None:
-        narrow = [each.place() for each in home.inputs.values() if isinstance(each, OtherScopeHandle)]
+    pieces = instance.pieces
+    if instance.inputs is not None:
+        narrow = [each.place() for each in instance.inputs.values() if isinstance(each, OtherScopeHandle)]
         if None in narrow:
             return None
-        # What is no member of a piece has its default from whoever made the handle.
+        # A document of no member has its default from the handle.
         loose = [
             f"{name} {_default(each._default, each._codec.expected)}"
-            for name, each in sorted(home.inputs.items())
+            for name, each in sorted(instance.inputs.items())
             if isinstance(each, Input) and each._default is not ABSENT and not owner_of(each.document.key)[0]
         ]
         try:
-            return f"{digest(written(pieces.core, home.inputs))} {' '.join([*map(str, narrow), *loose])}"
+            return f"{digest(written(pieces.core, instance.inputs))} {' '.join([*map(str, narrow), *loose])}"
         except HeadwaterError:
-            return None  # Whoever runs it is told.
-    cell = pieces.records.cell(home.space, home.id)
+            return None  # The run of the node raises it, too.
+    cell = pieces.records.cell(instance.space, instance.id)
     value = cell.document.value
     if value is NOT_HERE or not isinstance(value, dict):
         return None
     return f"{digest(value.get('inputs', {}))} "
 
 
-async def have_given(home: PieceInstance, late_us: int) -> None:
-    """Have the record of a piece here if nothing else says what the piece was given: it was not opened, only named."""
-    if home.inputs is None and home.schema.of(GivenMember):
-        record = _record(home.pieces, home.space, home.id)
-        await _have_here(home, [record], late_us)
-        home.space.let_be(record)
+async def load_record_of_inputs(instance: PieceInstance, late_us: int) -> None:
+    """Load the record of a piece that was named and not opened: only the record has its inputs."""
+    if instance.inputs is None and instance.schema.of(GivenMember):
+        record = _record(instance.pieces, instance.space, instance.id)
+        await _have_here(instance, [record], late_us)
+        instance.space.release_if_unread(record)
 
 
-def inputs_of(home: PieceInstance) -> Iterator[tuple[str, DocKey]]:
-    """The documents that a piece was given, each with its space."""
-    pieces = home.pieces
-    if home.inputs is not None:
-        for each in home.inputs.values():
+def inputs_of(instance: PieceInstance) -> Iterator[tuple[str, DocKey]]:
+    """Yield the documents among the inputs of a piece, each with its space."""
+    pieces = instance.pieces
+    if instance.inputs is not None:
+        for each in instance.inputs.values():
             if isinstance(each, Input):
                 yield pieces.core.space_of(each.document).name, each.document.key
             elif isinstance(each, OtherScopeHandle) and (place := each.place()) is not None:
-                yield home.space.name, DocKey("space", place)  # Whoever reads it: it is the same member.
+                yield instance.space.name, DocKey("space", place)  # The same member for all readers.
         return
-    value: Any = pieces.records.cell(home.space, home.id).document.value
+    value: Any = pieces.records.cell(instance.space, instance.id).document.value
     said = value.get("inputs", {}) if isinstance(value, dict) else {}
     for place in said.values():
         if isinstance(place, str) and not place.startswith(HANDLER):
             try:
                 parts = parse_address(place)
             except HeadwaterError:
-                continue  # It was of one user, or of one session, and is nobody's by its record alone.
-            yield parts.space or home.space.name, DocKey(parts.scope, parts.id)
+                continue  # A document of one user or session: the record does not name it.
+            yield parts.space or instance.space.name, DocKey(parts.scope, parts.id)
 
 
 OURS: Final = "="
-"""What a fingerprint begins with, so that it is never empty."""
+"""The beginning of a fingerprint, so that it is never empty."""
 UNKNOWN: Final = Fingerprint(digest=None, why="its class has no such member")
 
 
-class Codes:
-    """What the members of classes do, by fingerprint. Each class is looked at once, until `forget` is called."""
+class CodeFingerprints:
+    """Fingerprints of the code of classes. Each class is examined once, until `forget` is called."""
 
     __slots__ = ("_known", "_said", "_wholes", "defaults")
 
@@ -316,10 +317,10 @@ class Codes:
         # Results of `said` by member, for nodes whose only output is the document of their member, of classes without
         # inputs: the same in all pieces of the class.
         self._said: dict[tuple[type[Piece], str], tuple[str, str, str]] = {}
-        self.defaults = Defaults(limits)
+        self.defaults = DeclaredDefaults(limits)
 
     def of(self, cls: type[Piece], code: str) -> str | None:
-        """None: nobody can know."""
+        """Return the fingerprint of the code of a member. None: it has none."""
         # fault+ fingerprint.code_ignored: return "="
         if not code:
             return OURS
@@ -327,7 +328,7 @@ class Codes:
         return None if said is None else f"{OURS}{said}"
 
     def kinds(self, cls: type[Piece], code: str) -> str:
-        """What the same is made of, by kind."""
+        """Return the parts of that fingerprint by kind, which a preview compares."""
         # fault fingerprint.code_ignored: return ""
         return self._all(cls).get(code, UNKNOWN).kinds if code else ""
 
@@ -342,14 +343,14 @@ class Codes:
         return known
 
     def whole(self, cls: type[Piece], made: Callable[[], str]) -> str:
-        """What all of a class does, as `made` says it the first time."""
+        """Return the fingerprint of all code of a class, computed once by `made`."""
         found = self._wholes.get(cls)
         if found is None:
             found = self._wholes[cls] = made()
         return found
 
     def look(self, cls: type[Piece], code: str) -> str:
-        """Look at a class now, before any of its code has run: what that changes around it is not what it does.
+        """Examine a class before its code has run, because a run may change globals that the code refers to.
 
         Return why the code of a member has no fingerprint. Empty: it has one.
         """
@@ -358,9 +359,9 @@ class Codes:
             known = self._all(cls)
         return known.get(code, UNKNOWN).why if code else ""
 
-    def said(self, home: PieceInstance, spec: NodeSpec, identity: NodeIdentity) -> tuple[str, str, str]:
+    def said(self, instance: PieceInstance, spec: NodeSpec, identity: NodeIdentity) -> tuple[str, str, str]:
         """Return the fingerprint of a node, empty if it cannot be known, its kind, and its delays."""
-        given = given_to(home)
+        given = describe_inputs(instance)
         outputs = spec.outputs
         is_shared = (
             given == ""
@@ -369,28 +370,28 @@ class Codes:
             and not identity.scope
             and not identity.element
             and identity.member == identity.code
-            and outputs[0].key == (SPACE_SCOPE, f"{home.id}:{identity.member}")
+            and outputs[0].key == (SPACE_SCOPE, f"{instance.id}:{identity.member}")
         )
-        at = (home.cls, identity.member)
+        at = (instance.cls, identity.member)
         found = self._said.get(at) if is_shared else None
         if found is None:
-            found = self._describe(home, spec, identity, given)
+            found = self._describe(instance, spec, identity, given)
             if is_shared:
                 self._said[at] = found
         return found
 
     def _describe(
-        self, home: PieceInstance, spec: NodeSpec, identity: NodeIdentity, given: str | None
+        self, instance: PieceInstance, spec: NodeSpec, identity: NodeIdentity, given: str | None
     ) -> tuple[str, str, str]:
-        code = self.of(home.cls, identity.code)
+        code = self.of(instance.cls, identity.code)
         fingerprint = ""
         if code is not None and given is not None:
-            places = [_place(home, identity, each.key) for each in spec.outputs]
-            places += [_place(home, identity, inside.key, path) for inside, path in spec.envelope]
+            places = [_place(instance, identity, each.key) for each in spec.outputs]
+            places += [_place(instance, identity, inside.key, path) for inside, path in spec.envelope]
             # fault fingerprint.always_the_same: fingerprint = "always the same"
             fingerprint = derive_cached("node", code, given, *places)
         # fault fingerprint.always_the_same: kind = spec.kind.value
-        kind = with_kinds(spec.kind.value, self.kinds(home.cls, identity.code))
+        kind = with_kinds(spec.kind.value, self.kinds(instance.cls, identity.code))
         return fingerprint, kind, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}"
 
     def forget(self) -> None:
@@ -400,11 +401,13 @@ class Codes:
         self.defaults.forget()
 
 
-def about(codes: Codes, home: PieceInstance, spec: NodeSpec, identity: NodeIdentity, generation: int) -> About:
-    """What is the same in every run of a node."""
-    member, child, scope, principal = identity.key(home)
-    fingerprint, kind, delays = codes.said(home, spec, identity)
-    return About(NodeKey(home.root.id, generation, member, child, scope, principal), kind, fingerprint, delays)
+def about(
+    codes: CodeFingerprints, instance: PieceInstance, spec: NodeSpec, identity: NodeIdentity, generation: int
+) -> About:
+    """Return the part of an observation that is the same in every run of a node."""
+    member, child, scope, principal = identity.key(instance)
+    fingerprint, kind, delays = codes.said(instance, spec, identity)
+    return About(NodeKey(instance.root.id, generation, member, child, scope, principal), kind, fingerprint, delays)
 
 
 def _address(space: str, doc: DocKey) -> str:
@@ -412,14 +415,16 @@ def _address(space: str, doc: DocKey) -> str:
     return f"@{space}/{doc_text(doc)}"
 
 
-def _place(home: PieceInstance, identity: NodeIdentity, key: DocKey, path: Path = ()) -> str:
+def _place(instance: PieceInstance, identity: NodeIdentity, key: DocKey, path: Path = ()) -> str:
     """Name a document as seen from its node: the same for all rows of an `each`, and in all pieces of a class.
 
-    What the node is called says the rest, so that nothing is lost. What is said of ten thousand rows is stored once.
+    The name of the node has the rest. Texts that are equal in ten thousand rows are stored once.
     """
     scope, id = key
-    row = child_name(home.id, identity.member.removesuffix(row_of("")), identity.element) if identity.element else ""
-    for sign, own in (("//", row), ("/", home.id)):
+    row = (
+        child_name(instance.id, identity.member.removesuffix(row_of("")), identity.element) if identity.element else ""
+    )
+    for sign, own in (("//", row), ("/", instance.id)):
         if own and id.startswith(own):
             id = sign + id[len(own) :]
             break

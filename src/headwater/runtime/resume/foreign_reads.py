@@ -1,13 +1,14 @@
 """Reads of other spaces by nodes that are resumed, and whether they still hold.
 
-`Elsewhere`: a node that read another space is resumed only if that space answers, by the function that admits commits,
-that the reads would be admitted there now; then the node is subscribed to the reads as of the seq of the answer. If the
-space does not answer in time or may not be asked, the node is unknown and runs (I7). A read whose value had no verdict
-yet is reported once it has one. Reads of the node's own space are not judged here. Nothing is written into the other
-space: a write there finds the nodes that are subscribed in some process, and any other node compares when it is needed.
+`ForeignReadCheck`: a node that read another space is resumed only if that space answers, by the function that admits
+commits, that the reads would be admitted there now; then the node is subscribed to the reads as of the seq of the
+answer. If the space does not answer in time or may not be asked, the node is unknown and runs (I7). A read whose value
+had no verdict yet is reported once it has one. Reads of the node's own space are not judged here. Nothing is written
+into the other space: a write there finds the nodes that are subscribed in some process, and any other node compares
+when it is needed.
 
-`up` and `answered` ask the engine of a space: they wait a limited time for a connection and for an answer. A refusal
-and a timeout count as no answer; the caller decides the consequence.
+`up` waits a limited time for the connection of a space, and `ask_engine` for an answer of its engine; this room asks by
+no other function. A refusal and a timeout count as no answer; the caller decides the consequence.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headwater.data.address import DocKey
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, LoadError
 from headwater.protocol.commit import Read
-from headwater.protocol.messages import ObservationQuestion
+from headwater.protocol.messages import ObservationAnswer, ObservationQuestion
 from headwater.protocol.observations import Current, ForeignRead, Observed, QueryCurrent
 from headwater.replica.document import NOT_HERE
 from headwater.replica.replica import Replica
@@ -38,11 +39,11 @@ if TYPE_CHECKING:
 
 
 async def up(pieces: PieceRegistry, name: str) -> SpaceChannel | None:
-    """Who speaks for a space, once there is a connection. None: there is none in time."""
+    """Return the channel of a space once it is connected. None: it is not in time."""
     try:
         space = pieces.core.space(name)
     except HeadwaterError:
-        return None  # It is no space that could be had.
+        return None  # The space cannot be opened here.
     channel = pieces.channel(name)
     if channel is None:
         return None
@@ -51,19 +52,22 @@ async def up(pieces: PieceRegistry, name: str) -> SpaceChannel | None:
     return channel if channel.is_up() else None
 
 
-async def answered(pieces: PieceRegistry, channel: SpaceChannel, question: ObservationQuestion) -> object:
-    """What a space says, once what it speaks of is here. None: it does not say it, or not in time."""
-    told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+async def ask_engine(
+    pieces: PieceRegistry, channel: SpaceChannel, question: ObservationQuestion
+) -> ObservationAnswer | None:
+    """Return the answer of an engine once the replica has reached its seq. None: there is none in time."""
+    told: asyncio.Future[ObservationAnswer | LoadError] = asyncio.get_running_loop().create_future()
 
-    async def asked() -> object:
+    async def asked() -> ObservationAnswer | None:
         queries = channel.driver.session.queries
         queries.look(question, lambda answer: None if told.done() else told.set_result(answer))
         channel.driver.flush()
         answer = await told
+        if isinstance(answer, LoadError):
+            return None
         try:
-            # An answer may overtake what it speaks of.
-            if isinstance(answer, Current):
-                await channel.reached(answer.seq)
+            # The answer may overtake the commits that it describes: no node may read older results than it describes.
+            await channel.reached(answer.seq)
         except HeadwaterError:
             return None
         return answer
@@ -74,15 +78,15 @@ async def answered(pieces: PieceRegistry, channel: SpaceChannel, question: Obser
         return None
 
 
-class Elsewhere:
-    """Speaks with other spaces for the nodes of one runtime."""
+class ForeignReadCheck:
+    """Compares the reads of other spaces for the nodes of one runtime."""
 
     __slots__ = ("_limits", "_pieces", "_unsure")
 
     def __init__(self, pieces: PieceRegistry, limits: ResumeLimits) -> None:
         self._limits = limits
         self._pieces = pieces
-        self._unsure: dict[Node, None] = {}  # what they read elsewhere had no verdict yet when they ran
+        self._unsure: dict[Node, None] = {}  # their reads of other spaces had no verdict when they ran
 
     def is_told(self) -> bool:
         """Return whether every run that read another space is reported, unless the network holds it up."""
@@ -99,15 +103,15 @@ class Elsewhere:
         found = [self._pieces.channel(space.name) for space in self._pieces.core.spaces()]
         return [channel for channel in found if channel is not None]
 
-    # ---- what is told of runs ------------------------------------------------------------------------
+    # ---- reports of runs ------------------------------------------------------------------------
 
     def chain_of(self, replica: Replica) -> int | None:
-        """What names the log of a space where its replica is."""
+        """Return the checksum chain of a space at the seq of its replica, which identifies the log."""
         channel = self._pieces.channel(self._pieces.core.name_of(replica) or "")
         return None if channel is None else channel.driver.session.seen.chain_at(replica.confirmed.seq)
 
     def unsure(self, node: Node) -> None:
-        """It read something of another space that has no verdict yet: it is told again when that has one."""
+        """Report the run of a node again when its reads of other spaces have verdicts."""
         if len(self._unsure) >= self._limits.unsure_nodes:
             return
         is_first = not self._unsure
@@ -116,7 +120,7 @@ class Elsewhere:
             self._pieces.core.observers.when(self._is_confirmed, self._tell_again)
 
     def _is_confirmed(self) -> bool:
-        """Whether those nodes stand on nothing elsewhere that could still be taken back."""
+        """Return True if no read of these nodes in another space can still be rejected."""
         return not any(
             node.status == CLEAN and not node.removed and node.reporter is not None and node.reporter.waits()
             for node in self._unsure
@@ -126,9 +130,9 @@ class Elsewhere:
         nodes, self._unsure = self._unsure, {}
         for node in nodes:
             if node.reporter is not None and not node.removed and node.status == CLEAN:
-                node.reporter.report_again(node)  # Any other one runs, and says what it read then.
+                node.reporter.report_again(node)  # A node that is not clean runs, and its run is reported.
 
-    # ---- coming back ---------------------------------------------------------------------------------
+    # ---- resuming ---------------------------------------------------------------------------------
 
     async def ask(self, observed: Iterable[Observed]) -> ForeignAnswers:
         """Ask the other spaces that some nodes read whether these reads would be admitted there now."""
@@ -143,7 +147,7 @@ class Elsewhere:
         there = await up(self._pieces, name)
         if there is None:
             return
-        # I7: what was read of another branch, or of a log that nobody can name, is unknown.
+        # I7: a read of another branch, or of a log without a known chain, is unknown.
         # fault foreign_reads.branch_not_compared: asked = [read for read in reads if read.chain is not None]
         asked = [read for read in reads if read.chain is not None and read.branch == there.replica.branch]
         most = self._limits.foreign_reads
@@ -155,21 +159,21 @@ class Elsewhere:
             # fault+ foreign_reads.misaddressed: nowhere = DocKey("space", "nowhere")
             # fault+ foreign_reads.misaddressed: others = [Read(nowhere, (), each.depth, each.seq) for each in some]
             # fault+ foreign_reads.misaddressed: question = QueryCurrent(0, tuple(others), ())
-            answer = await answered(self._pieces, there, question)
+            answer = await ask_engine(self._pieces, there, question)
             if not isinstance(answer, Current):
                 return
             stale = {place for place, _ in answer.stale}
-            # Of two logs that are said to have ended with the same seq at most one was this one.
+            # Two reads at one seq with different chains are of different logs: at most one is of this log.
             stale |= {place for place, read in enumerate(some) if chains[read.seq] != read.chain}
             known.held.update({read: answer.seq for place, read in enumerate(some) if place not in stale})
             known.written.update([read for place, read in enumerate(some) if place in stale])
         await self._have_here(known, self._pieces.core.space(name), list(dict.fromkeys([read.doc for read in asked])))
 
     async def _have_here(self, known: ForeignAnswers, space: LocalSpace, docs: list[DocKey]) -> None:
-        """Have the documents here that were read, and the pieces that have them.
+        """Load documents that were read, and open the pieces that have them.
 
-        Whether a node makes a document is for the class of its piece to say. What is here when its reader comes back
-        needs no more comparison: a change that comes from then on is one.
+        The class of a piece tells which nodes write its documents. A document that is loaded when its reader is resumed
+        needs no further comparison: the reader is notified of later changes.
         """
         core, pieces = self._pieces.core, self._pieces
         records = [record for doc in docs if (record := writers.record_of(pieces, space, doc)) is not None]
@@ -182,20 +186,20 @@ class Elsewhere:
             round(pieces.policy.answer_ms * 1_000),
         )
         known.documents += awaited
-        homes = [writers.named(pieces, space, doc) for doc in docs]
-        known.instances += dict.fromkeys([home for home in homes if home is not None])
+        instances = [writers.named(pieces, space, doc) for doc in docs]
+        known.instances += dict.fromkeys([instance for instance in instances if instance is not None])
 
-    def over(self, phase: ResumeState) -> None:
-        """Nothing is asked for any more of a piece that sleeps: what is wanted next is asked for anew."""
-        if not phase.asked:
-            known, phase.elsewhere = phase.elsewhere, ForeignAnswers()
-            self.let_be(known)
+    def over(self, state: ResumeState) -> None:
+        """Forget the answers about a sleeping piece if no query for it is under way."""
+        if not state.asked:
+            known, state.foreign_answers = state.foreign_answers, ForeignAnswers()
+            self.release_if_unread(known)
 
-    def let_be(self, known: ForeignAnswers) -> None:
-        """Those who read it have it: what nobody reads may be let go."""
+    def release_if_unread(self, known: ForeignAnswers) -> None:
+        """Release the documents that were loaded for a comparison. Their readers hold them by now."""
         documents, known.documents = known.documents, []
         for document in documents:
-            self._pieces.core.space_of(document).let_be(document)
+            self._pieces.core.space_of(document).release_if_unread(document)
 
     def why_not(self, known: ForeignAnswers, observed: Observed) -> Reason | None:
         """Return why a node is to run because of its reads in other spaces, if it is."""
@@ -207,21 +211,22 @@ class Elsewhere:
             return Reason.NO_ANSWER
         return None
 
-    def have_made(self, observed: Observed) -> None:
-        """Have those here who make what a node read elsewhere."""
+    def register_writers(self, observed: Observed) -> None:
+        """Register the nodes that write the inputs of a node in other spaces."""
         # fault foreign_reads.makers_not_opened: for read in ():
         for read in observed.foreign:
-            writers.have_made(self._pieces, self._pieces.core.space(read.space), read.doc)
+            writers.register_writers(self._pieces, self._pieces.core.space(read.space), read.doc)
 
-    def has_makers(self, observed: Observed) -> bool:
-        """Whether a change of what it read elsewhere comes to it."""
+    def has_writers(self, observed: Observed) -> bool:
+        """Return True if a node is notified of changes of its inputs in other spaces."""
         # fault foreign_reads.makers_not_opened: return True
         return all(
-            writers.is_told(self._pieces, self._pieces.core.space(read.space), read.doc) for read in observed.foreign
+            writers.notifies_readers(self._pieces, self._pieces.core.space(read.space), read.doc)
+            for read in observed.foreign
         )
 
     def held(self, known: ForeignAnswers, observed: Observed) -> list[Held]:
-        """What it read elsewhere, as it is installed with it."""
+        """Return the reads of other spaces that are installed with a node."""
         core = self._pieces.core
         return [
             Held(core.space(read.space).replica.documents.of(read.doc), read.path, read.depth, known.held[read])

@@ -6,21 +6,22 @@ follows the log for writes to documents that sleeping pieces read. The affected 
 readers, as far as needed to know whether they are demanded; single rows are resumed without the other rows. If a node
 cannot be resumed by itself, the whole piece wakes and resumes node by node. Upholds I7 together with `resume`.
 
-`brought` registers single nodes of a sleeping piece, by their identities over restarts. A node of a child needs the
-child, which the row of an `each` keeps; that row is made first, without the other rows of its `each`. It decides
+`register_nodes` registers single nodes of a sleeping piece, by their identities over restarts. A node of a child needs
+the child, which the row of an `each` keeps; that row is made first, without the other rows of its `each`. It decides
 nothing about cleanness, and runs nothing.
 
-`Followed` is the state of one space with sleeping pieces: the pieces, and the position up to which the log was
+`FollowedSpace` is the state of one space with sleeping pieces: the pieces, and the position up to which the log was
 examined.
 
-`AtOnce` opens many pieces: a piece that is known to be clean is opened asleep without reading its record. The report of
-the engine about all pieces of a space suffices: the code and the generation as of which each was clean, and that its
+`BulkOpen` opens many pieces: a piece that is known to be clean is opened asleep without reading its record. The report
+of the engine about all pieces of a space suffices: the code and the generation as of which each was clean, and that its
 record was not written since; provided that no write is unexamined here. The cells of pieces that are opened at the same
-time are requested together, with those of some pieces that may be opened next, more of them each time. `AtOnce` decides
-nothing about nodes.
+time are requested together, with those of some pieces that may be opened next, more of them each time. `BulkOpen`
+decides nothing about nodes.
 
-`explained` answers `why` for a node of a sleeping piece: the node is not registered, and all live nodes of its piece
-were clean. It uses only loaded data; the cause of the node's last run is stored, and is shown once the node is resumed.
+`explain_asleep` answers `why` for a node of a sleeping piece: the node is not registered, and all live nodes of its
+piece were clean. It uses only loaded data; the cause of the node's last run is stored, and is shown once the node is
+resumed.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ from headwater.runtime.channel.sessions import stable_name
 from headwater.runtime.pieces.code_versions import with_children
 from headwater.runtime.pieces.handles import show, shown_as, shown_in
 from headwater.runtime.pieces.identity import Key, named, row_of
-from headwater.runtime.pieces.idle import homes_of, nodes_of
+from headwater.runtime.pieces.idle import instances_of, nodes_of
 from headwater.runtime.resume import clean_pieces
+from headwater.runtime.resume.foreign_reads import ask_engine
 from headwater.scheduler.introspection.causes import ASLEEP, Explanation
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 
@@ -83,16 +85,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Loads:
-    """Documents that are about to be asked for together."""
+class LoadBatch:
+    """Documents that are requested in one message."""
 
     over: asyncio.Future[None]
     docs: dict[Document, None] = field(default_factory=dict)
     ahead: dict[Document, None] = field(default_factory=dict)
 
 
-class AtOnce:
-    """Opens pieces of one runtime that sleep."""
+class BulkOpen:
+    """Opens clean pieces of one runtime asleep."""
 
     __slots__ = ("_fingerprints", "_sleeping")
 
@@ -105,44 +107,54 @@ class AtOnce:
 
     # ---- falling asleep ------------------------------------------------------------------------------
 
-    async def opened(self, home: PieceInstance, user: str, session: str) -> bool:
-        """Have a piece asleep that is about to be opened. False: its record has to be looked at."""
+    async def open_asleep(self, instance: PieceInstance, user: str, session: str) -> bool:
+        """Put a piece to sleep that is about to be opened. Return False if its record has to be read."""
         sleeping = self._sleeping
-        if not self._may_be(home) or (followed := await sleeping.known(home)) is None:
+        if not self._may_be_clean(instance) or (followed := await sleeping.follow_space(instance)) is None:
             return False
-        if self._known(followed, home, user, session) is None or not await self._is_current(followed):
+        if self._find_clean(followed, instance, user, session) is None or not await self._is_current(followed):
             return False
-        known = self._known(followed, home, user, session) if self._may_be(home) else None
+        known = self._find_clean(followed, instance, user, session) if self._may_be_clean(instance) else None
         if known is None:
             return False
-        home.generation, home.is_made = known.generation, True
-        sleeping.falls_asleep(followed, home, known)
+        instance.generation, instance.is_made = known.generation, True
+        sleeping.put_to_sleep(followed, instance, known)
         return True
 
-    def _may_be(self, home: PieceInstance) -> bool:
-        """Whether nothing of it is here, and its class says all that decides what it is."""
-        if home.resume_state is not None or home.is_new or home.is_open or home.generation or home.inputs is not None:
+    def _may_be_clean(self, instance: PieceInstance) -> bool:
+        """Return True if nothing of the piece is loaded, and it has neither a parent nor inputs."""
+        if (
+            instance.resume_state is not None
+            or instance.is_new
+            or instance.is_open
+            or instance.generation
+            or instance.inputs is not None
+        ):
             return False
-        if home.parent is not None or home.schema.of(GivenMember):
+        if instance.parent is not None or instance.schema.of(GivenMember):
             return False
-        record = home.space.replica.documents.get(generation_of(home.id)[0])
+        record = instance.space.replica.documents.get(generation_of(instance.id)[0])
         return record is None or (record.value is NOT_HERE and not record.layers)
 
-    def _known(self, followed: Followed, home: PieceInstance, user: str, session: str) -> CleanPiece | None:
-        known = (followed.wholes or {}).get(home.id)
+    def _find_clean(
+        self, followed: FollowedSpace, instance: PieceInstance, user: str, session: str
+    ) -> CleanPiece | None:
+        known = (followed.clean or {}).get(instance.id)
         if known is None or not known.generation:
             return None  # Its record was written since.
         whom = user, stable_name(session)
-        at = (home.cls, known.generation, *whom)
+        at = (instance.cls, known.generation, *whom)
         fingerprint = self._fingerprints.get(at)
         if fingerprint is None:
             resuming = self._sleeping.resuming
-            fingerprint = clean_pieces.decides(resuming.looked_at, home, whom, resuming.identity, known.generation)
+            fingerprint = clean_pieces.fingerprint_piece(
+                resuming.fingerprints, instance, whom, resuming.identity, known.generation
+            )
             self._fingerprints[at] = fingerprint
         return known if fingerprint and known.fingerprint == fingerprint else None
 
-    async def _is_current(self, followed: Followed) -> bool:
-        """Wait until everything that is written by now was looked at. False: nobody does, or can be asked."""
+    async def _is_current(self, followed: FollowedSpace) -> bool:
+        """Wait until the log is examined up to its present end. Return False if that is not possible."""
         resuming = self._sleeping.resuming
         backend = resuming.backend
         newest = backend.newest(followed.local.name) if isinstance(backend, LocalDirectory) else None
@@ -161,15 +173,15 @@ class AtOnce:
         )
         return followed.through >= until
 
-    async def _newest(self, followed: Followed) -> int | None:
-        """Where the log ends, as the engine says: one question for all who ask at the same time."""
+    async def _newest(self, followed: FollowedSpace) -> int | None:
+        """Query the last seq of the log. Callers at the same time share one question."""
         asked = followed.asked
         if asked is None:
             asked = followed.asked = asyncio.get_running_loop().create_future()
             asyncio.get_running_loop().call_soon(self._ask, followed, asked)
         return await asyncio.shield(asked)
 
-    def _ask(self, followed: Followed, asked: asyncio.Future[int | None]) -> None:
+    def _ask(self, followed: FollowedSpace, asked: asyncio.Future[int | None]) -> None:
         followed.asked = None
 
         def answered(answer: ObservationAnswer | LoadError) -> None:
@@ -181,26 +193,26 @@ class AtOnce:
 
     # ---- cells ---------------------------------------------------------------------------------------
 
-    async def here(self, home: PieceInstance) -> None:
-        """The cells that are kept here for it have arrived, or will not."""
-        missing = [document for document in home.held if document.value is NOT_HERE]
-        followed = self._sleeping.of(home)
+    async def load_cells(self, instance: PieceInstance) -> None:
+        """Wait until the cells that are held for a piece are loaded, or will not arrive."""
+        missing = [document for document in instance.held if document.value is NOT_HERE]
+        followed = self._sleeping.space_of(instance)
         if not missing or followed is None:
             return
         loads = followed.loads
         if loads is None:
             loop = asyncio.get_running_loop()
-            loads = followed.loads = Loads(loop.create_future())
-            loop.call_soon(self._load, followed, loads, home)
+            loads = followed.loads = LoadBatch(loop.create_future())
+            loop.call_soon(self._load, followed, loads, instance)
         loads.docs.update(dict.fromkeys(missing))
         await asyncio.shield(loads.over)
 
-    def _load(self, followed: Followed, loads: Loads, first: PieceInstance) -> None:
+    def _load(self, followed: FollowedSpace, loads: LoadBatch, first: PieceInstance) -> None:
         followed.loads = None
         local, core = followed.local, self._sleeping.resuming.pieces.core
         self._look_ahead(followed, loads, first)
         for document in loads.docs:
-            local.failed_loads.pop(document, None)  # It is asked for anew.
+            local.failed_loads.pop(document, None)  # It is requested again.
         wanted, ahead = [each.key for each in loads.docs], [each.key for each in loads.ahead]
         most = self._sleeping.resuming.limits.watched_documents
         for place in range(0, max(len(wanted), len(ahead)), most):
@@ -213,9 +225,9 @@ class AtOnce:
         waiting = asyncio.get_running_loop().create_task(core.observers.until(are_here))
         waiting.add_done_callback(lambda task: _over(followed, loads, task))
 
-    def _look_ahead(self, followed: Followed, loads: Loads, first: PieceInstance) -> None:
-        """Those of pieces like it that come next, twice as many each time."""
-        places, wholes = followed.places, followed.wholes or {}
+    def _look_ahead(self, followed: FollowedSpace, loads: LoadBatch, first: PieceInstance) -> None:
+        """Request the cells of the next pieces of the same class as well, twice as many each time."""
+        places, clean = followed.places, followed.clean or {}
         if followed.ahead < 0 or not first.held:
             return
         most_ahead = self._sleeping.resuming.limits.ahead_documents  # More would be dropped before they are used.
@@ -227,45 +239,45 @@ class AtOnce:
         documents = followed.local.replica.documents
         begin = followed.order.get(first.id, len(places)) + 1
         for id in places[begin : begin + 2 * most]:
-            known = wholes.get(id)
+            known = clean.get(id)
             if known is not None and known.fingerprint == fingerprint and most > 0:
                 most -= 1
                 keys = [DocKey(scope, document_id(id, stored)) for scope, stored in members]
                 loads.ahead.update(dict.fromkeys([documents.of(key) for key in keys]))
 
 
-def _over(followed: Followed, loads: Loads, task: asyncio.Task[None]) -> None:
+def _over(followed: FollowedSpace, loads: LoadBatch, task: asyncio.Task[None]) -> None:
     if any(document.value is NOT_HERE for document in loads.ahead):
-        followed.ahead = -1  # They are too many, or too long: nobody is to wait for what was not asked for.
+        followed.ahead = -1  # They are too large or too many: no caller may wait for pieces that it did not open.
     if not loads.over.done():
         if task.cancelled():
             loads.over.cancel()
         elif (error := task.exception()) is not None:
             loads.over.set_exception(error)
-            loads.over.exception()  # Whoever waits has it; perhaps nobody does any more.
+            loads.over.exception()  # Marks it as retrieved: perhaps no caller waits any more.
         else:
             loads.over.set_result(None)
 
 
 @dataclass(slots=True, eq=False)
-class Followed:
-    """One space: which of its pieces sleep here, and how far the log was looked through for them."""
+class FollowedSpace:
+    """One space: the pieces that sleep here, and the seq up to which the log was examined for them."""
 
     local: LocalSpace
     channel: SpaceChannel
     through: int = 0
-    newest: int = 0  # a commit that wrote what nodes read
-    wholes: dict[str, CleanPiece] | None = None  # those that were not opened here yet
-    homes: dict[str, PieceInstance] = field(default_factory=dict)
-    waking: list[str] = field(default_factory=list)  # pieces that are being woken; "": writes that are looked through
+    newest: int = 0  # the last known commit that wrote a document which a stored node read
+    clean: dict[str, CleanPiece] | None = None  # clean pieces that were not opened here yet
+    sleeping: dict[str, PieceInstance] = field(default_factory=dict)
+    waking: list[str] = field(default_factory=list)  # pieces that are being woken; "": the log is being examined
     is_looking: bool = False
-    task: asyncio.Task[None] | None = None  # what looks through it
-    places: list[str] = field(default_factory=list)  # the pieces that were clean, one behind the other,
-    order: dict[str, int] = field(default_factory=dict)  # and where each of them is
-    ahead: int = 0  # pieces whose cells are asked for before they are opened; less than none: never again
-    roused: dict[str, bool] = field(default_factory=dict)  # whose effects are here; False: they are on their way
-    loads: Loads | None = None  # what is about to be asked for
-    asked: asyncio.Future[int | None] | None = None  # where the log ends: the question that is about to be sent
+    task: asyncio.Task[None] | None = None  # examines the log
+    places: list[str] = field(default_factory=list)  # the ids of the pieces that were clean, in order,
+    order: dict[str, int] = field(default_factory=dict)  # and the place of each of them
+    ahead: int = 0  # pieces whose cells are requested before they are opened; negative: never again
+    started: dict[str, bool] = field(default_factory=dict)  # pieces with effects; False: these are not registered yet
+    loads: LoadBatch | None = None  # documents that are about to be requested
+    asked: asyncio.Future[int | None] | None = None  # the question for the last seq that is about to be sent
 
     @property
     def last(self) -> int:
@@ -274,48 +286,50 @@ class Followed:
         return max(self.newest, replica.newest_seq())
 
     def is_quiet(self) -> bool:
-        """Everything that is known here to be written was looked at, or nobody can be asked."""
+        """Return True if every known commit was examined, or there is no connection."""
         if self.waking:
             return False
-        if not self.homes or not self.channel.is_up():
+        if not self.sleeping or not self.channel.is_up():
             return True
         return self.through >= self.last and self.local.replica.is_durable()
 
 
-async def have_awake(resuming: Resume, root: PieceInstance, names: tuple[str, ...]) -> list[Node] | None:
-    """The nodes of a sleeping piece that what is known of all of it does not speak for. None: they cannot be had."""
+async def register_awake(resuming: Resume, root: PieceInstance, names: tuple[str, ...]) -> list[Node] | None:
+    """Register the nodes that the report of a clean piece does not cover. None: not all can be registered."""
     found = [named(name) for name in names]
-    # Those that keep rows come first, with all of them.
+    # Nodes that keep rows come first, with all their rows.
     return await _registered(resuming, root, dict.fromkeys(sorted(found, key=lambda key: key[0].endswith(row_of("")))))
 
 
-async def brought(resuming: Resume, root: PieceInstance, found: dict[Key, Observed], seq: int) -> list[Node] | None:
-    """These nodes of a piece, registered; each then comes back, or runs. None: not all can be had by themselves."""
-    await resuming.have_classes(root, found.values())
+async def register_nodes(
+    resuming: Resume, root: PieceInstance, found: dict[Key, Observed], seq: int
+) -> list[Node] | None:
+    """Register nodes of a sleeping piece; each is resumed or runs. None: not all can be registered by themselves."""
+    await resuming.load_classes(root, found.values())
     return await _registered(resuming, root, {key: (observed, seq) for key, observed in found.items()})
 
 
 async def _registered(
     resuming: Resume, root: PieceInstance, found: Mapping[Key, tuple[Observed, int] | None]
 ) -> list[Node] | None:
-    phase = root.resume_state
-    if phase is None:
+    state = root.resume_state
+    if state is None:
         return None  # The piece was stopped while the engine was asked for its nodes.
-    # Its children are being made: whoever is in them comes after them.
-    await resuming.pieces.core.observers.until(lambda: not phase.asked or root.resume_state is not phase)
-    phase.asked += 1
+    # Children are being made: their nodes are registered after them.
+    await resuming.pieces.core.observers.until(lambda: not state.asked or root.resume_state is not state)
+    state.asked += 1
     try:
-        return await _nodes(resuming, root, phase, found)
+        return await _nodes(resuming, root, state, found)
     except HeadwaterError:
-        return None  # Whoever is to run runs, and is told.
+        return None  # The whole piece wakes, and the node that fails reports the error.
     finally:
-        phase.asked -= 1
-        resuming.elsewhere.over(phase)
+        state.asked -= 1
+        resuming.foreign_reads.over(state)
         resuming.pieces.core.observers.check_conditions()
 
 
 async def _nodes(
-    resuming: Resume, root: PieceInstance, phase: ResumeState, found: Mapping[Key, tuple[Observed, int] | None]
+    resuming: Resume, root: PieceInstance, state: ResumeState, found: Mapping[Key, tuple[Observed, int] | None]
 ) -> list[Node] | None:
     rows: dict[Key, None] = {}
     for member, child, _, _ in found:
@@ -329,13 +343,15 @@ async def _nodes(
             rows.update(dict.fromkeys(_of_row(root, parent, stored, at)))
     for key, known in found.items():
         if known is not None:
-            phase.table.setdefault(key, known)
-    # I7: a node that read another space comes back only if that space was asked.
-    await resuming.asking.compare_elsewhere(root, phase, [known[0] for known in found.values() if known is not None])
+            state.table.setdefault(key, known)
+    # I7: a node that read another space is resumed only if that space has answered.
+    await resuming.lookup.compare_foreign_reads(
+        root, state, [known[0] for known in found.values() if known is not None]
+    )
     missing = [key for key, known in found.items() if known is None]
-    if not await resuming.asking.known(root, phase, [*missing, *(key for key in rows if key not in found)]):
+    if not await resuming.lookup.known(root, state, [*missing, *(key for key in rows if key not in found)]):
         return None
-    if root.resume_state is not phase:
+    if root.resume_state is not state:
         return None
     nodes: list[Node] = []
     for key in found:
@@ -343,18 +359,18 @@ async def _nodes(
         if node is None:
             return None
         nodes.append(node)
-        phase.table.pop(key, None)  # It was here before.
+        state.table.pop(key, None)  # It was registered before.
     return nodes
 
 
 def _of_row(root: PieceInstance, home_id: str, stored: str, text: str) -> list[Key]:
-    """The coordinator of a row, and the row itself."""
+    """Return the keys of the coordinator of a row and of the row itself."""
     child = "" if home_id in ("", root.id) else home_id
     return [(stored, child, "", ""), (row_of(stored), f"{child}{BETWEEN}{text}" if text else child, "", "")]
 
 
 def _above(root: PieceInstance, id: str) -> list[tuple[str, str, str]] | None:
-    """The rows that lead to a child: for each the piece that keeps it, the member and the key. None: it is too long."""
+    """Return the rows that lead to a child: the parent, the member and the key of each. None: the id was shortened."""
     found: list[tuple[str, str, str]] = []
     parent = root.id
     while parent != id:
@@ -372,162 +388,166 @@ def _above(root: PieceInstance, id: str) -> list[tuple[str, str, str]] | None:
 
 
 def _node(root: PieceInstance, key: Key) -> Node | None:
-    """The node with a name, whatever leads to it included. None: it is not to be had by itself."""
+    """Register a node by its key, with the rows that lead to it. None: that is not possible by itself."""
     stored, child, scope, principal = key
     home_id, _, text = child.partition(BETWEEN)
-    home: PieceInstance | None = root
+    instance: PieceInstance | None = root
     for parent, name, at in (_above(root, home_id) or []) if home_id else []:
         keeper = root if parent == root.id else root.pieces.find(root.space.name, parent)
         row = None if keeper is None else _row(keeper, name, at)
-        home = None if row is None else row[0]
-    if home is None:
+        instance = None if row is None else row[0]
+    if instance is None:
         return None
-    schema = home.schema
+    schema = instance.schema
     keepers: list[EachMember | ChildMember] = [*schema.of(EachMember), *schema.of(ChildMember)]
     for each in keepers:
         if stored == row_of(each.stored):
-            found = _row(home, each.stored, text)
+            found = _row(instance, each.stored, text)
             return None if found is None else found[1]
     member = schema.get(stored)
     if isinstance(member, EffectMember):
-        return _effect(home, member, scope, principal)
+        return _effect(instance, member, scope, principal)
     if isinstance(member, (EachMember, ChildMember)):
-        coordinator = home.pieces.coordinator(home, member)
+        coordinator = instance.pieces.coordinator(instance, member)
         return None if coordinator.is_sparse else coordinator.node
     if not isinstance(member, (ComputedMember, FoldMember, MaterializerMember, ResourceMember)):
         return None
     if member.scope != (scope or "space"):
         return None
-    view = home.view(member.scope, principal)
+    view = instance.view(member.scope, principal)
     document = view.handle(member).document
     return next((each for each in document.writers if isinstance(each, Node) and each.outputs[0] is document), None)
 
 
-def _row(home: PieceInstance, stored: str, text: str) -> tuple[PieceInstance | None, Node | None] | None:
-    """The child of a row, and its node."""
-    member = home.schema.get(stored)
+def _row(instance: PieceInstance, stored: str, text: str) -> tuple[PieceInstance | None, Node | None] | None:
+    """Return the child of a row, and the node of the row."""
+    member = instance.schema.get(stored)
     if not isinstance(member, (EachMember, ChildMember)):
         return None
-    row = home.pieces.partial_children(home, member).row(text)
+    row = instance.pieces.partial_children(instance, member).row(text)
     return None if row is None else (row.child, row.node)
 
 
-def _effect(home: PieceInstance, member: EffectMember, scope: str, user: str) -> Node | None:
-    """The effect of the one whom the piece is open for."""
-    for whose, session in home.opened_for():
-        view = home.view("session", user, session)
+def _effect(instance: PieceInstance, member: EffectMember, scope: str, user: str) -> Node | None:
+    """Register an effect of a piece for the user that the piece is open for."""
+    for whose, session in instance.opened_for():
+        view = instance.view("session", user, session)
         if whose == user and shown_in(view) == scope:
             id = shown_as(view, member)
-            there = next((node for node in home.nodes if node.id == id), None)
-            return there or home.shows(show(view, member), user, session)
+            there = next((node for node in instance.nodes if node.id == id), None)
+            return there or instance.add_effect(show(view, member), user, session)
     return None
 
 
 class LazyResume:
     """The sleeping pieces of one runtime: open, and without registered nodes until one is demanded or affected."""
 
-    __slots__ = ("_resuming", "_showing", "_spaces", "at_once")
+    __slots__ = ("_effects_known", "_resuming", "_spaces", "bulk_open")
 
     def __init__(self, resuming: Resume) -> None:
         self._resuming = resuming
-        self._spaces: dict[str, Followed] = {}
-        self._showing: dict[type[Piece], bool] = {}  # whether pieces of a class, or their children, have effects
-        self.at_once = AtOnce(self)
+        self._spaces: dict[str, FollowedSpace] = {}
+        self._effects_known: dict[type[Piece], bool] = {}  # True if pieces of a class, or their children, have effects
+        self.bulk_open = BulkOpen(self)
 
     @property
     def resuming(self) -> Resume:
         return self._resuming
 
-    def of(self, home: PieceInstance) -> Followed | None:
-        """What is followed for a piece."""
-        return self._spaces.get(home.space.name)
+    def space_of(self, instance: PieceInstance) -> FollowedSpace | None:
+        """Return the followed space of a piece."""
+        return self._spaces.get(instance.space.name)
 
     def is_quiet(self) -> bool:
         return all(followed.is_quiet() for followed in self._spaces.values())
 
     def readiness(self, root: PieceInstance) -> Callable[[], bool]:
-        """Return the check whether the writes that are known now were looked through for a sleeping piece."""
+        """Return the check whether the commits that are known now were examined for a sleeping piece."""
         followed = self._spaces.get(root.space.name)
-        if followed is None or followed.homes.get(root.id) is not root:
+        if followed is None or followed.sleeping.get(root.id) is not root:
             return lambda: True
         seq = followed.last
         return lambda: (
             not followed.channel.is_up()
-            or followed.homes.get(root.id) is not root
+            or followed.sleeping.get(root.id) is not root
             or (followed.through >= seq and root.id not in followed.waking)
         )
 
     # ---- falling asleep ------------------------------------------------------------------------------
 
-    async def opening(self, home: PieceInstance, user: str, session: str) -> None:
-        """A piece is about to be opened. If all of it is known to be clean, it is opened asleep."""
+    async def prepare_open(self, instance: PieceInstance, user: str, session: str) -> None:
+        """Put a piece to sleep that is about to be opened, if all of it is known to be clean."""
         resuming = self._resuming
-        if home.resume_state is not None or home.is_new or home.is_open or not home.generation:
+        if instance.resume_state is not None or instance.is_new or instance.is_open or not instance.generation:
             return
-        followed = await self.known(home)
-        if followed is None or home.resume_state is not None or home.is_open:
+        followed = await self.follow_space(instance)
+        if followed is None or instance.resume_state is not None or instance.is_open:
             return
-        known = (followed.wholes or {}).pop(home.id, None)
+        known = (followed.clean or {}).pop(instance.id, None)
         whom = user, stable_name(session)
-        fingerprint = "" if known is None else clean_pieces.decides(resuming.looked_at, home, whom, resuming.identity)
+        fingerprint = (
+            ""
+            if known is None
+            else clean_pieces.fingerprint_piece(resuming.fingerprints, instance, whom, resuming.identity)
+        )
         if known is None or not fingerprint or known.fingerprint != fingerprint:
             return
         # I7: if its record was written since, it may be another piece of that name.
-        if resuming.pieces.records.cell(home.space, home.id).document.written <= known.as_of:
-            self.falls_asleep(followed, home, known)
+        if resuming.pieces.records.cell(instance.space, instance.id).document.written <= known.as_of:
+            self.put_to_sleep(followed, instance, known)
 
-    def may_be_clean(self, home: PieceInstance) -> bool:
-        """Return whether a piece is among those that were clean, or these are not known yet."""
-        followed = self._spaces.get(home.space.name)
-        return followed is None or followed.wholes is None or home.id in followed.wholes
+    def may_be_clean(self, instance: PieceInstance) -> bool:
+        """Return True if a piece was clean, or the clean pieces are not known yet."""
+        followed = self._spaces.get(instance.space.name)
+        return followed is None or followed.clean is None or instance.id in followed.clean
 
-    async def known(self, home: PieceInstance) -> Followed | None:
-        """Have it known which pieces of its space were clean. None: that cannot be, or is nothing to this one."""
+    async def follow_space(self, instance: PieceInstance) -> FollowedSpace | None:
+        """Load the list of clean pieces of a space. None: there is no engine that knows them, or no connection."""
         resuming = self._resuming
-        channel = resuming.pieces.channel(home.space.name)
+        channel = resuming.pieces.channel(instance.space.name)
         if channel is None or not channel.driver.session.runs.is_on:
             return None
-        followed = self._spaces.get(home.space.name)
+        followed = self._spaces.get(instance.space.name)
         if followed is None:
-            followed = self._spaces[home.space.name] = Followed(home.space, channel)
+            followed = self._spaces[instance.space.name] = FollowedSpace(instance.space, channel)
         if not channel.is_up():
-            await resuming.pieces.core.observers.until(lambda: channel.is_up() or home.space.ended is not None)
-        if not followed.is_looking and followed.wholes is None:
+            await resuming.pieces.core.observers.until(lambda: channel.is_up() or instance.space.ended is not None)
+        if not followed.is_looking and followed.clean is None:
             followed.is_looking = True
-            resuming.pieces.tasks.begin(self._look(followed), f"which pieces of {home.space.name} are clean")
+            resuming.pieces.tasks.begin(self._look(followed), f"which pieces of {instance.space.name} are clean")
         if followed.is_looking:
             await resuming.pieces.core.observers.until(lambda: not followed.is_looking)
         return followed if channel.is_up() else None
 
-    def falls_asleep(self, followed: Followed, home: PieceInstance, known: CleanPiece) -> None:
-        """A piece that is about to be opened was clean, and nothing that decides what runs of it differs since."""
+    def put_to_sleep(self, followed: FollowedSpace, instance: PieceInstance, known: CleanPiece) -> None:
+        """Put a clean piece to sleep: it is open without nodes, and the log is followed for it from now on."""
         resuming = self._resuming
-        if followed.wholes is not None:
-            followed.wholes.pop(home.id, None)
-        home.resume_state = resuming.asking.asleep(home, known.as_of)
-        followed.homes[home.id] = home
+        if followed.clean is not None:
+            followed.clean.pop(instance.id, None)
+        instance.resume_state = resuming.lookup.asleep(instance, known.as_of)
+        followed.sleeping[instance.id] = instance
         resuming.counts["asleep"] += 1
         if followed.task is None:
-            followed.channel.driver.session.queries.watch_marks(lambda newest: self._marked(followed, newest))
-            followed.task = resuming.pieces.tasks.keep(self._follow(followed), f"following {home.space.name}")
+            followed.channel.driver.session.queries.watch_marks(lambda newest: self._on_written(followed, newest))
+            followed.task = resuming.pieces.tasks.keep(self._follow(followed), f"following {instance.space.name}")
         if known.met or known.awake:
-            followed.waking.append(home.id)
-            resuming.pieces.tasks.begin(self._woken(followed, home, known), f"waking {home!r}")
+            followed.waking.append(instance.id)
+            resuming.pieces.tasks.begin(self._wake_after_open(followed, instance, known), f"waking {instance!r}")
 
-    async def _look(self, followed: Followed) -> None:
-        """Which pieces were clean as a whole. What cannot be known is not."""
+    async def _look(self, followed: FollowedSpace) -> None:
+        """Load the clean pieces of a space. A piece without an answer counts as not clean."""
         try:
             await self._ask(followed)
         finally:
             followed.is_looking = False
             self._resuming.pieces.core.observers.check_conditions()
 
-    async def _ask(self, followed: Followed) -> None:
+    async def _ask(self, followed: FollowedSpace) -> None:
         found: dict[str, CleanPiece] = {}
         after, seq = "", 0
         for _ in range(self._resuming.limits.clean_pages):
-            page = await self._resuming.asking.answered(
-                followed.channel, QueryCleanPieces(0, after, self._resuming.limits.page)
+            page = await ask_engine(
+                self._resuming.pieces, followed.channel, QueryCleanPieces(0, after, self._resuming.limits.page)
             )
             if not isinstance(page, CleanPieces):
                 break
@@ -536,21 +556,21 @@ class LazyResume:
             if page.next is None:
                 break
             after = page.next
-        followed.wholes, followed.through = found, max(seq, followed.through)
+        followed.clean, followed.through = found, max(seq, followed.through)
         followed.places = [*found]
         followed.order = {id: place for place, id in enumerate(found)}
 
-    def _marked(self, followed: Followed, newest: int | HeadwaterError) -> None:
+    def _on_written(self, followed: FollowedSpace, newest: int | HeadwaterError) -> None:
         if isinstance(newest, int):
             followed.newest = max(followed.newest, newest)
             self._resuming.pieces.core.observers.check_conditions()
         else:
-            self._all(followed)
+            self._wake_all(followed)
 
-    # ---- what is written -----------------------------------------------------------------------------
+    # ---- following the log -----------------------------------------------------------------------------
 
-    async def _follow(self, followed: Followed) -> None:
-        """Look through the log for what sleeping pieces read, as far as it is known here."""
+    async def _follow(self, followed: FollowedSpace) -> None:
+        """Examine the log for documents that sleeping pieces read, as far as it is known here."""
         core, local = self._resuming.pieces.core, followed.local
         while True:
             await core.observers.until(
@@ -563,18 +583,18 @@ class LazyResume:
                 await self._catch_up(followed)
             finally:
                 followed.waking.remove("")
-                core.observers.check_conditions()  # Somebody may wait for that.
+                core.observers.check_conditions()  # A caller of `BulkOpen` may wait for that.
 
-    async def _catch_up(self, followed: Followed) -> None:
+    async def _catch_up(self, followed: FollowedSpace) -> None:
         # fault+ resume.catch_up_skipped: followed.through = followed.last
         # fault+ resume.catch_up_skipped: return
         since = followed.through
-        page = await self._resuming.asking.answered(
-            followed.channel, QueryWrittenDocuments(0, since, self._resuming.limits.page)
+        page = await ask_engine(
+            self._resuming.pieces, followed.channel, QueryWrittenDocuments(0, since, self._resuming.limits.page)
         )
         if not isinstance(page, WrittenDocuments) or page.through is None:
             if followed.channel.is_up() or page is not None:
-                self._all(followed)
+                self._wake_all(followed)
                 followed.through = followed.last
             return
         met: dict[str, list[DocKey]] = {}
@@ -583,88 +603,100 @@ class LazyResume:
                 met.setdefault(id, []).append(mark.doc)
             after = mark.pieces[-1]
             while mark.more:
-                more = await self._resuming.asking.answered(
-                    followed.channel, QueryReaders(0, mark.doc, after, self._resuming.limits.page)
+                more = await ask_engine(
+                    self._resuming.pieces,
+                    followed.channel,
+                    QueryReaders(0, mark.doc, after, self._resuming.limits.page),
                 )
                 if not isinstance(more, Readers):
-                    self._all(followed)
+                    self._wake_all(followed)
                     break
                 for id in more.pieces:
                     met.setdefault(id, []).append(mark.doc)
                 if more.next is None:
                     break
                 after = more.next
-        # I7: from here on whoever is opened is known to be met; whoever was opened before is among those that sleep.
+        # I7: a piece that is opened from here on is marked as affected; one that was opened before is sleeping.
         for id, docs in met.items():
             is_same = not any(whose_record(doc) == id for doc in docs)
-            home, known = followed.homes.get(id), (followed.wholes or {}).get(id)
-            if home is not None and not is_same:
-                # I7: it may be another piece of that name: what was known of its nodes is gone, so that none is found.
-                home.is_made = False
-                self.fully(home)
-            if known is not None and followed.wholes is not None:
+            instance, known = followed.sleeping.get(id), (followed.clean or {}).get(id)
+            if instance is not None and not is_same:
+                # I7: it may be another piece of that name, and the observations of its nodes are gone.
+                instance.is_made = False
+                self.wake_piece(instance)
+            if known is not None and followed.clean is not None:
                 generation = known.generation if is_same else 0
-                followed.wholes[id] = msgspec.structs.replace(known, met=True, generation=generation)
-        await self._met(followed, {id: docs for id, docs in met.items() if id in followed.homes}, since)
+                followed.clean[id] = msgspec.structs.replace(known, met=True, generation=generation)
+        await self._wake_affected_pieces(
+            followed, {id: docs for id, docs in met.items() if id in followed.sleeping}, since
+        )
         followed.through = max(followed.through, page.through)
 
-    async def _met(self, followed: Followed, pieces: dict[str, list[DocKey]], since: int) -> None:
-        """Wake those of sleeping pieces of which nodes were met by what was written: one question for all of them."""
+    async def _wake_affected_pieces(self, followed: FollowedSpace, pieces: dict[str, list[DocKey]], since: int) -> None:
+        """Register the affected nodes of sleeping pieces that read a written document, with one question for all."""
         ids = [*pieces]
         most = self._resuming.limits.page
         for first in range(0, len(ids), most):
-            some = {id: home for id in ids[first : first + most] if (home := followed.homes.get(id)) is not None}
-            made = {id: self._made(home, pieces[id]) for id, home in some.items()}
+            some = {
+                id: instance for id in ids[first : first + most] if (instance := followed.sleeping.get(id)) is not None
+            }
+            made = {id: self._outputs_here(instance, pieces[id]) for id, instance in some.items()}
             if not some:
                 continue
             one, *also = some
             every = tuple(dict.fromkeys([doc for docs in made.values() for doc in docs]))
             question = QueryAffectedNodes(0, one, since, (), every, self._resuming.limits.page, tuple(also))
-            met = await self._resuming.asking.answered(followed.channel, question)
-            for id, home in some.items():
-                if followed.homes.get(id) is not home:
+            met = await ask_engine(self._resuming.pieces, followed.channel, question)
+            for id, instance in some.items():
+                if followed.sleeping.get(id) is not instance:
                     continue
                 if isinstance(met, AffectedNodes) and met.all:
                     found = tuple([each for each in met.observed if each.node.piece == id])
                     if found:
-                        await self._wake(followed, home, since, made[id], AffectedNodes(0, met.seq, found))
-                else:  # All of them were too many: each is asked for by itself.
-                    await self._wake(followed, home, since, made[id])
+                        await self._wake_affected(followed, instance, since, made[id], AffectedNodes(0, met.seq, found))
+                else:  # The answer was too large for all of them: each piece is queried by itself.
+                    await self._wake_affected(followed, instance, since, made[id])
 
-    async def _woken(self, followed: Followed, home: PieceInstance, known: CleanPiece) -> None:
+    async def _wake_after_open(self, followed: FollowedSpace, instance: PieceInstance, known: CleanPiece) -> None:
         try:
             if known.awake:
-                await self._bring(followed, home, await have_awake(self._resuming, home, known.awake))
-            if known.met and followed.homes.get(home.id) is home:
-                await self._wake(followed, home, known.as_of)
+                await self._register_readers(
+                    followed, instance, await register_awake(self._resuming, instance, known.awake)
+                )
+            if known.met and followed.sleeping.get(instance.id) is instance:
+                await self._wake_affected(followed, instance, known.as_of)
         finally:
-            followed.waking.remove(home.id)
+            followed.waking.remove(instance.id)
             self._resuming.pieces.core.observers.check_conditions()
 
-    def _made(self, home: PieceInstance, docs: list[DocKey]) -> tuple[DocKey, ...]:
-        """Those of some documents that are made by nodes which are here."""
-        found = [home.space.replica.documents.get(doc) for doc in docs]
-        return tuple([each.key for each in found if each is not None and any(map(_is_result_of(each), each.writers))])
+    def _outputs_here(self, instance: PieceInstance, docs: list[DocKey]) -> tuple[DocKey, ...]:
+        """Return the documents that are results of registered nodes."""
+        found = [instance.space.replica.documents.get(doc) for doc in docs]
+        return tuple([each.key for each in found if each is not None and any(map(_has_result(each), each.writers))])
 
-    async def _wake(
+    async def _wake_affected(
         self,
-        followed: Followed,
-        home: PieceInstance,
+        followed: FollowedSpace,
+        instance: PieceInstance,
         since: int,
         made: tuple[DocKey, ...] = (),
         met: ObservationAnswer | None = None,
     ) -> None:
-        """Bring back the nodes of a piece that were met, and whoever stands on them."""
+        """Register the affected nodes of a piece, and their readers."""
         # fault+ resume.closed_piece_not_opened: return
         if met is None:
-            met = await self._resuming.asking.answered(
-                followed.channel, QueryAffectedNodes(0, home.id, since, (), made, self._resuming.limits.page)
+            met = await ask_engine(
+                self._resuming.pieces,
+                followed.channel,
+                QueryAffectedNodes(0, instance.id, since, (), made, self._resuming.limits.page),
             )
         seen: set[Key] = set()
-        await self._bring(followed, home, await self._found(home, met, seen), seen)
+        await self._register_readers(followed, instance, await self._register_found(instance, met, seen), seen)
 
-    async def _found(self, home: PieceInstance, met: ObservationAnswer | None, seen: set[Key]) -> list[Node] | None:
-        """The nodes that an answer speaks of, as far as they were not seen. None: they cannot be had by themselves."""
+    async def _register_found(
+        self, instance: PieceInstance, met: ObservationAnswer | None, seen: set[Key]
+    ) -> list[Node] | None:
+        """Register the nodes of an answer that were not registered before. None: not possible by themselves."""
         if not isinstance(met, AffectedNodes) or not met.all:
             return None
         found = {_key(each): each for each in met.observed if _key(each) not in seen}
@@ -672,109 +704,109 @@ class LazyResume:
         if not found:
             return []
         return (
-            await brought(self._resuming, home, found, met.seq)
+            await register_nodes(self._resuming, instance, found, met.seq)
             if len(seen) <= self._resuming.limits.affected_nodes
             else None
         )
 
-    async def _bring(
-        self, followed: Followed, home: PieceInstance, nodes: list[Node] | None, seen: set[Key] | None = None
+    async def _register_readers(
+        self, followed: FollowedSpace, instance: PieceInstance, nodes: list[Node] | None, seen: set[Key] | None = None
     ) -> None:
-        """Nodes of a sleeping piece are here: so is whoever stands on them, and wants them, before any of them runs."""
-        scheduler, until = self._resuming.pieces.core.scheduler, self._resuming.waits_for(home)
+        """Register the readers of nodes of a sleeping piece, which may demand them, before any of the nodes runs."""
+        scheduler, until = self._resuming.pieces.core.scheduler, self._resuming.waits_for(instance)
         seen = set() if seen is None else seen
         try:
-            while followed.homes.get(home.id) is home:
+            while followed.sleeping.get(instance.id) is instance:
                 if nodes is None:
-                    self.fully(home)
+                    self.wake_piece(instance)
                     return
                 for node in nodes:
-                    # I7: whoever stands on it is here before it runs, and runs if the value is another.
+                    # I7: its readers are registered before it runs, and run if its value changes.
                     if node.status != CLEAN and not node.runs and node.loading is None:
                         scheduler.hold(node, until)
-                docs = [*dict.fromkeys([each.key for node in nodes for each in _written_by(node)])]
+                docs = [*dict.fromkeys([each.key for node in nodes for each in _outputs_of(node)])]
                 if not docs:
                     return
                 question = QueryAffectedNodes(
-                    0, home.id, 0, tuple(docs), self._made(home, docs), self._resuming.limits.page
+                    0, instance.id, 0, tuple(docs), self._outputs_here(instance, docs), self._resuming.limits.page
                 )
-                met = await self._resuming.asking.answered(followed.channel, question)
-                nodes = await self._found(home, met, seen)
+                met = await ask_engine(self._resuming.pieces, followed.channel, question)
+                nodes = await self._register_found(instance, met, seen)
         finally:
-            scheduler.let_on(until)
+            scheduler.release_held(until)
             self._resuming.pieces.core.request_tick()
 
     # ---- waking up -----------------------------------------------------------------------------------
 
-    async def roused(self, home: PieceInstance) -> None:
-        """Something is sent to a piece: its effects are here before it is handled, to show what comes of it."""
-        root = home.root
+    async def start_effects(self, instance: PieceInstance) -> None:
+        """Register the effects of a piece before an event for it is handled, so that they run after the handler."""
+        root = instance.root
         followed = self._spaces.get(root.space.name)
-        if followed is None or followed.homes.get(root.id) is not root or not self._shows(root.cls):
+        if followed is None or followed.sleeping.get(root.id) is not root or not self._has_effects(root.cls):
             return
-        if followed.roused.get(root.id):
+        if followed.started.get(root.id):
             return
-        if root.id not in followed.roused:
-            followed.roused[root.id] = False
-            root.rouse()
+        if root.id not in followed.started:
+            followed.started[root.id] = False
+            root.start_effects()
         observers = self._resuming.pieces.core.observers
-        await observers.until(lambda: _is_here(self._resuming, root) or not followed.channel.is_up())
-        for document in _needed(root):
+        await observers.until(lambda: _is_registered(self._resuming, root) or not followed.channel.is_up())
+        for document in _awaited_documents(root):
             self._resuming.pieces.core.load(document)
-        await observers.until(lambda: not any(_needed(root)) or not followed.channel.is_up())
-        if root.id in followed.roused:
-            followed.roused[root.id] = followed.channel.is_up()
+        await observers.until(lambda: not any(_awaited_documents(root)) or not followed.channel.is_up())
+        if root.id in followed.started:
+            followed.started[root.id] = followed.channel.is_up()
 
-    def _shows(self, cls: type[Piece]) -> bool:
-        found = self._showing.get(cls)
+    def _has_effects(self, cls: type[Piece]) -> bool:
+        found = self._effects_known.get(cls)
         if found is None:
-            found = self._showing[cls] = any(each.__schema__.of(EffectMember) for each in with_children(cls))
+            found = self._effects_known[cls] = any(each.__schema__.of(EffectMember) for each in with_children(cls))
         return found
 
-    def fully(self, home: PieceInstance) -> None:
-        """Have all of a piece here: it resumes node by node."""
-        followed = self._spaces.get(home.space.name)
-        if followed is None or followed.homes.pop(home.id, None) is None:
+    def wake_piece(self, instance: PieceInstance) -> None:
+        """Register all nodes of a piece. Each is resumed or runs."""
+        followed = self._spaces.get(instance.space.name)
+        if followed is None or followed.sleeping.pop(instance.id, None) is None:
             return
-        followed.roused.pop(home.id, None)
+        followed.started.pop(instance.id, None)
         resuming = self._resuming
         resuming.counts["woken"] += 1
-        phase = home.resume_state = resuming.begin(home, followed.channel)
-        # Not in the middle of what asked for it, which may be a part of it that is being made.
-        resuming.pieces.core.afterwards(lambda: home.wake() if home.resume_state is phase else None)
+        state = instance.resume_state = resuming.begin(instance, followed.channel)
+        # Later, because the caller may be in the middle of making a part of the piece.
+        resuming.pieces.core.afterwards(lambda: instance.wake() if instance.resume_state is state else None)
 
-    def _all(self, followed: Followed) -> None:
-        for home in [*followed.homes.values()]:
-            self.fully(home)
-        followed.wholes = {}
+    def _wake_all(self, followed: FollowedSpace) -> None:
+        for instance in [*followed.sleeping.values()]:
+            self.wake_piece(instance)
+        followed.clean = {}
 
     def patched(self) -> None:
-        """Code was taken in while it runs: what members do differs from what was compared."""
-        self._showing.clear()
-        self.at_once.patched()
+        """Wake all pieces, because the code of classes was replaced (hot reload)."""
+        self._effects_known.clear()
+        self.bulk_open.patched()
         for followed in self._spaces.values():
-            self._all(followed)
+            self._wake_all(followed)
 
-    def forget(self, home: PieceInstance) -> None:
-        """It is not open here any more."""
-        followed = self._spaces.get(home.space.name)
-        if followed is not None and followed.homes.get(home.id) is home:
-            del followed.homes[home.id]
-            followed.roused.pop(home.id, None)
+    def forget(self, instance: PieceInstance) -> None:
+        """Release a piece that is not open here any more."""
+        followed = self._spaces.get(instance.space.name)
+        if followed is not None and followed.sleeping.get(instance.id) is instance:
+            del followed.sleeping[instance.id]
+            followed.started.pop(instance.id, None)
 
-    def has(self, home: PieceInstance) -> bool:
-        followed = self._spaces.get(home.space.name)
-        return followed is not None and followed.homes.get(home.id) is home
+    def is_asleep(self, instance: PieceInstance) -> bool:
+        followed = self._spaces.get(instance.space.name)
+        return followed is not None and followed.sleeping.get(instance.id) is instance
 
 
-def _is_here(resuming: Resume, root: PieceInstance) -> bool:
-    """Whether nothing that is shown of a piece, or of its children, waits for anything."""
+def _is_registered(resuming: Resume, root: PieceInstance) -> bool:
+    """Return True if no effect of a piece or of its children waits to be registered."""
     is_known = root.resume_state is None or not (root.resume_state.asked or root.resume_state in resuming.under_way)
-    return is_known and not any(each.waits() for each in homes_of(root))
+    return is_known and not any(each.is_loading() for each in instances_of(root))
 
 
-def _needed(root: PieceInstance) -> Iterator[Document]:
-    """What live nodes that came back would be held up for if they had to run, and what may still arrive of it."""
+def _awaited_documents(root: PieceInstance) -> Iterator[Document]:
+    """Yield the documents that may still arrive and for which resumed live nodes would wait if they had to run."""
     why_not = root.pieces.core.why_not
     for node in nodes_of(root):
         if node.live and node.as_of:
@@ -784,15 +816,15 @@ def _needed(root: PieceInstance) -> Iterator[Document]:
                     yield document
 
 
-def _written_by(node: Node) -> Iterator[Document]:
-    """Where what a node does can be seen."""
+def _outputs_of(node: Node) -> Iterator[Document]:
+    """Yield the documents that a node writes."""
     yield from node.outputs
     for inside, _ in node.envelope:
         yield inside
 
 
-def _is_result_of(document: Document) -> Callable[[object], bool]:
-    """Whether somebody is a node whose result is the document, which it then is known to look at, too."""
+def _has_result(document: Document) -> Callable[[object], bool]:
+    """Return a check whether a writer is a resumable node whose result is the document."""
     return lambda each: (
         isinstance(each, Node) and each.returns and each.outputs[0] is document and each.reporter is not None
     )
@@ -813,8 +845,8 @@ KINDS = {
 }
 
 
-def explained(pieces: PieceRegistry, node: str) -> Explanation | None:
-    """What can be told of a node that is not here, by its id. None: it is of no piece that sleeps."""
+def explain_asleep(pieces: PieceRegistry, node: str) -> Explanation | None:
+    """Explain a node that is not registered, by its id. None: it is of no sleeping piece."""
     space, _, place = node.partition("/")
     id, _, stored = place.partition(" ")[0].rpartition(":")
     root = pieces.find(space, id.partition(SEPARATOR)[0])

@@ -19,7 +19,7 @@ from headwater.pieces.names import document_id
 from headwater.protocol.observations import NodeKey, Observed, label_of
 from headwater.runtime.pieces.identity import changes, kind_of
 from headwater.runtime.pieces.records import RECORD, Record
-from headwater.runtime.resume.dry_nodes import OpenDry, Standing, Stood
+from headwater.runtime.resume.dry_nodes import DryNode, DryNodes, OpenDry
 from headwater.runtime.resume.judge import Reason, judge
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
 from headwater.scheduler.node import NodeKind
@@ -27,7 +27,7 @@ from headwater.scheduler.node import NodeKind
 if TYPE_CHECKING:
     from headwater.runtime.pieces.registry import PieceRegistry
 
-__all__ = ["CLEAN", "Judged", "Known", "Preview", "fates_of", "preview", "put_up"]
+__all__ = ["CLEAN", "JudgedNode", "Preview", "PreviewInput", "fates_of", "preview", "register_stored"]
 
 CLEAN: Final = "clean"
 RERUN: Final = "rerun"
@@ -39,7 +39,7 @@ NOT_MADE: Final = "it is not in this program"
 FOLLOWS: Final = "it reads a value that is computed again"
 
 MAKING: Final = frozenset({each.value for each in (Reason.KEEPS, Reason.CODE, Reason.OPAQUE, Reason.UNCOMPARED)})
-"""Reasons of a row that has to run before it has a child."""
+"""Reasons of a row that has to run before its child exists."""
 
 ELSEWHERE: Final = "a value that it read in another space was written, or that space did not answer"
 """The text of both reasons: an answer is stored with neither."""
@@ -47,12 +47,12 @@ ELSEWHERE: Final = "a value that it read in another space was written, or that s
 UNKNOWNS: Final = frozenset(
     {Reason.OPAQUE.value, Reason.UNCOMPARED.value, ELSEWHERE, Reason.KEEPS.value, Reason.NO_WRITER.value}
 )
-"""Reasons that say that it is not known whether anything changed."""
+"""Reasons that leave unknown whether anything changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What is stored in a space: of nodes, by piece, and of the pieces themselves. `held`: what holds elsewhere."""
+class PreviewInput:
+    """The stored observations of a space, and the records of its pieces."""
 
     space: str
     observed: tuple[Observed, ...]
@@ -62,8 +62,8 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """One node, and what becomes of it."""
+class JudgedNode:
+    """One node, and whether it would run again."""
 
     space: str
     piece: str
@@ -89,12 +89,12 @@ class Judged:
 
 @dataclass(slots=True, kw_only=True)
 class Preview:
-    """All nodes that something is known of."""
+    """All nodes with stored observations."""
 
-    nodes: list[Judged] = field(default_factory=list)
+    nodes: list[JudgedNode] = field(default_factory=list)
     fresh: list[tuple[str, str, str]] = field(default_factory=list)  # members that are new, by space and piece
 
-    def of(self, fate: str) -> list[Judged]:
+    def of(self, fate: str) -> list[JudgedNode]:
         return [each for each in self.nodes if each.fate == fate]
 
     def totals(self) -> dict[str, Any]:
@@ -109,37 +109,37 @@ class Preview:
         }
 
 
-async def preview(known: Iterable[Known], shown: Container[str] | None = None, *, open_dry: OpenDry) -> Preview:
-    """What would become of the nodes that are known, with the classes that are imported now. Nothing runs.
+async def preview(known: Iterable[PreviewInput], shown: Container[str] | None = None, *, open_dry: OpenDry) -> Preview:
+    """Judge the stored nodes with the classes that are imported now. Nothing runs.
 
-    `shown`: the spaces whose nodes are wanted; the others are there for what is read of them. None: all. `open_dry`
+    `shown`: the spaces whose nodes are returned; the others are there for reads of them. None: all. `open_dry`
     opens the runtime that the nodes are registered in.
     """
     found, everything = Preview(), list(known)
     raw = {(each.space, document_id(piece, RECORD)): said for each in everything for piece, said in each.raw.items()}
 
     def record(space: str, doc: DocKey) -> MaybeValue:
-        """Records are all that is looked at: pieces are named by them, and what they were given is there."""
+        """Return the record of a piece; no other document is needed. Records have the names and inputs of pieces."""
         said = raw.get((space, doc.id)) if doc.scope == SPACE_SCOPE else None
         return ABSENT if said is None else freeze(said)
 
-    async with open_dry(record) as standing:
+    async with open_dry(record) as dry_nodes:
         for each in everything:
-            put_up(standing, each)
+            register_stored(dry_nodes, each)
             if shown is None or each.space in shown:
-                found.fresh += _fresh(standing.pieces, each)
-        fates = {each.space: _judged(standing, each) for each in everything}
-        _follow(standing, everything, fates)
+                found.fresh += _fresh(dry_nodes.pieces, each)
+        fates = {each.space: _judge_space(dry_nodes, each) for each in everything}
+        _follow(dry_nodes, everything, fates)
     for each in everything:
         if shown is None or each.space in shown:
             of_space = fates[each.space]
-            found.nodes += [_as_told(each.space, observed, of_space[observed.node]) for observed in each.observed]
+            found.nodes += [_as_row(each.space, observed, of_space[observed.node]) for observed in each.observed]
     return found
 
 
-def put_up(standing: Standing, known: Known) -> None:
-    """Have the nodes here that something is known of, of one space."""
-    core, records = standing.pieces.core, standing.pieces.records
+def register_stored(dry_nodes: DryNodes, known: PreviewInput) -> None:
+    """Register the stored nodes of one space."""
+    core, records = dry_nodes.pieces.core, dry_nodes.pieces.records
     space = core.space(known.space)
     by_piece: dict[str, list[Observed]] = {}
     for each in known.observed:
@@ -147,20 +147,20 @@ def put_up(standing: Standing, known: Known) -> None:
     for piece in by_piece:
         core.load(records.cell(space, piece).document)
     for piece, observed in by_piece.items():
-        standing.put_up(space, piece, known.records.get(piece), observed)
+        dry_nodes.register_stored(space, piece, known.records.get(piece), observed)
 
 
-def _fresh(pieces: PieceRegistry, known: Known) -> list[tuple[str, str, str]]:
+def _fresh(pieces: PieceRegistry, known: PreviewInput) -> list[tuple[str, str, str]]:
     """Members whose results are stored and that the class did not have when the piece was last opened."""
     found = []
     for piece, record in known.records.items():
-        home = pieces.find(known.space, piece)
-        if home is None or record is None or not record.members:
+        instance = pieces.find(known.space, piece)
+        if instance is None or record is None or not record.members:
             continue
-        head = f"{home.schema.name}."
+        head = f"{instance.schema.name}."
         was = {name.removeprefix(head) for name in record.members if name.startswith(head)}
-        for name in pieces.code_versions.members(home.cls):
-            member = home.schema.get(name.removeprefix(head)) if name.startswith(head) else None
+        for name in pieces.code_versions.members(instance.cls):
+            member = instance.schema.get(name.removeprefix(head)) if name.startswith(head) else None
             if (
                 member is not None
                 and member.stored not in was
@@ -174,33 +174,33 @@ def _fresh(pieces: PieceRegistry, known: Known) -> list[tuple[str, str, str]]:
 
 
 Fate = tuple[str, str, tuple[str, ...]]
-"""What becomes of a node, why, and more about that."""
+"""Whether a node would run again, the reason, and details."""
 
 
-def fates_of(standing: Standing, known: Known) -> dict[NodeKey, Fate]:
-    """What becomes of each node of a space by itself."""
+def fates_of(dry_nodes: DryNodes, known: PreviewInput) -> dict[NodeKey, Fate]:
+    """Judge each node of a space by itself."""
     fates: dict[NodeKey, Fate] = {}
     for each in known.observed:
         node = each.node
         at = (known.space, node.piece, (node.member, node.child, node.scope, node.principal))
-        stood = standing.stood.get(at)
-        if stood is not None:
-            fates[node] = judged(standing, stood, is_held=node in known.held)
+        dry_node = dry_nodes.nodes.get(at)
+        if dry_node is not None:
+            fates[node] = judge_node(dry_nodes, dry_node, is_held=node in known.held)
         else:
-            fates[node] = (GONE, NOT_MADE, (standing.missing.get(at, ""),))
+            fates[node] = (GONE, NOT_MADE, (dry_nodes.missing.get(at, ""),))
     return fates
 
 
-def _judged(standing: Standing, known: Known) -> dict[NodeKey, Fate]:
-    """What becomes of each node of a space, but for what follows from others."""
-    fates = fates_of(standing, known)
+def _judge_space(dry_nodes: DryNodes, known: PreviewInput) -> dict[NodeKey, Fate]:
+    """Judge each node of a space, with the nodes below rows that have to run, without following readers."""
+    fates = fates_of(dry_nodes, known)
     _wait_for_makers(fates)
     return fates
 
 
-def _as_told(space: str, observed: Observed, fate: Fate) -> Judged:
+def _as_row(space: str, observed: Observed, fate: Fate) -> JudgedNode:
     is_now, reason, details = fate
-    return Judged(
+    return JudgedNode(
         space=space,
         piece=observed.node.piece,
         node=label_of(observed.node),
@@ -212,30 +212,33 @@ def _as_told(space: str, observed: Observed, fate: Fate) -> Judged:
     )
 
 
-def judged(standing: Standing, stood: Stood, *, is_held: bool, limits: ResumeLimits = DEFAULT_RESUME_LIMITS) -> Fate:
-    """What becomes of one node, by the rules of resuming."""
-    observed = stood.observed
+def judge_node(
+    dry_nodes: DryNodes, dry_node: DryNode, *, is_held: bool, limits: ResumeLimits = DEFAULT_RESUME_LIMITS
+) -> Fate:
+    """Judge one node by the rules of resuming."""
+    observed = dry_node.observed
     foreign = None if is_held or not observed.foreign else Reason.NO_ANSWER
-    reason = judge(stood.said, stood.implied, observed, foreign)
-    if reason is None and not stood.is_kept:
+    reason = judge(dry_node.said, dry_node.implied, observed, foreign)
+    if reason is None and not dry_node.is_kept:
         reason = Reason.KEEPS
-    if reason is None and not standing.has_makers(stood):
+    if reason is None and not dry_nodes.has_writers(dry_node):
         reason = Reason.NO_WRITER
     match reason:
         case None:
             return CLEAN, "", ()
         case Reason.OPAQUE | Reason.UNDECLARED:
             why = (
-                standing.codes.why(stood.home.cls, stood.identity.code) or "the inputs of its piece are not known here"
+                dry_nodes.codes.why(dry_node.instance.cls, dry_node.identity.code)
+                or "the inputs of its piece are not known here"
             )
             return RERUN, Reason.OPAQUE.value, (why,)
         case Reason.UNCOMPARED:
             why = "it read the time or a value of one session, read a failed value, or returned a cleanup function"
             return RERUN, reason.value, (why,)
         case Reason.CODE:
-            return RERUN, reason.value, changes(observed.kind, stood.said.kind)
+            return RERUN, reason.value, changes(observed.kind, dry_node.said.kind)
         case Reason.DELAYS:
-            return RERUN, reason.value, (f"{observed.gate} before, {stood.said.gate} now (debounce/throttle, ms)",)
+            return RERUN, reason.value, (f"{observed.gate} before, {dry_node.said.gate} now (debounce/throttle, ms)",)
         case Reason.WRITTEN:
             return RERUN, reason.value, _written(observed, limits.listed_reads)
         case Reason.NO_ANSWER | Reason.WRITTEN_THERE:
@@ -252,11 +255,11 @@ def _written(observed: Observed, most: int) -> tuple[str, ...]:
     return (*written[:most], *((f"and {more} more",) if more > 0 else ()))
 
 
-# ---- who stands on them --------------------------------------------------------------------------------
+# ---- readers --------------------------------------------------------------------------------
 
 
 def _wait_for_makers(fates: dict[NodeKey, Fate]) -> None:
-    """What is below a row that has to run first is looked at again once its child is there."""
+    """Mark the nodes below a row that has to run first: they may run again once its child exists."""
     again = [node for node, fate in fates.items() if fate[1] in MAKING]
     rows = {node.piece for node in again if node.member.endswith(" row")}
     for node, (fate, reason, _) in list(fates.items()):
@@ -264,8 +267,8 @@ def _wait_for_makers(fates: dict[NodeKey, Fate]) -> None:
             fates[node] = (MAY, MAKER, ())
 
 
-def _follow(standing: Standing, everything: Iterable[Known], fates: Mapping[str, dict[NodeKey, Fate]]) -> None:
-    """Whoever reads what is made anew, directly or through others, in whatever space."""
+def _follow(dry_nodes: DryNodes, everything: Iterable[PreviewInput], fates: Mapping[str, dict[NodeKey, Fate]]) -> None:
+    """Mark the direct and indirect readers, in all spaces, of nodes that run again."""
     readers: dict[tuple[str, DocKey], list[tuple[str, NodeKey]]] = {}
     for known in everything:
         for each in known.observed:
@@ -277,11 +280,11 @@ def _follow(standing: Standing, everything: Iterable[Known], fates: Mapping[str,
     )
     while waiting:
         space, node = waiting.popleft()
-        stood = standing.stood.get((space, node.piece, (node.member, node.child, node.scope, node.principal)))
-        if stood is None or stood.node.kind is NodeKind.EFFECT:
+        dry_node = dry_nodes.nodes.get((space, node.piece, (node.member, node.child, node.scope, node.principal)))
+        if dry_node is None or dry_node.node.kind is NodeKind.EFFECT:
             continue
-        for document in [*stood.node.outputs, *(inside for inside, _ in stood.node.envelope)]:
-            at = standing.pieces.core.name_of(document.home) or space
+        for document in [*dry_node.node.outputs, *(inside for inside, _ in dry_node.node.envelope)]:
+            at = dry_nodes.pieces.core.name_of(document.home) or space
             for where, reader in readers.get((at, document.key), ()):
                 if fates[where][reader][0] == CLEAN:
                     text = doc_text(document.key)

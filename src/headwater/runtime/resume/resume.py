@@ -1,7 +1,7 @@
 """Resuming: nodes whose stored observations still hold are installed without a run.
 
-There is one phase per piece, started when the first node of the piece is registered; the observations of its nodes are
-queried once. Until the phase is over no node of the piece runs, and dependent nodes wait. Each node is judged by
+Each piece has one `ResumeState`, begun when the first node of the piece is registered; the observations of its nodes
+are queried once. Until that query is over no node of the piece runs, and dependent nodes wait. Each node is judged by
 itself: it is clean if its observation has the same code and generation, and its reads would be admitted now; otherwise
 the node counts as never run. A node is installed only together with the writers of its inputs: without them it would
 not be notified of a change. Upholds I7.
@@ -9,6 +9,9 @@ not be notified of a change. Upholds I7.
 `drop_rows` and `drop_child` withdraw observations of nodes that do not exist any more, so that none is applied to a
 later node of the same name: members that a class lost, elements that left, children that are gone. They report to the
 engine and decide nothing.
+
+`ObservationLookup` queries single nodes of a sleeping piece. Nodes that are registered at the same time share one
+query, and wait until it is answered. A node without an answer in time is unknown and runs.
 
 `Resume` implements the port `NodeSource` of pieces.
 """
@@ -28,6 +31,7 @@ from headwater.protocol.observations import (
     NodeKey,
     Observations,
     Observed,
+    QueryNodes,
     QueryObservations,
     encode_part,
     is_below,
@@ -35,16 +39,15 @@ from headwater.protocol.observations import (
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
 from headwater.runtime.pieces.code_versions import with_children
-from headwater.runtime.pieces.identity import NodeIdentity, row_of
+from headwater.runtime.pieces.identity import Key, NodeIdentity, row_of
 from headwater.runtime.pieces.idle import nodes_of
 from headwater.runtime.pieces.resume_state import LookupBatch, RegisteredNode, ResumeState
 from headwater.runtime.resume import writers
-from headwater.runtime.resume.fingerprint import Codes, about, have_given
-from headwater.runtime.resume.foreign_reads import Elsewhere
+from headwater.runtime.resume.fingerprint import CodeFingerprints, about, load_record_of_inputs
+from headwater.runtime.resume.foreign_reads import ForeignReadCheck, ask_engine
 from headwater.runtime.resume.judge import Reason, judge
 from headwater.runtime.resume.lazy_resume import LazyResume
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
-from headwater.runtime.resume.lookup import Asking, key_of
 from headwater.scheduler.node import Node, Remembered
 from headwater.scheduler.run_reporter import RunReporter
 
@@ -56,29 +59,105 @@ if TYPE_CHECKING:
     from headwater.scheduler.registry import NodeSpec
 
 
-def _drop_members(root: PieceInstance, phase: ResumeState, channel: SpaceChannel) -> None:
-    """What is known of members that its class, or those of its children, have no more is to be forgotten."""
-    for key, (observed, _) in [*phase.table.items()]:
+def key_of(node: NodeKey) -> Key:
+    return (node.member, node.child, node.scope, node.principal)
+
+
+class ObservationLookup:
+    """Queries the observations of single nodes for one runtime."""
+
+    __slots__ = ("_resuming",)
+
+    def __init__(self, resuming: Resume) -> None:
+        self._resuming = resuming
+
+    def asleep(self, root: PieceInstance, as_of: int) -> ResumeState:
+        """Return the state of a piece that was clean at a seq. Nothing is queried until a node is registered."""
+        return ResumeState(self._resuming.waits_for(root), generation=root.generation, is_over=True, as_of=as_of)
+
+    def ask_for(
+        self, root: PieceInstance, state: ResumeState, channel: SpaceChannel, registered: RegisteredNode
+    ) -> None:
+        """Hold a node until its observation is known. Nodes that are registered at the same time share a query."""
+        batch = state.batch
+        if batch is None:
+            batch = state.batch = LookupBatch(self._resuming.waits_for(root))
+            state.asked += 1
+            self._resuming.under_way[batch] = channel
+            self._resuming.pieces.tasks.begin(self._ask_batch(root, state, batch), f"looking up nodes of {root!r}")
+        batch.held.append(registered)
+        self._resuming.pieces.core.scheduler.hold(registered.node, batch.document)
+
+    async def _ask_batch(self, root: PieceInstance, state: ResumeState, batch: LookupBatch) -> None:
+        """Query the observations of a batch, and resume its nodes."""
+        core = self._resuming.pieces.core
+        try:
+            state.batch = None
+            await self.known(root, state, [each.identity.key(each.instance) for each in batch.held])
+        finally:
+            del self._resuming.under_way[batch]
+            state.asked -= 1
+        now = root.resume_state
+        if now is state or now is None or now.is_over:
+            self._resuming.bring_back(batch.held)
+            self._resuming.foreign_reads.over(state)
+        else:  # Meanwhile the whole piece is queried.
+            now.held += batch.held
+            for each in batch.held:
+                if not each.node.removed:
+                    core.scheduler.hold(each.node, now.document)
+        core.scheduler.release_held(batch.document)
+        core.request_tick()
+
+    async def known(self, root: PieceInstance, state: ResumeState, keys: list[Key]) -> bool:
+        """Load the observations of some nodes into `state.table`. Return False if there was no answer."""
+        channel = self._resuming.pieces.channel(root.space.name)
+        wanted = [key for key in dict.fromkeys(keys) if key not in state.table]
+        most = self._resuming.limits.page
+        for first in range(0, len(wanted), most):
+            nodes = tuple([NodeKey(root.id, state.generation, *key) for key in wanted[first : first + most]])
+            page = None if channel is None else await ask_engine(self._resuming.pieces, channel, QueryNodes(0, nodes))
+            if not isinstance(page, Observations):
+                self._resuming.counts["nothing could be asked"] += 1
+                return False
+            await self._resuming.load_classes(root, page.observed)
+            for each in page.observed:
+                state.table[key_of(each.node)] = (each, page.seq)
+            await self.compare_foreign_reads(root, state, page.observed)
+        return True
+
+    async def compare_foreign_reads(
+        self, root: PieceInstance, state: ResumeState, observed: Iterable[Observed]
+    ) -> None:
+        """Query other spaces whether the reads of these nodes still hold there."""
+        readers = [each for each in observed if each.foreign]
+        if readers:
+            state.foreign_answers.add(await self._resuming.foreign_reads.ask(readers))
+
+
+def _drop_members(root: PieceInstance, state: ResumeState, channel: SpaceChannel) -> None:
+    """Withdraw the observations of members that the classes of a piece and its children do not have any more."""
+    for key, (observed, _) in [*state.table.items()]:
         stored = key[0].removesuffix(row_of("")).partition("/")[0]
         classes = with_children(root.cls) if key[1].partition(BETWEEN)[0] else [root.cls]
         is_there = any(each.__schema__.get(stored) is not None for each in classes)
         if not is_there and root.generation >= observed.node.generation:
-            del phase.table[key]
-            _gone(channel, root, observed.node)
+            del state.table[key]
+            _withdraw(channel, root, observed.node)
 
 
-def _gone(channel: SpaceChannel, home: PieceInstance, node: NodeKey) -> None:
-    channel.driver.session.runs.gone(encode_part(About(node)), home.space.replica.confirmed.seq)
+def _withdraw(channel: SpaceChannel, instance: PieceInstance, node: NodeKey) -> None:
+    channel.driver.session.runs.gone(encode_part(About(node)), instance.space.replica.confirmed.seq)
 
 
 TO_RUN: Final = -1
-"""In place of a seq: what was read was written since."""
+"""In place of a seq: a value that the node read was written since."""
 STALE: Final = (Reason.WRITTEN, Reason.WRITTEN_THERE)
 """Reasons with which a node is connected to the reads of its last run until it has run."""
 
 
 def _counter(reason: Reason, node: Node) -> str:
-    """Return the name of the counter of a reason. Code without a fingerprint is counted by what is in its way."""
+    """Return the name of the counter of a reason. Code without a fingerprint is counted by the cause of that."""
     if reason not in (Reason.OPAQUE, Reason.UNCOMPARED):
         return str(reason.value)
     return f"{Reason.OPAQUE.value}{f': {node.opaque}' if node.opaque else ''}"
@@ -90,10 +169,10 @@ class NodeDescription:
     __slots__ = ("_home", "_identity", "_resume", "_root", "_spec", "keeps_children")
 
     def __init__(
-        self, resume: Resume, home: PieceInstance, root: PieceInstance, spec: NodeSpec, identity: NodeIdentity
+        self, resume: Resume, instance: PieceInstance, root: PieceInstance, spec: NodeSpec, identity: NodeIdentity
     ) -> None:
         self._resume = resume
-        self._home = home
+        self._home = instance
         self._root = root
         self._spec = spec
         self._identity = identity
@@ -102,15 +181,15 @@ class NodeDescription:
     def describe(self) -> About:
         root = self._root
         generation = root.generation or (0 if root.resume_state is None else root.resume_state.generation)
-        return about(self._resume.looked_at, self._home, self._spec, self._identity, generation)
+        return about(self._resume.fingerprints, self._home, self._spec, self._identity, generation)
 
     def imply(self, documents: list[Document]) -> str | None:
-        home, defaults = self._home, self._resume.looked_at.defaults
-        implied = defaults.of_own_reads(home, self._root, documents)
+        instance, defaults = self._home, self._resume.fingerprints.defaults
+        implied = defaults.of_own_reads(instance, self._root, documents)
         if implied is None:
-            name_of, replica, name = self._resume.pieces.core.name_of, home.space.replica, home.space.name
+            name_of, replica, name = self._resume.pieces.core.name_of, instance.space.replica, instance.space.name
             reads = [(name if each.home is replica else name_of(each.home) or "", each.key) for each in documents]
-            implied = defaults.of_reads_by(home, self._identity, reads)
+            implied = defaults.of_reads_by(instance, self._identity, reads)
         return implied
 
     def started(self) -> tuple[str, ...] | None:
@@ -121,10 +200,10 @@ class NodeDescription:
         return self._resume.pieces.core.name_of(replica)
 
     def chain_of(self, replica: Replica) -> int | None:
-        return self._resume.elsewhere.chain_of(replica)
+        return self._resume.foreign_reads.chain_of(replica)
 
     def on_unsure(self, node: Node) -> None:
-        self._resume.elsewhere.unsure(node)
+        self._resume.foreign_reads.unsure(node)
 
 
 class Resume:
@@ -134,16 +213,16 @@ class Resume:
         "_codes",
         "_is_bringing",
         "_loads",
-        "_near",
         "_pieces",
+        "_pinned",
         "_todo",
         "_waited_for",
-        "asking",
         "backend",
         "counts",
-        "elsewhere",
+        "foreign_reads",
         "identity",
         "limits",
+        "lookup",
         "sleeping",
         "under_way",
     )
@@ -158,37 +237,36 @@ class Resume:
         self._pieces = pieces
         self.backend = backend
         self.limits = limits
-        self.identity = identity  # which of several runtimes this is, over restarts; None: nobody knows
-        self._codes = Codes(limits)
+        self.identity = identity  # the name of this runtime, the same over restarts; None: it has none
+        self._codes = CodeFingerprints(limits)
         self._loads = pieces.core.scheduler.loads
-        self._waited_for = Replica()  # where the documents are that stand for phases: nowhere
+        self._waited_for = Replica()  # holds the documents that nodes wait for during queries
         self._todo: deque[RegisteredNode] = deque()
         self._is_bringing = False
-        self._near: list[
-            PieceInstance | None
-        ] = []  # pieces of which nothing is open, while it is looked who makes what they have
+        # Instances that are not open, kept while the writers of their documents are registered.
+        self._pinned: list[PieceInstance | None] = []
         self.under_way: dict[ResumeState | LookupBatch, SpaceChannel] = {}
-        self.asking = Asking(self)
+        self.lookup = ObservationLookup(self)
         self.sleeping = LazyResume(self)
-        self.elsewhere = Elsewhere(pieces, limits)
-        self.counts: Counter[str] = Counter()  # how many nodes came back ("clean"), and why others did not
+        self.foreign_reads = ForeignReadCheck(pieces, limits)
+        self.counts: Counter[str] = Counter()  # resumed nodes ("clean"), and the reasons of the others
 
     def is_quiet(self) -> bool:
-        """No phase is under way, and no node that came back is about to run, unless the network holds it up."""
+        """Return True if no query is under way and no resumed node waits to run, except for a lost connection."""
         if any(channel.is_up() for channel in self.under_way.values()) or not self.sleeping.is_quiet():
             return False
         return not any(node.as_of and node.live and self._may_arrive(node) for node in self._loads.nodes())
 
     def readiness(self, root: PieceInstance) -> Callable[[], bool]:
-        """Return the check whether a piece is resumed as of now, unless the network holds it up."""
+        """Return the check whether a piece is resumed as of now, except for a lost connection."""
         is_looked_through = self.sleeping.readiness(root)
         channel = self._pieces.channel(root.space.name)
 
         def is_ready() -> bool:
-            phase = root.resume_state
+            state = root.resume_state
             if (
-                phase is not None
-                and (phase in self.under_way or phase.asked)
+                state is not None
+                and (state in self.under_way or state.asked)
                 and channel is not None
                 and channel.is_up()
             ):
@@ -201,7 +279,7 @@ class Resume:
         return is_ready
 
     def _may_arrive(self, node: Node) -> bool:
-        """Whether what it waits for is on its way. What a run would have had here is not, after coming back."""
+        """Return True if the document that a node waits for may still arrive."""
         core = self._pieces.core
         channel = self._pieces.channel(core.name_of(node.home) or "")
         awaited = core.scheduler.loads.awaited_by(node)
@@ -213,51 +291,51 @@ class Resume:
         return self._pieces
 
     @property
-    def looked_at(self) -> Codes:
+    def fingerprints(self) -> CodeFingerprints:
         return self._codes
 
     def drop_fingerprints(self) -> None:
-        """Code was taken in while it runs."""
+        """Forget all fingerprints, because the code of classes was replaced (hot reload)."""
         self._codes.forget()
         self.sleeping.patched()
 
     # ---- nodes -------------------------------------------------------------------------------------
 
-    def add_node(self, home: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity | None) -> None:
-        """A node of a piece was registered. It comes back, waits until that is known, or is to run."""
-        channel = self._pieces.channel(home.space.name)
+    def add_node(self, instance: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity | None) -> None:
+        """Resume a node of a piece that was registered, hold it until its observation is known, or let it run."""
+        channel = self._pieces.channel(instance.space.name)
         if channel is None or not channel.driver.session.runs.is_on:
             return
-        root = home.root
-        phase = root.resume_state
-        if phase is None:
-            phase = root.resume_state = self.begin(root, channel)
+        root = instance.root
+        state = root.resume_state
+        if state is None:
+            state = root.resume_state = self.begin(root, channel)
         if identity is not None:
-            node.opaque = self._codes.look(home.cls, identity.code)
-            facts = NodeDescription(self, home, root, spec, identity)
+            node.opaque = self._codes.look(instance.cls, identity.code)
+            facts = NodeDescription(self, instance, root, spec, identity)
             node.reporter = RunReporter(channel.driver.session.runs, facts, self._pieces.core.scheduler.limits)
-        if not phase.is_over:
-            self._pieces.core.scheduler.hold(node, phase.document)
+        if not state.is_over:
+            self._pieces.core.scheduler.hold(node, state.document)
         if identity is not None:
-            if phase.is_over and not phase.table and not phase.as_of:
+            if state.is_over and not state.table and not state.as_of:
                 self.counts["nothing is known"] += 1
                 return
-            entered = RegisteredNode(home, node, identity)
-            if phase.as_of and (identity.is_new or (home.is_new and home is not root)):
+            registered = RegisteredNode(instance, node, identity)
+            if state.as_of and (identity.is_new or (instance.is_new and instance is not root)):
                 self.counts["nothing is known"] += 1
-            elif phase.as_of and identity.key(home) not in phase.table:
-                self.asking.ask_for(root, phase, channel, entered)
-            elif phase.is_over and not phase.table:
+            elif state.as_of and identity.key(instance) not in state.table:
+                self.lookup.ask_for(root, state, channel, registered)
+            elif state.is_over and not state.table:
                 self.counts["nothing is known"] += 1
-            elif phase.is_over:
-                self._todo.append(entered)
+            elif state.is_over:
+                self._todo.append(registered)
                 self._bring_back()
             else:
-                phase.held.append(entered)
+                state.held.append(registered)
 
     @contextmanager
     def batch_nodes(self) -> Iterator[None]:
-        """Nodes that are registered meanwhile come back when all of them are there."""
+        """Resume the nodes that are registered in the context together, at its end."""
         if self._is_bringing:
             yield
             return
@@ -269,13 +347,13 @@ class Resume:
             self._bring_back()
 
     def begin(self, root: PieceInstance, channel: SpaceChannel) -> ResumeState:
-        phase = ResumeState(self.waits_for(root))
+        state = ResumeState(self.waits_for(root))
         if root.is_new or self._pieces.tasks.is_closed:
-            phase.is_over = True  # Nothing of it ever ran.
+            state.is_over = True  # None of its nodes ever ran.
         else:
-            self.under_way[phase] = channel
-            self._pieces.tasks.begin(self._through(root, phase, channel), f"resuming {root!r}")
-        return phase
+            self.under_way[state] = channel
+            self._pieces.tasks.begin(self._look_up_piece(root, state, channel), f"resuming {root!r}")
+        return state
 
     def waits_for(self, root: PieceInstance) -> Document:
         """Return a document that no replica shows; nodes are held on it until an answer is here."""
@@ -285,19 +363,19 @@ class Resume:
 
     def drop_rows(self, instance: PieceInstance, member: str, here: Container[str]) -> None:
         """Withdraw the observations of elements of an `each` that are not among the keys `here`."""
-        phase, channel = instance.root.resume_state, self._pieces.channel(instance.space.name)
-        if phase is None or not phase.table:
+        state, channel = instance.root.resume_state, self._pieces.channel(instance.space.name)
+        if state is None or not state.table:
             return
         before = f"{instance.id if instance.parent is not None else ''}{BETWEEN}"
-        rows = [key for key in phase.table if key[0] == row_of(member) and key[1].startswith(before)]
+        rows = [key for key in state.table if key[0] == row_of(member) and key[1].startswith(before)]
         gone = [key for key in rows if key[1].removeprefix(before) not in here]
         ids = [child_name(instance.id, member, key[1].removeprefix(before)) for key in gone]
         if ids:
-            gone += [key for key in phase.table if any(is_below(key[1], id) for id in ids)]
+            gone += [key for key in state.table if any(is_below(key[1], id) for id in ids)]
         for key in dict.fromkeys(gone):
-            observed, _ = phase.table.pop(key)
+            observed, _ = state.table.pop(key)
             if channel is not None:
-                _gone(channel, instance, observed.node)
+                _withdraw(channel, instance, observed.node)
 
     def drop_child(self, instance: PieceInstance, child: str) -> None:
         """Withdraw the observations of a child that is gone: a later child of that name is another one."""
@@ -306,21 +384,21 @@ class Resume:
             for key in [key for key in root.resume_state.table if is_below(key[1], child)]:
                 del root.resume_state.table[key]
         if channel is not None and channel.driver.session.runs.is_on:
-            _gone(channel, instance, NodeKey(root.id, root.generation, "", child))
+            _withdraw(channel, instance, NodeKey(root.id, root.generation, "", child))
 
     # ---- sleeping pieces ---------------------------------------------------------------------------
 
     def open_asleep(self, instance: PieceInstance, user: str, session: str) -> Coroutine[Any, Any, bool]:
         """Put a piece to sleep that is about to be opened, if it is known to be clean without reading its record."""
-        return self.sleeping.at_once.opened(instance, user, session)
+        return self.sleeping.bulk_open.open_asleep(instance, user, session)
 
     def load_cells(self, instance: PieceInstance) -> Coroutine[Any, Any, None]:
         """Wait until the cells that are held for a sleeping piece are loaded, or will not arrive."""
-        return self.sleeping.at_once.here(instance)
+        return self.sleeping.bulk_open.load_cells(instance)
 
     def prepare_open(self, instance: PieceInstance, user: str, session: str) -> Coroutine[Any, Any, None]:
         """Put a piece to sleep that is about to be opened and whose record was read, if it is known to be clean."""
-        return self.sleeping.opening(instance, user, session)
+        return self.sleeping.prepare_open(instance, user, session)
 
     def may_sleep(self, root: PieceInstance) -> bool:
         """Return whether `prepare_open` may put a piece to sleep. False: it is known not to be clean."""
@@ -328,222 +406,222 @@ class Resume:
 
     def is_asleep(self, root: PieceInstance) -> bool:
         """Return whether a piece is open without nodes."""
-        return self.sleeping.has(root)
+        return self.sleeping.is_asleep(root)
 
     def wake_piece(self, root: PieceInstance) -> None:
         """Register all nodes of a sleeping piece. Each is resumed or runs."""
-        self.sleeping.fully(root)
+        self.sleeping.wake_piece(root)
 
     def start_effects(self, instance: PieceInstance) -> Coroutine[Any, Any, None]:
         """Register the effects of a sleeping piece before an event is handled by it or by one of its children."""
-        return self.sleeping.roused(instance)
+        return self.sleeping.start_effects(instance)
 
     def forget_piece(self, instance: PieceInstance) -> None:
         """Release a piece that was stopped."""
         self.sleeping.forget(instance)
 
-    # ---- the phase ---------------------------------------------------------------------------------
+    # ---- querying a piece ---------------------------------------------------------------------------------
 
-    async def _through(self, root: PieceInstance, phase: ResumeState, channel: SpaceChannel) -> None:
+    async def _look_up_piece(self, root: PieceInstance, state: ResumeState, channel: SpaceChannel) -> None:
         core = self._pieces.core
         try:
-            if not root.space.replica.confirmed.seq:  # Nothing was ever here: it is waited for, as everything is.
+            if not root.space.replica.confirmed.seq:  # Nothing was ever loaded here: wait for the connection.
                 await core.observers.until(lambda: channel.is_up() or root.space.ended is not None)
-            await self._ask(root, phase, channel)
-            await self.have_classes(root, [known for known, _ in phase.table.values()])
-            await have_given(root, round(self._pieces.policy.answer_ms * 1_000))
-            _drop_members(root, phase, channel)
-            phase.elsewhere = await self.elsewhere.ask([known for known, _ in phase.table.values()])
+            await self._ask(root, state, channel)
+            await self.load_classes(root, [known for known, _ in state.table.values()])
+            await load_record_of_inputs(root, round(self._pieces.policy.answer_ms * 1_000))
+            _drop_members(root, state, channel)
+            state.foreign_answers = await self.foreign_reads.ask([known for known, _ in state.table.values()])
         finally:
-            del self.under_way[phase]
-        phase.is_over = True
-        for node in nodes_of(root):  # Those that were here before have come back, or have run.
+            del self.under_way[state]
+        state.is_over = True
+        for node in nodes_of(root):  # Nodes that were registered before were resumed, or have run.
             if node.reporter is not None and node.is_known:
-                phase.table.pop(key_of(node.reporter.describe().node), None)
-        held, phase.held = phase.held, []
+                state.table.pop(key_of(node.reporter.describe().node), None)
+        held, state.held = state.held, []
         self.bring_back(held)
-        self.elsewhere.let_be(phase.elsewhere)
-        core.scheduler.let_on(phase.document)
+        self.foreign_reads.release_if_unread(state.foreign_answers)
+        core.scheduler.release_held(state.document)
         core.request_tick()
 
-    async def _ask(self, root: PieceInstance, phase: ResumeState, channel: SpaceChannel) -> None:
-        """Everything that is known of its nodes, page by page. If not all of it can be had, nothing is known."""
+    async def _ask(self, root: PieceInstance, state: ResumeState, channel: SpaceChannel) -> None:
+        """Load all observations of a piece, page by page. Without an answer to each page, none of them counts."""
         after = None
         for _ in range(self.limits.piece_pages):
             question = QueryObservations(0, root.id, None, "", None, after, self.limits.page)
-            page = await self.asking.answered(channel, question)
+            page = await ask_engine(self._pieces, channel, question)
             if not isinstance(page, Observations):
-                phase.table.clear()
+                state.table.clear()
                 self.counts["nothing could be asked"] += 1
                 return
             for each in page.observed:
-                phase.table[key_of(each.node)] = (each, page.seq)
-                phase.generation = max(phase.generation, each.node.generation)
+                state.table[key_of(each.node)] = (each, page.seq)
+                state.generation = max(state.generation, each.node.generation)
             after = page.next
             if after is None:
                 return
 
-    # ---- coming back -------------------------------------------------------------------------------
+    # ---- resuming nodes -------------------------------------------------------------------------------
 
-    def bring_back(self, entered: list[RegisteredNode]) -> None:
-        """What is known of these nodes is at hand."""
-        self._todo.extend(entered)
+    def bring_back(self, registered: list[RegisteredNode]) -> None:
+        """Resume nodes whose observations are in the table of their piece."""
+        self._todo.extend(registered)
         self._bring_back()
 
     def _bring_back(self) -> None:
-        """Those whose last runs still hold, and with them whoever makes what they read. The others are to run."""
+        """Install the queued nodes whose observations still hold, with the writers of their inputs. The others run."""
         if self._is_bringing or not self._todo:
-            return  # Whoever is at it has it in hand.
+            return  # The call that is under way handles them.
         self._is_bringing = True
-        self._near = []
+        self._pinned = []
         found: list[tuple[RegisteredNode, Observed, int]] = []
         scheduler = self._pieces.core.scheduler
         try:
-            self._pieces.outside_run(lambda: self._gather(found))
+            self._pieces.outside_run(lambda: self._collect(found))
         finally:
             self._is_bringing = False
-        for entered, observed, seq in found:
-            if self._waits_again(entered):
+        for registered, observed, seq in found:
+            if self._is_held_again(registered):
                 continue
             if seq == TO_RUN:
-                self._pieces.outside_run(lambda e=entered, o=observed: scheduler.reconnect(e.node, o.reads))  # type: ignore[misc]
+                self._pieces.outside_run(lambda e=registered, o=observed: scheduler.reconnect(e.node, o.reads))  # type: ignore[misc]
                 continue
-            # I7: whatever it read has somebody who tells it of a change.
-            if not all(self._is_told(entered, read.doc) for read in observed.reads) or not self.elsewhere.has_makers(
-                observed
-            ):
+            # I7: it is notified of a change of each input.
+            if not all(
+                self._is_told(registered, read.doc) for read in observed.reads
+            ) or not self.foreign_reads.has_writers(observed):
                 self.counts[Reason.NO_WRITER.value] += 1
-            elif self._installed(entered, observed, seq):
+            elif self._is_installed(registered, observed, seq):
                 self.counts["clean"] += 1
-            elif self._asks_again(entered, observed, seq):
+            elif self._queries_again(registered, observed, seq):
                 continue
             else:
                 self.counts["written since it was asked for"] += 1
-        self._near = []
+        self._pinned = []
 
-    def _waits_again(self, entered: RegisteredNode) -> bool:
-        """Whether all of its piece is asked for, since what makes its reads could not be had by itself."""
-        phase, node = entered.instance.root.resume_state, entered.node
-        if phase is None or phase.is_over or node.removed:
+    def _is_held_again(self, registered: RegisteredNode) -> bool:
+        """Hold a node whose whole piece is queried meanwhile. Return False if it is not."""
+        state, node = registered.instance.root.resume_state, registered.node
+        if state is None or state.is_over or node.removed:
             return False
-        phase.held.append(entered)
-        self._pieces.core.scheduler.hold(node, phase.document)
+        state.held.append(registered)
+        self._pieces.core.scheduler.hold(node, state.document)
         return True
 
-    def _asks_again(self, entered: RegisteredNode, observed: Observed, seq: int) -> bool:
-        """Something was written to what it read since it was asked for: perhaps elsewhere in the same document."""
-        root = entered.instance.root
-        phase, channel = root.resume_state, self._pieces.channel(root.space.name)
+    def _queries_again(self, registered: RegisteredNode, observed: Observed, seq: int) -> bool:
+        """Query a node again if a document that it read was written since the answer, perhaps at another place."""
+        root = registered.instance.root
+        state, channel = root.resume_state, self._pieces.channel(root.space.name)
         documents = [root.space.replica.documents.get(read.doc) for read in observed.reads]
         is_behind = any(each is not None and each.value is not NOT_HERE and each.written > seq for each in documents)
         if (
-            phase is None
+            state is None
             or channel is None
-            or not (phase.as_of and is_behind and entered.tries < self.limits.node_questions)
+            or not (state.as_of and is_behind and registered.tries < self.limits.node_questions)
         ):
             return False
-        entered.tries += 1
-        self.asking.ask_for(root, phase, channel, entered)
+        registered.tries += 1
+        self.lookup.ask_for(root, state, channel, registered)
         return True
 
-    def _installed(self, entered: RegisteredNode, observed: Observed, seq: int) -> bool:
-        phase, scheduler = entered.instance.root.resume_state, self._pieces.core.scheduler
-        held = () if phase is None else self.elsewhere.held(phase.elsewhere, observed)
-        node = entered.node
+    def _is_installed(self, registered: RegisteredNode, observed: Observed, seq: int) -> bool:
+        state, scheduler = registered.instance.root.resume_state, self._pieces.core.scheduler
+        held = () if state is None else self.foreign_reads.held(state.foreign_answers, observed)
+        node = registered.node
         is_back = self._pieces.outside_run(lambda: scheduler.resume(node, observed.reads, seq, held))
         if is_back:
             node.remembered = Remembered(observed.cause, observed.changed_at, observed.verified_at, observed.took_us)
         return is_back
 
-    def _gather(self, found: list[tuple[RegisteredNode, Observed, int]]) -> None:
+    def _collect(self, found: list[tuple[RegisteredNode, Observed, int]]) -> None:
         for _ in range(self.limits.writer_depth):
             while self._todo:
-                entered = self._todo.popleft()
-                if self._waits_again(entered):
+                registered = self._todo.popleft()
+                if self._is_held_again(registered):
                     continue
-                known = self._known(entered)
+                known = self._take_observation(registered)
                 if known is not None:
-                    found.append((entered, *known))
-            for entered, observed, seq in found:
+                    found.append((registered, *known))
+            for registered, observed, seq in found:
                 for read in observed.reads:
-                    self._have_made(entered, read.doc, is_needed=seq != TO_RUN)
-                self.elsewhere.have_made(observed)
+                    self._register_writers(registered, read.doc, is_needed=seq != TO_RUN)
+                self.foreign_reads.register_writers(observed)
             if not self._todo:
                 return
         self._todo.clear()
 
-    def _known(self, entered: RegisteredNode) -> tuple[Observed, int] | None:
-        """What is known of a node, if that is worth a run. What is unknown is fresh."""
-        home, node, identity = entered.instance, entered.node, entered.identity
-        phase = home.root.resume_state
-        if phase is None or node.removed or node.reporter is None:
+    def _take_observation(self, registered: RegisteredNode) -> tuple[Observed, int] | None:
+        """Take the observation of a node that can be installed or connected (`TO_RUN`). None: it runs as a new node."""
+        instance, node, identity = registered.instance, registered.node, registered.identity
+        state = instance.root.resume_state
+        if state is None or node.removed or node.reporter is None:
             return None
-        known = phase.table.pop(identity.key(home), None)
+        known = state.table.pop(identity.key(instance), None)
         if known is None:
             self.counts["nothing is known"] += 1
             return None
-        why = self._why_not(entered, known[0])
+        why = self._why_not(registered, known[0])
         if why is None:
             return known
         self.counts[_counter(why, node)] += 1
-        # I7: what it stands on is wanted until it has run, and runs before it, as in a process that stayed.
+        # I7: its inputs are demanded until it has run, and run before it, as without a restart.
         return (known[0], TO_RUN) if why in STALE else None
 
-    def _why_not(self, entered: RegisteredNode, observed: Observed) -> Reason | None:
-        """Judge a node, and restore what it keeps. Return why it is to run, if it is."""
-        reporter, identity = entered.node.reporter, entered.identity
+    def _why_not(self, registered: RegisteredNode, observed: Observed) -> Reason | None:
+        """Judge a node, and restore its rows or its child. Return the reason why it has to run, or None."""
+        reporter, identity = registered.node.reporter, registered.identity
         assert reporter is not None
-        phase = entered.instance.root.resume_state
-        there = None if phase is None else self.elsewhere.why_not(phase.elsewhere, observed)
-        reason = judge(reporter.describe(), self.implied(entered.instance, identity, observed), observed, there)
+        state = registered.instance.root.resume_state
+        there = None if state is None else self.foreign_reads.why_not(state.foreign_answers, observed)
+        reason = judge(reporter.describe(), self.implied(registered.instance, identity, observed), observed, there)
         if reason is None:
-            return None if self._restored(entered, observed) else Reason.KEEPS
+            return None if self._restores(registered, observed) else Reason.KEEPS
         if reason is Reason.FAILED and not identity.is_keeper:
-            self._restored(entered, observed)  # A run that fails lets go of nothing.
+            self._restores(registered, observed)  # A failed run removes no rows.
         if reason is Reason.WRITTEN:
             reporter.set_cause(observed)
-            # I7: its run finds out which of the rows that it had are gone, or whether its child is another, as in a
-            # process that stayed; what is known of those goes with them.
+            # I7: its run finds the rows that are gone, or whether its child is another one, as without a restart; their
+            # observations are withdrawn with them.
             if not identity.is_keeper:
-                self._restored(entered, observed)
-            elif phase is not None and phase.as_of and not self._restored(entered, observed):
-                self.sleeping.fully(entered.instance.root)
+                self._restores(registered, observed)
+            elif state is not None and state.as_of and not self._restores(registered, observed):
+                self.sleeping.wake_piece(registered.instance.root)
         return reason
 
-    def _restored(self, entered: RegisteredNode, observed: Observed) -> bool:
-        restore = entered.identity.restore
+    def _restores(self, registered: RegisteredNode, observed: Observed) -> bool:
+        restore = registered.identity.restore
         return restore is None or restore(observed.children)
 
-    def implied(self, home: PieceInstance, identity: NodeIdentity, observed: Observed) -> str | None:
-        """Return the same for the reads of a stored observation of the node."""
-        space = home.space.name
+    def implied(self, instance: PieceInstance, identity: NodeIdentity, observed: Observed) -> str | None:
+        """Return the fingerprint of the declarations behind the reads of a stored observation. None: unknown."""
+        space = instance.space.name
         reads = [(space, read.doc) for read in observed.reads] + [(read.space, read.doc) for read in observed.foreign]
-        return self._codes.defaults.of_reads_by(home, identity, reads)
+        return self._codes.defaults.of_reads_by(instance, identity, reads)
 
-    async def have_classes(self, root: PieceInstance, observed: Iterable[Observed]) -> None:
-        """Have it known here of which classes the pieces are whose documents some nodes read."""
+    async def load_classes(self, root: PieceInstance, observed: Iterable[Observed]) -> None:
+        """Load the classes of the pieces whose documents some nodes read."""
         docs = dict.fromkeys([read.doc for each in observed for read in each.reads])
         await self._codes.defaults.arrived(root, docs, round(self._pieces.policy.answer_ms * 1_000))
 
-    # ---- who makes what it reads ---------------------------------------------------------------------
+    # ---- writers of inputs ---------------------------------------------------------------------
 
-    def _have_made(self, entered: RegisteredNode, doc: DocKey, *, is_needed: bool = True) -> None:
-        """Have the node here that makes a document, if it is a member of a piece that is here."""
+    def _register_writers(self, registered: RegisteredNode, doc: DocKey, *, is_needed: bool = True) -> None:
+        """Register the nodes that write a document, if it is of a member of a piece that is open here."""
         # fault+ resume.makers_not_opened: return
-        root = entered.instance.root
-        if writers.is_made(root.space, doc):
+        root = registered.instance.root
+        if writers.has_writer(root.space, doc):
             return
         if writers.owner_of(self._pieces, root.space, doc)[0] is None:
             if doc.id.startswith(root.id + SEPARATOR):
                 if is_needed:
-                    self.sleeping.fully(root)  # It is of a child that is not here.
+                    self.sleeping.wake_piece(root)  # The document is of a child that is not registered.
             else:
-                self._near.append(writers.named(self._pieces, root.space, doc))
-        writers.have_made(self._pieces, entered.instance.space, doc)
+                self._pinned.append(writers.named(self._pieces, root.space, doc))
+        writers.register_writers(self._pieces, registered.instance.space, doc)
 
-    def _is_told(self, entered: RegisteredNode, doc: DocKey) -> bool:
-        """Whether a change of what makes a document comes to whoever reads it."""
+    def _is_told(self, registered: RegisteredNode, doc: DocKey) -> bool:
+        """Return True if a node is notified when the writers of a document have to run."""
         # fault resume.makers_not_opened: return True
         # fault resume.own_writer_sought: reader = None
-        reader = (entered.instance, entered.identity.member)
-        return writers.is_told(self._pieces, entered.instance.space, doc, reader)
+        reader = (registered.instance, registered.identity.member)
+        return writers.notifies_readers(self._pieces, registered.instance.space, doc, reader)

@@ -23,29 +23,29 @@ from headwater.errors import AuthoringError
 from headwater.protocol.observations import label_of
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.pieces.identity import kind_of
-from headwater.runtime.resume.dry_nodes import OpenDry, Read, Standing, Stood
+from headwater.runtime.resume.dry_nodes import DryNode, DryNodes, OpenDry, Read
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
-from headwater.runtime.resume.preview import CLEAN, Known, fates_of, put_up
+from headwater.runtime.resume.preview import CLEAN, PreviewInput, fates_of, register_stored
 from headwater.scheduler.failures import INTERRUPTS
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.suspension import Suspend
 
-__all__ = ["Finding", "Report", "shadowed"]
+__all__ = ["ShadowFinding", "ShadowReport", "shadowed"]
 
 Progress = Callable[[int, int], object]
 NOTE: Final = "/folded"
-"""How the document ends that a fold keeps beside its value, for itself."""
+"""Ending of the id of the document in which a fold keeps its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A node that claims to be clean and would write something else."""
+class ShadowFinding:
+    """A node that counts as clean and would write another value."""
 
     space: str
     piece: str
     node: str
     kind: str
-    address: str  # where; empty: it raised
+    address: str  # of the value; empty: the run raised an error
     stored: MaybeValue
     new: MaybeValue
     error: str = ""
@@ -59,14 +59,14 @@ class Finding:
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
-    """What shadow runs found."""
+class ShadowReport:
+    """The results of shadow runs."""
 
     checked: int = 0  # runs that were compared
-    effects: int = 0  # clean ones that were left out
+    effects: int = 0  # clean effects, which are not run
     not_clean: int = 0  # would run at a start
-    undecided: dict[str, str] = field(default_factory=dict)  # nodes of which nothing can be said, and why
-    findings: list[Finding] = field(default_factory=list)
+    undecided: dict[str, str] = field(default_factory=dict)  # nodes without a result, each with the reason
+    findings: list[ShadowFinding] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -74,70 +74,70 @@ class Report:
 
 
 async def shadowed(
-    known: Iterable[Known], read: Read, progress: Progress | None = None, *, open_dry: OpenDry
-) -> Report:
+    known: Iterable[PreviewInput], read: Read, progress: Progress | None = None, *, open_dry: OpenDry
+) -> ShadowReport:
     """Run every node that counts as clean on the stored data, and compare its writes with the stored results.
 
     `open_dry` opens the runtime that the nodes run in.
     """
-    report, everything = Report(), list(known)
-    async with open_dry(read) as standing:
+    report, everything = ShadowReport(), list(known)
+    async with open_dry(read) as dry_nodes:
         for each in everything:
-            put_up(standing, each)
-        clean = [stood for each in everything for stood in _clean(standing, each, report)]
-        # Those who keep rows and children come last: their runs may let go of some.
-        clean.sort(key=lambda stood: stood.identity.started is not None)
-        shadow = _Shadow(standing, frozenset(_made_by(clean)))
-        for done, stood in enumerate(clean):
+            register_stored(dry_nodes, each)
+        clean = [dry_node for each in everything for dry_node in _clean(dry_nodes, each, report)]
+        # Nodes that keep rows and children come last: their runs may remove some.
+        clean.sort(key=lambda dry_node: dry_node.identity.started is not None)
+        shadow = _Shadow(dry_nodes, frozenset(_made_by(clean)))
+        for done, dry_node in enumerate(clean):
             if progress is not None:
                 progress(done, len(clean))
-            shadow.check(stood, report)
+            shadow.check(dry_node, report)
         if progress is not None:
             progress(len(clean), len(clean))
     return report
 
 
-def _clean(standing: Standing, known: Known, report: Report) -> list[Stood]:
+def _clean(dry_nodes: DryNodes, known: PreviewInput, report: ShadowReport) -> list[DryNode]:
     found = []
-    for node, (fate, _, _) in fates_of(standing, known).items():
+    for node, (fate, _, _) in fates_of(dry_nodes, known).items():
         at = (known.space, node.piece, (node.member, node.child, node.scope, node.principal))
-        stood = standing.stood.get(at)
-        if fate == CLEAN and stood is not None:
-            found.append(stood)
+        dry_node = dry_nodes.nodes.get(at)
+        if fate == CLEAN and dry_node is not None:
+            found.append(dry_node)
         else:
-            report.not_clean += stood is not None
+            report.not_clean += dry_node is not None
     return found
 
 
-def _made_by(nodes: Iterable[Stood]) -> Iterable[Document]:
-    for stood in nodes:
-        yield from stood.node.outputs
+def _made_by(nodes: Iterable[DryNode]) -> Iterable[Document]:
+    for dry_node in nodes:
+        yield from dry_node.node.outputs
 
 
 class _Shadow:
-    """The tracker of shadow runs: what is looked at is fetched, what is written is kept apart."""
+    """The tracker of shadow runs: loads documents that are read, and keeps writes in a transaction that is dropped."""
 
-    __slots__ = ("_core", "_limits", "_missing", "_run", "_standing", "_sure", "_undecided")
+    __slots__ = ("_core", "_dry_nodes", "_limits", "_missing", "_run", "_sure", "_undecided")
     prepare: ClassVar[None] = None
     perform: ClassVar[None] = None
 
     def __init__(
         self,
-        standing: Standing,
+        dry_nodes: DryNodes,
         sure: frozenset[Document],
         limits: ResumeLimits = DEFAULT_RESUME_LIMITS,
     ) -> None:
         self._limits = limits
-        self._core = standing.pieces.core
-        self._standing = standing
-        self._sure = sure  # results of nodes that come back
+        self._core = dry_nodes.pieces.core
+        self._dry_nodes = dry_nodes
+        self._sure = sure  # results of clean nodes
         self._run = Run(self)
         self._undecided = ""
         self._missing = False
 
-    def check(self, stood: Stood, report: Report) -> None:
-        node, space = stood.node, stood.home.space.name
-        label = label_of(stood.observed.node)
+    def check(self, dry_node: DryNode, report: ShadowReport) -> None:
+        node, space = dry_node.node, dry_node.instance.space.name
+        label = label_of(dry_node.observed.node)
         if node.kind is NodeKind.EFFECT:
             report.effects += 1
             return
@@ -150,10 +150,10 @@ class _Shadow:
             report.undecided[f"{space}/{label}"] = self._undecided
             return
         report.checked += 1
-        piece, kind = stood.observed.node.piece, kind_of(stood.observed.kind)
+        piece, kind = dry_node.observed.node.piece, kind_of(dry_node.observed.kind)
         for address, stored, new, error in differences:
             report.findings.append(
-                Finding(
+                ShadowFinding(
                     space=space,
                     piece=piece,
                     node=label,
@@ -189,7 +189,7 @@ class _Shadow:
             return []
         except INTERRUPTS:
             raise
-        except BaseException as error:  # The author's: where it once made something, this makes nothing.
+        except BaseException as error:  # The author's code: the stored run succeeded, this one failed.
             return [("", ABSENT, ABSENT, f"{type(error).__name__}: {error}")]
         finally:
             current.run = None
@@ -223,11 +223,11 @@ class _Shadow:
         if document.value is NOT_HERE:
             self._core.load(document)
 
-    # ---- what the run does (the tracker of its handles) ----------------------------------------------
+    # ---- the tracker of the run ----------------------------------------------
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         document = cast(Document, spot.document)
-        if document in self._standing.keepers and document not in self._sure:
+        if document in self._dry_nodes.keepers and document not in self._sure:
             self._undecided = f"it looks at {doc_text(document.key)}, which would be put together anew"
             raise Suspend
         self._fetch(document)
@@ -240,7 +240,7 @@ class _Shadow:
         raise Suspend
 
     def write(self, run: Run, document: Document, patch: Patch) -> None:
-        """Into a transaction that is dropped."""
+        """Write into a transaction that is dropped."""
         node = cast(Node, run.node)
         if document.home is not node.home:
             raise AuthoringError(f"{node.id} writes {document!r} of another space: a run writes its own space only")

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
     from headwater.runtime.core.demand import Demand
 
-__all__ = ["FunctionWrite", "Outcome", "RetriedWrite", "classify"]
+__all__ = ["AttemptOutcome", "FunctionWrite", "RetriedWrite", "classify"]
 
 SESSION_GONE: Final = "session_gone"
 T = TypeVar("T")
 
 
-class Outcome(Enum):
+class AttemptOutcome(Enum):
     """The meaning of a verdict for the writer."""
 
     SUCCESS = "success"
@@ -40,17 +40,17 @@ class Outcome(Enum):
     OTHER = "other"  # unknown whether it landed: no retry, and the failure is reported
 
 
-def classify(rejection: Rejection | None, own: int) -> Outcome:
+def classify(rejection: Rejection | None, own: int) -> AttemptOutcome:
     """Return the outcome of commit `own` of a session after this verdict."""
     match rejection:
         case None:
-            return Outcome.SUCCESS
+            return AttemptOutcome.SUCCESS
         case Conflict(dead_layers=dead):
-            return Outcome.UNSENT if dead == (own,) else Outcome.STALE
+            return AttemptOutcome.UNSENT if dead == (own,) else AttemptOutcome.STALE
         case PreconditionFailed():
-            return Outcome.PERMANENT
+            return AttemptOutcome.PERMANENT
         case RuleRefused(rule=rule):
-            return Outcome.OTHER if rule == SESSION_GONE else Outcome.TERMINAL
+            return AttemptOutcome.OTHER if rule == SESSION_GONE else AttemptOutcome.TERMINAL
         case _:
             assert_never(rejection)
 
@@ -133,15 +133,15 @@ class RetriedWrite:
 
     # ---- called by the writer ------------------------------------------------------------------------
 
-    def heard(self, layer: Layer, rejection: Rejection | None) -> Outcome:
+    def heard(self, layer: Layer, rejection: Rejection | None) -> AttemptOutcome:
         """Take in the verdict of an attempt."""
         outcome = classify(rejection, layer.local_seq)
         self.own = layer.local_seq
-        if outcome is Outcome.STALE:
+        if outcome is AttemptOutcome.STALE:
             assert isinstance(rejection, Conflict)
             self.conflicts += 1
             self.last = rejection
-        if not self.is_over and outcome in (Outcome.STALE, Outcome.UNSENT):
+        if not self.is_over and outcome in (AttemptOutcome.STALE, AttemptOutcome.UNSENT):
             self.take(Happened.REJECTED)
         self.settled(layer, rejection)
         return outcome

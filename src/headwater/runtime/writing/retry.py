@@ -31,7 +31,7 @@ from headwater.replica.session import LinkState
 from headwater.replica.transaction import Transaction
 from headwater.runtime.channel.driver import Driver
 from headwater.runtime.core.policy import RetryPolicy
-from headwater.runtime.writing.attempt import FunctionWrite, Outcome, RetriedWrite
+from headwater.runtime.writing.attempt import AttemptOutcome, FunctionWrite, RetriedWrite
 from headwater.runtime.writing.states import Happened, WriteState
 from headwater.scheduler.failures import INTERRUPTS
 
@@ -67,12 +67,12 @@ class InFlightLimit:
         if self._has_turn:
             self._taken_along.add(write)
 
-    def heard(self, write: RetriedWrite, outcome: Outcome) -> None:
+    def heard(self, write: RetriedWrite, outcome: AttemptOutcome) -> None:
         """Record the verdict of an attempt."""
         self._has_turn = False
-        if outcome is Outcome.STALE:
+        if outcome is AttemptOutcome.STALE:
             self._window = max(1.0, min(self._window, self._flying) / 2)
-        elif outcome is Outcome.SUCCESS and write not in self._taken_along:
+        elif outcome is AttemptOutcome.SUCCESS and write not in self._taken_along:
             self._window = min(self._window + 1, self._most)
         self._taken_along.discard(write)
         self._flying -= 1
@@ -173,7 +173,7 @@ class Writer:
         if self._live.pop(write, False) is False:
             return
         write.end_demands()
-        self._let_be(write)
+        self._release_documents(write)
         if write in self._held:
             self._held.remove(write)
         if self._hold is not None and write in self._hold:
@@ -252,7 +252,7 @@ class Writer:
             write.take(Happened.ARRIVED)
             write.requeue(write)
 
-    def _let_be(self, write: RetriedWrite) -> None:
+    def _release_documents(self, write: RetriedWrite) -> None:
         """Release the documents that were fetched for a write."""
 
     def _commit(self, write: RetriedWrite, transaction: Transaction) -> None:
@@ -279,7 +279,7 @@ class Writer:
         """Have a commit sent."""
         self._driver.flush_soon()
 
-    def _decided(self, write: RetriedWrite, outcome: Outcome, rejection: Rejection | None) -> None:
+    def _decided(self, write: RetriedWrite, outcome: AttemptOutcome, rejection: Rejection | None) -> None:
         """Act on the verdict of an attempt, after everything that came with it was taken in."""
         if self._held:
             self._driver.wake()
@@ -290,9 +290,9 @@ class Writer:
             self._in_a_row = 0
             self._live.pop(write)
             write.end_demands()
-            self._let_be(write)
+            self._release_documents(write)
             write.landed()
-        elif outcome is Outcome.UNSENT:
+        elif outcome is AttemptOutcome.UNSENT:
             driver = self._driver
             driver.when(
                 lambda: write.state is not WriteState.BACKING_OFF or driver.session.link is LinkState.UP,

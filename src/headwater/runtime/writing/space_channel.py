@@ -73,10 +73,10 @@ class SpaceWriter(Writer):
         self._driver.flush_soon()
         wait_for_documents(self._core, write, documents, partial(self._arrived, write))
 
-    def _let_be(self, write: RetriedWrite) -> None:
+    def _release_documents(self, write: RetriedWrite) -> None:
         assert self.local is not None
         for document in write.loaded:
-            self.local.let_be(document)
+            self.local.release_if_unread(document)
         write.loaded.clear()
 
 

@@ -148,7 +148,7 @@ class LocalWriter:
 class Transactions:
     """Runs the transactions of one runtime, and waits for verdicts."""
 
-    __slots__ = ("_channels", "_core", "let_be", "local", "on_missed")
+    __slots__ = ("_channels", "_core", "local", "on_missed", "release_if_unread")
 
     def __init__(self, core: Core, channels: Mapping[str, SpaceChannel]) -> None:
         self._core = core
@@ -156,7 +156,7 @@ class Transactions:
         self.local = LocalWriter(core, self)
         # Called with a document that an attempt stopped at: requests more, which it adds, and which are let be later.
         self.on_missed: Callable[[Document, dict[Document, None]], object] = ignore
-        self.let_be: Callable[[dict[Document, None]], object] = ignore
+        self.release_if_unread: Callable[[dict[Document, None]], object] = ignore
 
     async def transact(self, space: LocalSpace, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function in one transaction of a space, again if its reads are stale.
@@ -196,7 +196,7 @@ class Transactions:
         try:
             return await self.land(space, attempt, who=f"transact({_name(fn)})")
         finally:
-            self.let_be(brought)
+            self.release_if_unread(brought)
 
     async def land(
         self,

@@ -8,7 +8,6 @@ was resumed without a run, the observation of its last run is shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, cast
@@ -25,8 +24,6 @@ from headwater.replica.feed import Kind, Notification
 from headwater.scheduler.node import STATUS, Node, Remembered
 
 __all__ = ["Cause", "End", "Explanation", "Step", "cause_of", "why"]
-
-Causes = Mapping[Spot, Notification]
 
 
 class End(Enum):

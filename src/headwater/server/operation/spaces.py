@@ -48,6 +48,7 @@ class SendBuffer:
         self._waiting: dict[Recipient, list[FromEngine]] = {}
 
     def post(self, to: Recipient, message: FromEngine) -> None:
+        """Keep a message for a recipient until `flush`."""
         self._waiting.setdefault(to, []).append(message)
 
     def flush(self) -> None:

@@ -133,6 +133,7 @@ class Connection:
     # ---- from the peer -----------------------------------------------------------------------------
 
     def _on_message(self, data: bytes, is_text: bool) -> None:
+        """Check the size and the rate of a frame, and decode it: now, or after the delay of the rate limit."""
         if self._is_paused:
             self._arrived.append((data, is_text))
         elif self._closing is None:

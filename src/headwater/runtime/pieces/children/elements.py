@@ -57,7 +57,7 @@ class Source(Protocol):
 def keys_of(instance: PieceInstance, member: EachMember, elements: Elements) -> Source:
     """Return the source of a member: the entries of a Mapping, or the projection of a tuple."""
     if isinstance(elements.source, MappingCodec):
-        return Entries(instance, member, elements.source)
+        return MappingEntries(instance, member, elements.source)
     assert member.key is not None
     assert elements.source is not None
     return Projection(instance, member, elements.source, member.key)
@@ -69,7 +69,7 @@ def source_of(instance: PieceInstance, member: EachMember) -> Input[Any]:
     return found
 
 
-class Entries:
+class MappingEntries:
     """The entries of a Mapping."""
 
     __slots__ = ("_codec", "_instance", "_member", "unordered")

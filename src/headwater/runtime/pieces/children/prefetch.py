@@ -100,19 +100,19 @@ class Prefetch:
             self._bring_members(document, brought)
             self._bring(document, None, brought)
 
-    def let_be(self, brought: dict[Document, None]) -> None:
+    def release_if_unread(self, brought: dict[Document, None]) -> None:
         """Release prefetched documents whose reader is done, unless a node reads or writes them."""
         core = self._core
         for document in brought:
             if core.name_of(document.home) is not None:  # Otherwise this runtime left the space.
-                core.space_of(document).let_be(document)
+                core.space_of(document).release_if_unread(document)
 
     def _tidy(self) -> None:
         """Release the documents of readers that ran. Only when their number has doubled: each miss would cost all."""
         if len(self._brought) <= 2 * self._tidied_at:
             return
         for reader in [each for each in self._brought if each.removed or (each.status == CLEAN and not each.stops)]:
-            self.let_be(self._brought.pop(reader))
+            self.release_if_unread(self._brought.pop(reader))
         self._tidied_at = len(self._brought)
 
     def _bring_members(self, document: Document, brought: dict[Document, None]) -> None:
@@ -158,10 +158,10 @@ class Prefetch:
             listing = coordinator.listing
             most = listing.most(document, stored) if listing.reader is reader else 0
             if most:
-                homes = (each for start in _others(coordinator, at) for each in _down(start, way))
+                instances = (each for start in _others(coordinator, at) for each in _down(start, way))
                 documents = (
                     space.document(document_id(each.id, stored), document.key.scope)
-                    for each in homes
+                    for each in instances
                     if each.cls is instance.cls
                 )
                 missing = (each for each in documents if each.value is NOT_HERE and each not in brought)
@@ -210,8 +210,8 @@ def _kept_by(instance: PieceInstance) -> ChildSet | None:
 def _others(coordinator: ChildSet, instance: PieceInstance) -> list[PieceInstance]:
     """Return the children that were shown together with one, those after it first."""
     rows = coordinator.rows
-    homes = [rows[text].child for text in coordinator.listing.texts if text in rows]
-    found = [each for each in homes if each is not None]
+    instances = [rows[text].child for text in coordinator.listing.texts if text in rows]
+    found = [each for each in instances if each is not None]
     place = next((at for at, each in enumerate(found) if each is instance), len(found))
     return [*found[place + 1 :], *found[:place]]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headwater.runtime.core.waiting import Tasks
 
 
-class DocumentHistory:
+class PastDocuments:
     """Earlier states of one space, as far as a node waits for them. Also the channel of its own replica."""
 
     __slots__ = ("_asked", "_channel", "_core", "_space", "_tasks", "replica")
