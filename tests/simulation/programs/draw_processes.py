@@ -28,7 +28,7 @@ __all__ = ["draw_changed", "draw_processes"]
 
 ROOM = 100
 """Ids of actions for one process."""
-ROW: Final = Features(follow_ups=0.6, spaces=0.3, scopes=("user",), windows=True)
+ROW: Final = Features(follow_ups=0.6, reactions=True, spaces=0.3, scopes=("user",), windows=True)
 """The features of programs in a row of processes."""
 
 
