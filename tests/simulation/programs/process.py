@@ -116,7 +116,7 @@ async def _play(request: Request, pipe: Any) -> None:
         runs = _Runs()
         runtime.scheduler.set_trace(runs)
         player = Player(replace(program, classes=segment.classes), runtime, pipe)
-        player.left = {each.id for each in stored.sends if each.id}
+        player.left = {each.id: each.send.piece for each in stored.sends if each.id}
         listen(player)
         if segment.is_visitor:
             player.find_all()

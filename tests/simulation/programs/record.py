@@ -12,7 +12,7 @@ The cells that the next process finds say how many.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -33,6 +33,7 @@ __all__ = [
     "apply",
     "check_whole",
     "effect_value",
+    "is_handled",
     "member_value",
     "stored_form",
 ]
@@ -74,6 +75,12 @@ def effect_value(piece: str, effect: str, window: str = ANN) -> Value:
             return getattr(naive.pieces[piece], effect)()
 
     return value
+
+
+def is_handled(path: str, opened: Collection[str]) -> bool:
+    """Whether stored events for a path are handled with these pieces open. A child needs that its parent is open."""
+    name, _, below = path.partition("/")
+    return not below or name in {each.partition("@")[0] for each in opened}
 
 
 def check_whole(naive: NaiveProgram, piece: str, effect: str, shown: tuple[Any, ...]) -> None:
@@ -260,8 +267,7 @@ class Record:
         if self._mixes:
             raise self._mixes[0]
         states = self._replay()
-        if self._posted:
-            raise Mismatch(f"{self._actions[min(self._posted)]} answered nothing: it was not handled")
+        self._forget_refused(states, refused)
         if refused != self._refused:
             raise Mismatch(
                 f"{refused} follow-ups and records are refused, and the model answered it {self._refused} times"
@@ -367,6 +373,26 @@ class Record:
                 self._actions[each.step.eid] = each
                 self._posted.add(each.step.eid)
         self._world.posted.clear()
+
+    def _forget_refused(self, states: list[Any], refused: int) -> None:
+        """Take events as refused that were not handled because their child left. Those of a closed piece may wait."""
+        awaited = {eid for eid in self._posted if is_handled(_path_of(self._actions[eid]), self._open)}
+        gone = self._gone(states)
+        if late := awaited - gone:
+            raise Mismatch(f"{self._actions[min(late)]} answered nothing: it was not handled")
+        others = max(refused - self._refused - len(awaited), 0)
+        over = awaited | set(sorted(gone - awaited)[:others])
+        self._posted -= over
+        self._refused += len(over)
+
+    def _gone(self, states: list[Any]) -> set[int]:
+        """The events that are to be handled for children that are not there in one of some states."""
+        gone: set[int] = set()
+        for state in states if self._posted else ():
+            self._world.restore(state)
+            gone |= {eid for eid in self._posted if not self.naive.has(_path_of(self._actions[eid]))}
+        self._world.restore(states[-1])
+        return gone
 
     def _values(self, value: Value, states: list[Any]) -> list[Any]:
         values = []
@@ -516,12 +542,15 @@ class Record:
             landed = {eid for count, eids in zip(kept, spaces.values(), strict=True) for eid in eids[:count]}
             self._world.restore(start)
             self._posted = set(posted)
+            states = [start]
             unposted = 0
             for eid in order:
                 if eid in landed:
                     unposted += eid >= FOLLOW_UPS and eid not in self._posted
                     apply(self.naive, self._actions[eid])
                     self._follow_ups(eid, DONE)
+                    states.append(self._world.cells)
+            self._posted -= self._gone(states) - {each.send.eid for each in found.sends}
             if unposted:
                 continue  # A follow-up is handled when the handler that posted it has landed.
             missing = [*self._wrong_cells(found.cells), *self._wrong_events(found.sends, landed)]
@@ -562,11 +591,16 @@ class Record:
         return self._program.piece_named(_piece_of(action)).space
 
 
-def _piece_of(action: Action) -> str:
-    """The piece that an action writes, or to the child of which it writes."""
+def _path_of(action: Action) -> str:
+    """The path of the piece or child that an action writes."""
     while isinstance(action, By):
         action = cast(Action, action.step)
-    return (action.writes[0].piece if isinstance(action, Transact) else action.piece).partition("/")[0]
+    return action.writes[0].piece if isinstance(action, Transact) else action.piece
+
+
+def _piece_of(action: Action) -> str:
+    """The piece that an action writes, or to the child of which it writes."""
+    return _path_of(action).partition("/")[0]
 
 
 def _is_record(action: Action) -> bool:
