@@ -177,7 +177,7 @@ class By:
     """A step of one user, where several users share a space; in one runtime that of a window."""
 
     user: str
-    step: Send | Write | Transact | Pull | Watch | Unwatch | Stop | Open
+    step: Send | Write | Transact | Pull | Watch | Unwatch | Stop | Open | Remake
 
 
 @dataclass(frozen=True, slots=True)

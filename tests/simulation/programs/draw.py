@@ -800,13 +800,14 @@ class Steps:
         self._stopped.add(piece.name)
         return [Stop(piece.name)]
 
+    def may_go(self, piece: Piece) -> bool:
+        """Whether nothing outside of a piece reads it: neither an input nor a link."""
+        is_given = any(piece.name == where for each in self._pieces for _, where, _ in each.given)
+        return not is_given and not any(self._classes[each.of].of_kind("link") for each in self._pieces)
+
     def _remake(self, piece: Piece) -> list[Step]:
         """Delete a piece that is given to no other one."""
-        if (
-            piece.name in self._stopped
-            or any(piece.name == where for each in self._pieces for _, where, _ in each.given)
-            or any(self._classes[each.of].of_kind("link") for each in self._pieces)
-        ):
+        if piece.name in self._stopped or not self.may_go(piece):
             return []
         ended = [number for number, of in self._watches.items() if of == piece.name]
         for number in ended:

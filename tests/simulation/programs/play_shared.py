@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from headwater import HandlerFailed, HeadwaterError, NotReadyError, Refused, Runtime, Space, link
+from headwater import GoneError, HandlerFailed, HeadwaterError, NotReadyError, Refused, Runtime, Space, link
 from headwater.errors import ProtocolError
 from headwater.scheduler import Failure
 from tests.simulation.programs.build import NaiveProgram, real_classes
@@ -23,6 +23,7 @@ from tests.simulation.programs.description import (
     Piece,
     Program,
     Pull,
+    Remake,
     Rest,
     Send,
     SetClock,
@@ -178,7 +179,7 @@ class SharedPlayer(Listener):
 
     def _failed(self, user: _User, failure: Failure) -> None:
         """Connections that break are reported as well, and so is what a process had in hand that is killed."""
-        if not (user.is_gone or is_meant(failure) or isinstance(failure.error, ProtocolError)):
+        if not (user.is_gone or is_meant(failure) or isinstance(failure.error, ProtocolError | GoneError)):
             self._mixes.append(Mismatch(f"{user.name}: told on the error channel: {failure}"))
 
     async def _step(self, step: SharedStep) -> None:
@@ -239,8 +240,29 @@ class SharedPlayer(Listener):
                 await self._stop(user, self._program.piece_named(step.piece))
             case Open():
                 await self._open(user, self._program.piece_named(step.piece))
+            case Remake():
+                await self._remake(user, self._program.piece_named(step.piece))
             case _:
                 raise AssertionError(f"shared programs do not draw {step}")
+
+    async def _remake(self, user: _User, piece: Piece) -> None:
+        """Delete a piece and make it again. Sinks on it end where it is not open, and where it is deleted."""
+        await self.rest()
+        user.open.discard(piece.name)
+        # On a server all connections are of one user, who may not delete cells of others: there are none then.
+        is_for_user = any(member.scope == "user" for of in self._program.classes for member in of.members)
+        space = self._site.runtime(user.name).space(piece.space, user=user.name if is_for_user else "")
+        await space.delete(user.pieces[piece.name])
+        for key in [key for key in user.shown if key[0] == piece.name]:
+            del user.shown[key]
+        await self._settle()
+        for each in self._users.values():
+            for number, (watch, sink, _) in tuple(each.sinks.items()):
+                if watch.piece == piece.name and piece.name not in each.open:
+                    if not isinstance(sink.ended, GoneError):
+                        raise Mismatch(f"{each.name}: sink {number} on {piece.name} ended with {sink.ended!r}")
+                    del each.sinks[number]
+        await self._open(user, piece)
 
     def _acts(self, user: _User, step: Send | Write | Transact, seen: Any = UNSEEN) -> None:
         self._made[step.eid] = Made(step, user, self._seqs(user), seen)
