@@ -112,6 +112,56 @@ class Words(Piece, name="aid.restart.Words"):
         return len(self.words.get())
 
 
+class Entry(Piece, name="aid.restart.Entry"):
+    element: Cell[int] = given()
+
+    @computed
+    def half(self) -> int:
+        ran.append(f"half of {self.ctx.name}")
+        return self.element.get() // 2
+
+    @computed
+    def result(self) -> int:
+        ran.append(f"result of {self.ctx.name}")
+        return self.half.get() + 1
+
+
+class Entries(Piece, name="aid.restart.Entries"):
+    """Its materializer reads its rows by two ways, and each way has children of its own."""
+
+    rows: Cell[Mapping[str, int]] = cell(default={})
+    written: Cell[int] = cell(default=0)
+
+    @each(rows)
+    def some(self, element: Cell[int]) -> Entry:
+        return Entry(element=element)
+
+    @each(rows)
+    def others(self, element: Cell[int]) -> Entry:
+        return Entry(element=element)
+
+    @each(rows)
+    def values(self, element: Cell[int]) -> int:
+        return element.get()
+
+    @computed
+    def first(self) -> int:
+        return sum(each.half.get() for each in self.some.get().values())
+
+    @computed
+    def second(self) -> int:
+        return sum(each.result.get() for each in self.others.get().values())
+
+    @computed
+    def third(self) -> int:
+        return self.first.get() + sum(self.values.get().values())
+
+    @materializer(envelope=(written,))
+    def write(self) -> int:
+        self.written.set(min(self.first.get(), self.third.get()))
+        return self.second.get()
+
+
 async def processes(folder: Path, *steps: Callable[[Runtime], Awaitable[object]]) -> None:
     """Run each step in a runtime of its own. Keep what ran in the last one."""
     for step in steps:
@@ -198,4 +248,20 @@ def test_materializer_of_a_further_user_that_reads_its_own_output_does_not_run_a
             await rt.settled()
 
     run(lambda: processes(tmp_path, opened, opened))
+    assert ran == []
+
+
+def test_computed_of_a_child_whose_row_is_judged_twice_does_not_run_after_restart(tmp_path: Path) -> None:
+    """The row's child was replaced when its piece woke, and what was known of its first node was used up."""
+
+    async def write(rt: Runtime) -> None:
+        entries: Any = await rt.space("one").open(Entries, "entries")
+        entries.rows.set({"a": 4})
+        await rt.settled()
+        await pulled(entries, "first", "second", "values", "third", "write")
+
+    async def open_again(rt: Runtime) -> None:
+        await rt.space("one").open(Entries, "entries")
+
+    run(lambda: processes(tmp_path, write, open_again))
     assert ran == []

@@ -11,7 +11,22 @@ from typing import Any
 import pytest
 
 import headwater
-from headwater import Cell, GoneError, Input, Piece, Refused, Runtime, cell, computed, each, effect, given, handler
+from headwater import (
+    AbsentError,
+    Cell,
+    GoneError,
+    Input,
+    Piece,
+    Refused,
+    Runtime,
+    cell,
+    computed,
+    each,
+    effect,
+    given,
+    handler,
+    materializer,
+)
 from headwater.testing import Simulation, simulated
 from tests.aid.serving import SPACE, Pad, page, place, serving
 
@@ -231,3 +246,47 @@ def test_sink_on_an_input_of_a_deleted_piece_is_not_told_the_same_value_again() 
             assert seen == [0, 2]
 
     asyncio.run(story())
+
+
+class Meter(Piece, name="gone.Meter"):
+    counts: Cell[tuple[int, ...]] = cell(default=(1,))
+
+    @computed
+    def count(self) -> int:
+        return sum(self.counts.get())
+
+
+class Gauge(Piece, name="gone.Gauge"):
+    """Reads a meter of another space, and writes what follows from it."""
+
+    meter: Input[int] = given()
+    level: Cell[int] = cell(default=0)
+    written: Cell[int] = cell(default=0)
+
+    @computed
+    def total(self) -> int:
+        return self.meter.get() + self.level.get()
+
+    @computed
+    def double(self) -> int:
+        return self.total.get() * 2
+
+    @materializer(envelope=(written,))
+    def write(self) -> None:
+        self.written.set(self.double.get() + self.total.get())
+
+
+@simulated(faults=("delay", "drop"), seeds=10)
+async def test_computeds_over_another_space_do_not_fail_when_another_program_deletes_their_piece(
+    sim: Simulation,
+) -> None:
+    gauges = []
+    errors: list[BaseException] = []
+    for name in ("ann", "bob", "cy"):
+        sim.runtime(name).on_error(errors.append)
+        meter = await sim.runtime(name).space("two").open(Meter, "m")
+        gauges.append(await sim.runtime(name).space("one").open(Gauge(meter=meter.count), "g"))
+    await sim.settle()
+    await sim.runtime("cy").space("one").delete(gauges[2])
+    await sim.settle()
+    assert (await gauges[0].written.pull(), [each for each in errors if isinstance(each, AbsentError)]) == (3, [])

@@ -156,7 +156,10 @@ class CommitVerdicts:
         # fault fates.foreign_results_answered_at_once: if False:
         if notification.kind in FROM_OTHERS:
             self._gates.came(node, hops)
-            if not self.own.issuperset(_read_elsewhere(node)):
+            is_there = cast("Document", spot.document).value is not ABSENT
+            # The document of a deleted piece has no result whose inputs may come later, and its readers cannot wait.
+            # fault fates.deletion_is_a_result: if not self.own.issuperset(_read_elsewhere(node)):
+            if is_there and not self.own.issuperset(_read_elsewhere(node)):
                 self._gates.result_came(node)
         self._enqueue(node)
 

@@ -83,15 +83,22 @@ class NaiveProgram:
         return tuple((name, getattr(alone, name).get()) for name, _ in shown)
 
     def find(self, path: str) -> Any:
-        """The piece of a path. A child that is not there any more still handles events that were posted before."""
+        """The piece of a path. A child that is not there any more may still handle events that were posted before."""
+        return self._kept(path) or self.world.pieces[path]
+
+    def has(self, path: str) -> bool:
+        """Whether the piece of a path is there: a child leaves with its key, or for one of another class."""
+        return self._kept(path) is not None
+
+    def _kept(self, path: str) -> Any:
         name, _, below = path.partition("/")
         if not below:
             return self.pieces[name]
         member, key = below.split("/")
         children = getattr(self.pieces[name], member).get()
         if isinstance(children, Mapping):
-            return children.get(key) or self.world.pieces[path]
-        return children if key in ("", type(children).__name__) else self.world.pieces[path]
+            return children.get(key)
+        return children if key in ("", type(children).__name__) else None
 
     def execute(self, text: str, path: str) -> None:
         """Execute a write to a piece."""

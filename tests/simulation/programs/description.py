@@ -38,6 +38,7 @@ __all__ = [
     "Write",
     "seen_from",
     "source_of",
+    "user_of",
 ]
 
 INDENT: Final = "    "
@@ -49,6 +50,11 @@ WINDOWS: Final = {ANN: (ANN, ""), "ann2": (ANN, "second"), "bob": ("bob", "other
 def seen_from(window: str, piece: str) -> str:
     """The name of a piece that is open in a window."""
     return piece if window == ANN else f"{piece}@{window}"
+
+
+def user_of(window: str) -> str:
+    """The user of a window. Where several users share a space, each has one window of its own name."""
+    return WINDOWS.get(window, (window, ""))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,7 @@ class By:
     """A step of one user, where several users share a space; in one runtime that of a window."""
 
     user: str
-    step: Send | Write | Transact | Pull | Watch | Unwatch | Stop | Open
+    step: Send | Write | Transact | Pull | Watch | Unwatch | Stop | Open | Remake
 
 
 @dataclass(frozen=True, slots=True)

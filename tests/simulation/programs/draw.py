@@ -40,7 +40,17 @@ from tests.simulation.programs.expressions import (
     write,
 )
 
-__all__ = ["FIRST_ID", "READABLE", "ClassDraw", "Features", "Steps", "draw_classes", "draw_pieces", "draw_program"]
+__all__ = [
+    "FIRST_ID",
+    "READABLE",
+    "ClassDraw",
+    "Features",
+    "Steps",
+    "draw_classes",
+    "draw_pieces",
+    "draw_program",
+    "left_out_of_whole",
+]
 
 READABLE: Final = ("number", "pair", "table")
 """Kinds of computeds."""
@@ -138,10 +148,9 @@ def _draw_child(draw: Random, name: str, features: Features) -> PieceClass:
     annotation, kind = ("Rec", "rec") if is_record else ("int", "int")
     members = [Member("element", "given " + kind, (f"element: Cell[{annotation}] = given()",))]
     sources = [Source("self.element", kind, frozenset({"element"}))]
+    kept = f"{OWN}{name}"  # Classes that a `child` may have share the cells of the same name.
     if features.child_handlers or draw.random() < 0.7:
         own = draw.choice(("int", "items", "text"))
-        # Classes that a `child` may have share the cells of the same name.
-        kept = f"{OWN}{name}"
         members.append(Member(kept, own, (declared(draw, kept, own),)))
         sources.append(Source(f"self.{kept}", own, frozenset({kept})))
     for number in range(draw.randint(1, 2)):
@@ -150,10 +159,11 @@ def _draw_child(draw: Random, name: str, features: Features) -> PieceClass:
         sources.append(Source(f"self.c{number}", "number", frozenset({f"c{number}"})))
     if features.child_handlers:
         # A child may leave before an event that a handler posted to it is handled. Whether its element and computeds
-        # are still there then is not decided by the order of events: that event uses the own cell only.
+        # are still there then is not decided by the order of events: that event uses the own cell only. It may also
+        # be refused when an attempt begins anew: of an event that had to wait for that cell, or that is to fail.
         owned = [each for each in sources if each.handle.startswith(f"self.{OWN}")]
         members = [*ClassDraw.on(draw, name, members, sources).with_handler("h0").members]
-        members = [*ClassDraw.on(draw, name, members, owned).with_handler(POSTED).members]
+        members = [*ClassDraw.on(draw, name, members, owned).with_handler(POSTED, kept).members]
     return PieceClass(name, tuple(members))
 
 
@@ -259,9 +269,9 @@ class ClassDraw:
             scoped=scoped,
         )
 
-    def with_handler(self, name: str) -> PieceClass:
-        """The class so far, and one handler."""
-        self._draw_handler(name)
+    def with_handler(self, name: str, first: str = "") -> PieceClass:
+        """The class so far, and one handler. One that reads a cell `first` does so before its note, and never fails."""
+        self._draw_handler(name, first)
         return PieceClass(self._name, tuple(self._members))
 
     def member_like(self, member: Member) -> Member:
@@ -438,12 +448,7 @@ class ClassDraw:
 
     def _draw_whole(self) -> None:
         """An effect that shows all cells and inputs, and computeds that have to fit them."""
-        below = {each.name for each in self._members if each.kind == "children"}
-        while more := {each.name for each in self._members if each.uses & below} - below:
-            below |= more
-        below |= {each.name for each in self._members if each.name[0] in "yw" or each.name == LINK}
-        while more := {each.name for each in self._members if each.uses & below} - below:
-            below |= more
+        below = left_out_of_whole(self._members)
         names = [each.handle.removeprefix("self.") for each in self._sources_of_windows() if not each.uses & below]
         cells = [name for name in names if name[0] in "ix"]
         derived = [name for name in names if name[0] not in "ix"]
@@ -452,7 +457,7 @@ class ClassDraw:
         source = ("@effect", "def whole(self) -> None:", f'    SHOW({self._seen}, "whole", ({pairs},))')
         self._members.append(Member("whole", "effect", source, frozenset((*derived, *cells))))
 
-    def _draw_handler(self, name: str) -> None:
+    def _draw_handler(self, name: str, first: str = "") -> None:
         """A handler that reads, may refuse or fail, writes, and answers an int."""
         draw = self._draw
         sources = self._sources_of_windows()
@@ -479,7 +484,7 @@ class ClassDraw:
         if draw.random() < 0.4:
             test, others = condition(draw, sources)
             uses |= others
-            error = 'Refused("no")' if draw.random() < 0.85 else 'ValueError("wrong")'
+            error = 'Refused("no")' if draw.random() < 0.85 or first else 'ValueError("wrong")'
             at = _place(draw, lines)
             lines[at:at] = [f"if {test}:", f"    raise {error}"]
         if self._is_logged:
@@ -491,6 +496,9 @@ class ClassDraw:
             answer, more = expression(draw, [cell], 0)
             uses |= more
         lines.append(f"return {answer}")
+        if first:
+            lines.insert(0, f"self.{first}.get()")
+            uses |= {first}
         head = f"def {name}(self, eid: int, n: int, w: str) -> int:"
         source = ("@handler", head, *("    " + line for line in lines))
         self._members.append(Member(name, "handler", source, uses))
@@ -516,7 +524,8 @@ class ClassDraw:
         refuses = draw.choice(("False", "False", 'rec.t == "a"'))
         body: tuple[str, ...] = (f"@reaction({options})", "async def r(self, rec: Rec, delivery: Delivery) -> Rec:")
         body = (*body, f"    if {fails}:", '        raise ValueError("not yet")')
-        body = (*body, f"    if {refuses}:", '        raise Refused("never")', "    return rec")
+        refused = ("        NOTE(self.ctx.name, rec.n)", '        raise Refused("never")')
+        body = (*body, f"    if {refuses}:", *refused, "    return rec")
         self._members.append(Member(TOPIC, "topic", (f"{TOPIC}: Topic[Rec] = topic()",)))
         self._members.append(Member("g", "then", tuple(lines), uses))
         self._members.append(Member("r", "reaction", body, frozenset({TOPIC, "g"})))
@@ -556,6 +565,14 @@ class ClassDraw:
         at = _place(draw, lines)
         lines[at:at] = [f"child = {found}", "if child is not None:", f"    {text}"]
         return frozenset({member.name})
+
+
+def left_out_of_whole(members: Sequence[Member]) -> frozenset[str]:
+    """The members that do not follow from the cells and inputs of their piece: those that need children or a link."""
+    below = {each.name for each in members if each.kind == "children" or each.name[0] in "yw" or each.name == LINK}
+    while more := {each.name for each in members if each.uses & below} - below:
+        below |= more
+    return frozenset(below)
 
 
 def _place(draw: Random, lines: list[str]) -> int:
@@ -783,13 +800,14 @@ class Steps:
         self._stopped.add(piece.name)
         return [Stop(piece.name)]
 
+    def may_go(self, piece: Piece) -> bool:
+        """Whether nothing outside of a piece reads it: neither an input nor a link."""
+        is_given = any(piece.name == where for each in self._pieces for _, where, _ in each.given)
+        return not is_given and not any(self._classes[each.of].of_kind("link") for each in self._pieces)
+
     def _remake(self, piece: Piece) -> list[Step]:
         """Delete a piece that is given to no other one."""
-        if (
-            piece.name in self._stopped
-            or any(piece.name == where for each in self._pieces for _, where, _ in each.given)
-            or any(self._classes[each.of].of_kind("link") for each in self._pieces)
-        ):
+        if piece.name in self._stopped or not self.may_go(piece):
             return []
         ended = [number for number, of in self._watches.items() if of == piece.name]
         for number in ended:

@@ -21,14 +21,23 @@ from tests.simulation.programs.description import (
     Transact,
     Write,
 )
-from tests.simulation.programs.draw import FIRST_ID, READABLE, ClassDraw, Features, Steps, draw_classes, draw_pieces
+from tests.simulation.programs.draw import (
+    FIRST_ID,
+    READABLE,
+    ClassDraw,
+    Features,
+    Steps,
+    draw_classes,
+    draw_pieces,
+    left_out_of_whole,
+)
 from tests.simulation.programs.expressions import CELL_KINDS, Source
 
 __all__ = ["draw_changed", "draw_processes"]
 
 ROOM = 100
 """Ids of actions for one process."""
-ROW: Final = Features(follow_ups=0.6, spaces=0.3, scopes=("user",), windows=True)
+ROW: Final = Features(child_handlers=True, follow_ups=0.6, reactions=True, spaces=0.3, scopes=("user",), windows=True)
 """The features of programs in a row of processes."""
 
 
@@ -91,8 +100,11 @@ def _draw_segment(
 def _changed(draw: Random, of: PieceClass, features: Features) -> PieceClass:
     """A class, some computeds, effects and handlers of which have other code."""
     members: list[Member] = []
+    below = left_out_of_whole(of.members)
     for member in of.members:
         read = [each for each in members if each.kind in (*CELL_KINDS, *READABLE, "given", "given int")]
+        if member.name not in below:
+            read = [each for each in read if each.name not in below]
         sources = [_source(each) for each in read if each.scope == "space"]
         scoped = [(each.scope, _source(each)) for each in read if each.scope != "space"]
         is_plain = member.name[0] in "ceh" and not {"d", "k"} & {name[0] for name in member.uses} and sources

@@ -16,6 +16,7 @@ from tests.simulation.programs.description import (
     PieceClass,
     Program,
     Pull,
+    Remake,
     Rest,
     Send,
     SharedStep,
@@ -51,7 +52,7 @@ def draw_shared(seed: int, features: Features | None = None) -> Program:
         if not piece.given and not any(piece.name == where for each in pieces for _, where, _ in each.given)
         and draw.random() < 0.25
     )  # fmt: skip
-    steps = _SharedSteps(draw, classes, pieces, users, features).drawn()
+    steps = _SharedSteps(draw, classes, pieces, users, features, handles).drawn()
     return Program(seed, classes, pieces, users=users, handles=handles, shared=steps)
 
 
@@ -70,12 +71,14 @@ class _SharedSteps:
         pieces: tuple[Piece, ...],
         users: tuple[str, ...],
         features: Features,
+        handles: frozenset[tuple[str, str]],
     ) -> None:
         self._draw = draw
         self._classes = {each.name: each for each in classes}
         self._pieces = pieces
         self._users = users
         self._features = features
+        self._handles = handles
         self._steps = Steps(draw, classes, pieces, features)
         self._is_steady = draw.random() < 0.3  # nobody goes
         self._offline: set[str] = set()
@@ -92,7 +95,7 @@ class _SharedSteps:
         draw = self._draw
         user = draw.choice(self._users)
         piece = draw.choice(self._pieces)
-        match draw.choices(range(10), (9, 4, 3, 2, 3, 3, 1, 5, 2, 1))[0]:
+        match draw.choices(range(11), (9, 4, 3, 2, 3, 3, 1, 5, 2, 1, 1))[0]:
             case 0:
                 return [By(user, each) for each in self._steps.sends(piece) if isinstance(each, Send)]
             case 1:
@@ -121,10 +124,10 @@ class _SharedSteps:
                 return [Wait(draw.choice((1, 5, 20, 100, 1_000)))]
             case 8:
                 return self._stop(user, piece) if self._features.stops and user not in self._offline else []
+            case 9:
+                return [] if self._offline or draw.random() < 0.5 else [Rest()]
             case _:
-                if self._offline or draw.random() < 0.5:
-                    return []
-                return [Rest()]
+                return self._remake(user, piece)
 
     def _crash(self, user: str) -> SharedStep:
         if not self._features.crashing_users or self._draw.random() < 0.5:
@@ -138,6 +141,14 @@ class _SharedSteps:
         self._stopped ^= {(user, piece.name)}
         is_stopped = (user, piece.name) in self._stopped
         return [By(user, Stop(piece.name) if is_stopped else Open(piece.name))]
+
+    def _remake(self, user: str, piece: Piece) -> list[SharedStep]:
+        """Have a user who has a piece open delete it and make it again, while everybody has a connection."""
+        # A sink of a user who stopped the piece and then sent it an event does not end (seed 41,602,650 without this).
+        is_stopped = any(piece.name == name for _, name in self._stopped)
+        has_it = not is_stopped and (user, piece.name) not in self._handles
+        is_possible = has_it and not self._offline and self._features.remakes and self._steps.may_go(piece)
+        return [By(user, Remake(piece.name))] if is_possible else []
 
     def _logged(self, step: Transact) -> Transact:
         first = step.writes[0]

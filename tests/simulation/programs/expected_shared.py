@@ -47,6 +47,7 @@ class Entry:
     session: str
     documents: Mapping[str, Any]
     sends: tuple[By, ...] = ()  # events that it stored
+    deleted: frozenset[str] = frozenset()  # pieces that it deleted
 
 
 class Sender(Protocol):
@@ -84,6 +85,7 @@ def entries_of(program: Program, engine: Engine) -> list[Entry]:
         for piece in program.pieces
         for member in program.class_named(piece.of).of_kind(*CELL_KINDS, "link", "log")
     }
+    records = {f"{piece.name}:@" for piece in program.pieces}
     return [
         Entry(
             logged.seq,
@@ -94,6 +96,11 @@ def entries_of(program: Program, engine: Engine) -> list[Entry]:
                 if operation.doc.id in members or operation.doc.id.startswith(WHO)
             },
             tuple(By(event.payload["user"], sent(event.stream, event.payload)) for event in logged.commit.events),
+            frozenset(
+                operation.doc.id.removesuffix(":@")
+                for operation in logged.commit.operations
+                if operation.doc.id in records and engine.read(operation.doc, at=logged.seq).value is ABSENT
+            ),
         )
         for logged in log_of(engine)
     ]
@@ -207,7 +214,9 @@ class _Replay:
         logs: dict[str, int] = {}
         for entry in space.log:
             for doc, raw in entry.documents.items():
-                if doc.endswith(":log"):
+                if raw is ABSENT:
+                    logs.pop(doc, None)
+                elif doc.endswith(":log"):
                     for eid in raw[logs.get(doc, 0) :]:
                         if eid in space.landed:
                             raise Mismatch(f"the event {eid} landed twice")
@@ -247,12 +256,25 @@ class _Replay:
         self._skip(space, entry.documents, entry.seq)
         if entry.seq in space.at:
             cells = self._handled(space, entry, space.at[entry.seq], stored)
+        elif entry.deleted:
+            cells = self._deleted(space, entry, stored)
         else:
             cells = space.cells
             for doc in entry.documents:
                 if not doc.startswith(WHO):
                     cells = self._written(space, entry, doc, cells, stored)
         space.states.append((entry.seq, cells))
+
+    def _deleted(self, space: _Space, entry: Entry, stored: Values) -> Values:
+        """Delete pieces, for the user of the runtime that did so."""
+        world = self._naive.world
+        world.restore(space.cells)
+        with world.seen_from(self._sessions[entry.session].rstrip("0123456789")):
+            for piece in entry.deleted:
+                world.forget(piece)
+        if wrong := self._difference(world.cells, stored):
+            raise Mismatch(f"{', '.join(entry.deleted)} was deleted at {entry.seq} and stays on {wrong}")
+        return world.cells
 
     def _check_plain_writes(self, space: _Space) -> None:
         """All plain writes landed, but for those of killed processes."""

@@ -17,8 +17,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from headwater import AbsentError, Model, Refused
-from tests.simulation.programs.description import ANN, WINDOWS, By, Send
+from headwater import AbsentError, Model
+from tests.simulation.programs.description import ANN, By, Send, user_of
 from tests.simulation.programs.values import Rec
 
 __all__ = [
@@ -60,7 +60,6 @@ class World:
         self.pieces: dict[str, NaivePiece] = {}  # also children that are not there any more, as they were last
         self._window = ANN  # code runs for this one
         self.posted: list[By] = []  # events that handlers sent, which are to be handled
-        self.refused = 0  # records that a reaction refused
         self.is_trying = False  # a computed is run for its declared writes
         self._known: dict[Address, Any] = {}  # values of computeds in the present state
         self.seen: Any = None  # the value of its cell that the caller of a plain write saw; None: nothing is merged
@@ -72,10 +71,7 @@ class World:
 
     def address(self, path: str, member: str, scope: str) -> Address:
         """The address of a member for the present window."""
-        user, _ = WINDOWS.get(
-            self._window, (self._window, "")
-        )  # Where several users share a space, they have one each.
-        owner = {"space": "", "user": "@" + user, "session": "@" + self._window}[scope]
+        owner = {"space": "", "user": "@" + user_of(self._window), "session": "@" + self._window}[scope]
         return path, member + owner
 
     @contextmanager
@@ -91,12 +87,12 @@ class World:
     def transaction(self) -> Iterator[None]:
         """Undo all writes and events of the block if it raises."""
         before = self.cells
-        posted, refused = tuple(self.posted), self.refused
+        posted = tuple(self.posted)
         try:
             yield
         except Exception:
             self.restore(before)
-            self.posted[:], self.refused = posted, refused
+            self.posted[:] = posted
             raise
 
     @contextmanager
@@ -433,18 +429,24 @@ class Callback:
 
 
 class Emits(Declaration):
-    """A topic. The handler that follows a reaction is an event of its own."""
+    """A topic. A record is an event without a user for the handler that follows a reaction."""
 
     def __init__(self) -> None:
-        self._reactions: list[tuple[Callable[..., Any], Handled]] = []
+        self._followers: list[Handled] = []
 
     def react(self, then: Handled, **_: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Have a reaction for each record. It is run at once, in the attempt that does not fail for a while."""
+        """Have a reaction for each record, and its result handled. It is run in the attempt that does not fail."""
         take = then.fn
-        then.fn = lambda piece, eid, n, w: take(piece, Rec(n=eid, t=w))
+        self._followers.append(then)
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
-            self._reactions.append((fn, then))
+            def handle(piece: NaivePiece, eid: int, n: int, w: str) -> Any:
+                try:
+                    fn(piece, Rec(n=eid, t=w), SimpleNamespace(attempt=1)).send(None)
+                except StopIteration as end:
+                    return take(piece, end.value)
+
+            then.fn = handle
             return fn
 
         return declare
@@ -453,13 +455,9 @@ class Emits(Declaration):
         return SimpleNamespace(emit=lambda record: self._emit(piece, record))
 
     def _emit(self, piece: NaivePiece, record: Rec) -> None:
-        for fn, then in self._reactions:
-            try:
-                fn(piece, record, SimpleNamespace(attempt=1)).send(None)
-            except StopIteration as end:
-                piece.world.post(Send(end.value.n, piece.path, then.name, 0, end.value.t, is_awaited=False))
-            except Refused:
-                piece.world.refused += 1
+        for then in self._followers:
+            send = Send(record.n, piece.path, then.name, 0, record.t, is_awaited=False)
+            piece.world.posted.append(By("", send))
 
 
 class NaivePiece:

@@ -46,7 +46,7 @@ from tests.simulation.programs.description import (
     seen_from,
 )
 from tests.simulation.programs.expressions import CELL_KINDS
-from tests.simulation.programs.record import DONE, FAILED, REFUSED, Action, Intended, Record
+from tests.simulation.programs.record import DONE, FAILED, REFUSED, Action, Intended, Record, is_handled
 from tests.simulation.programs.values import NAMES, Listener, listen
 
 __all__ = ["SPACE", "Player", "Tells", "is_meant", "play_alone"]
@@ -114,7 +114,7 @@ class Player(Listener):
         self._errors: list[Failure] = []
         self._runs: Counter[str] = Counter()
         self._is_counting = False
-        self.left: set[str] = set()  # ids of stored events of processes before, which this one takes up
+        self.left: dict[str, str] = {}  # of ids of stored events of processes before: the paths that they are for
         self._has_reactions = any(of.of_kind("reaction") for of in program.classes)
         runtime.on_failure(self._errors.append)
 
@@ -339,10 +339,14 @@ class Player(Listener):
             await self._runtime.durable()
 
     def _has_taken_up(self) -> bool:
-        """Whether the events that were stored before this process have their outcomes."""
+        """Whether the events that were stored before this process have their outcomes.
+
+        One for a child waits until its parent is open.
+        """
         if self.left:
-            self.left -= {row.id for row in self._runtime.intents() if row.ended_us is not None}
-        return not self.left
+            ended = {row.id for row in self._runtime.intents() if row.ended_us is not None}
+            self.left = {id: path for id, path in self.left.items() if id not in ended}
+        return not any(is_handled(path, self._open) for path in self.left.values())
 
     async def rest(self) -> None:
         """Wait until nothing is left to do, and have everything compared."""

@@ -10,7 +10,17 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from headwater import HandlerFailed, HeadwaterError, NotReadyError, NotSettlingError, Refused, Runtime, Space, link
+from headwater import (
+    GoneError,
+    HandlerFailed,
+    HeadwaterError,
+    NotReadyError,
+    NotSettlingError,
+    Refused,
+    Runtime,
+    Space,
+    link,
+)
 from headwater.errors import ProtocolError
 from headwater.scheduler import Failure
 from tests.simulation.programs.build import NaiveProgram, real_classes
@@ -23,6 +33,7 @@ from tests.simulation.programs.description import (
     Piece,
     Program,
     Pull,
+    Remake,
     Rest,
     Send,
     SetClock,
@@ -112,6 +123,7 @@ class SharedPlayer(Listener):
         self._made: dict[int, Made] = {}
         self._answers: dict[int, Answer] = {}
         self._mixes: list[Mismatch] = []
+        self._has_deleted = False  # a piece was deleted and made again
         self._naive = NaiveProgram(program)
 
     def show(self, user: str, piece: str, effect: str, values: tuple[object, ...]) -> None:
@@ -180,10 +192,12 @@ class SharedPlayer(Listener):
         """Connections that break are reported as well, and so is what a process had in hand that is killed.
 
         Two runtimes answer each other as long as one of them hears nothing of the other space that a node reads. They
-        are held back, and the node is reported (docs/INVARIANTS.md, I6).
+        are held back, and the node is reported (docs/INVARIANTS.md, I6). A sink reports that its piece was deleted.
         """
-        is_held = isinstance(failure.error, NotSettlingError) and self._reads_other_space(failure.node)
-        if not (user.is_gone or is_meant(failure) or is_held or isinstance(failure.error, ProtocolError)):
+        error = failure.error
+        is_held = isinstance(error, NotSettlingError) and self._reads_other_space(failure.node)
+        is_deleted = isinstance(error, GoneError) and self._has_deleted
+        if not (user.is_gone or is_meant(failure) or is_held or is_deleted or isinstance(error, ProtocolError)):
             self._mixes.append(Mismatch(f"{user.name}: told on the error channel: {failure}"))
 
     def _reads_other_space(self, node: str) -> bool:
@@ -249,8 +263,30 @@ class SharedPlayer(Listener):
                 await self._stop(user, self._program.piece_named(step.piece))
             case Open():
                 await self._open(user, self._program.piece_named(step.piece))
+            case Remake():
+                await self._remake(user, self._program.piece_named(step.piece))
             case _:
                 raise AssertionError(f"shared programs do not draw {step}")
+
+    async def _remake(self, user: _User, piece: Piece) -> None:
+        """Delete a piece and make it again. Sinks on it end where it is not open, and where it is deleted."""
+        await self.rest()
+        self._has_deleted = True
+        user.open.discard(piece.name)
+        # On a server all connections are of one user, who may not delete cells of others: there are none then.
+        is_for_user = any(member.scope == "user" for of in self._program.classes for member in of.members)
+        space = self._site.runtime(user.name).space(piece.space, user=user.name if is_for_user else "")
+        await space.delete(user.pieces[piece.name])
+        for key in [key for key in user.shown if key[0] == piece.name]:
+            del user.shown[key]
+        await self._settle()
+        for each in self._users.values():
+            for number, (watch, sink, _) in tuple(each.sinks.items()):
+                if watch.piece == piece.name and piece.name not in each.open:
+                    if not isinstance(sink.ended, GoneError):
+                        raise Mismatch(f"{each.name}: sink {number} on {piece.name} ended with {sink.ended!r}")
+                    del each.sinks[number]
+        await self._open(user, piece)
 
     def _acts(self, user: _User, step: Send | Write | Transact, seen: Any = UNSEEN) -> None:
         self._made[step.eid] = Made(step, user, self._seqs(user), seen)

@@ -29,7 +29,7 @@ from tests.simulation.programs.expressions import CELL_KINDS
 from tests.simulation.programs.messages import Request, Serve, read_message, write_message
 from tests.simulation.programs.play import Player
 from tests.simulation.programs.record import FOLLOW_UPS
-from tests.simulation.programs.stored import StoredSend, engine_of, stored_cells, stored_sends
+from tests.simulation.programs.stored import StoredSend, engine_of, stored_cells, stored_records, stored_sends
 from tests.simulation.programs.values import listen
 
 OURS: Final = ("pull ", "sink ", "demand ", "watch ")
@@ -85,7 +85,7 @@ class _Runs:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """The values of cells that a process finds stored, and the events that are to be handled."""
+    """The values of cells that a process finds stored, and the events and records that are to be handled."""
 
     cells: dict[tuple[str, str], Any]
     sends: list[StoredSend]
@@ -101,7 +101,7 @@ def _stored(request: Request, program: Program) -> _Stored:
             if engine is not None:
                 cells = stored_cells(program, classes, space, engine)
                 found.cells.update((at, _plain(value)) for at, value in cells.items())
-                found.sends.extend(stored_sends(space, engine))
+                found.sends.extend((*stored_sends(space, engine), *stored_records(space, engine)))
     return found
 
 
@@ -116,7 +116,7 @@ async def _play(request: Request, pipe: Any) -> None:
         runs = _Runs()
         runtime.scheduler.set_trace(runs)
         player = Player(replace(program, classes=segment.classes), runtime, pipe)
-        player.left = {each.id for each in stored.sends}
+        player.left = {each.id: each.send.piece for each in stored.sends if each.id}
         listen(player)
         if segment.is_visitor:
             player.find_all()

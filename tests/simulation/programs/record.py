@@ -12,13 +12,13 @@ The cells that the next process finds say how many.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from headwater import AbsentError, Refused
 from tests.simulation.programs.build import NaiveProgram
-from tests.simulation.programs.description import ANN, WINDOWS, By, PieceClass, Program, Remake, Send, Transact, Write
+from tests.simulation.programs.description import ANN, By, PieceClass, Program, Remake, Send, Transact, Write, user_of
 from tests.simulation.programs.naive import Address, CellDeclaration, Readable, World, reads_of
 from tests.simulation.programs.stored import StoredSend
 
@@ -33,6 +33,7 @@ __all__ = [
     "apply",
     "check_whole",
     "effect_value",
+    "is_handled",
     "member_value",
     "stored_form",
 ]
@@ -74,6 +75,12 @@ def effect_value(piece: str, effect: str, window: str = ANN) -> Value:
             return getattr(naive.pieces[piece], effect)()
 
     return value
+
+
+def is_handled(path: str, opened: Collection[str]) -> bool:
+    """Whether stored events for a path are handled with these pieces open. A child needs that its parent is open."""
+    name, _, below = path.partition("/")
+    return not below or name in {each.partition("@")[0] for each in opened}
 
 
 def check_whole(naive: NaiveProgram, piece: str, effect: str, shown: tuple[Any, ...]) -> None:
@@ -168,8 +175,10 @@ class Record:
         self._is_killed = False  # the last process was
         self._mixes: list[Mismatch] = []
         self._landed: set[int] = set()  # actions of processes before
-        self._posted: set[int] = set()  # follow-ups that are to be handled
-        self._refused = 0  # follow-ups that were refused
+        self._receipted: set[int] = set()  # those the rows of which the present process finds stored
+        self._posted: set[int] = set()  # follow-ups and records that are to be handled
+        self._skipped: set[int] = set()  # records that were refused
+        self._refused = 0  # follow-ups and records that were refused
         self._has_closed = False  # a piece was closed or deleted
         self._fresh: set[str] = set()  # computeds that ran, and nothing that they read changed since
 
@@ -183,7 +192,7 @@ class Record:
     def note(self, eid: int) -> None:
         """An action is applied, or a handler begins an attempt."""
         self._is_clean = False
-        if eid not in self._landed:  # Otherwise its row is still stored, and its receipt refuses this attempt.
+        if eid not in self._receipted:  # Otherwise its receipt refuses this attempt.
             self._tape.append(eid)
 
     def answer(self, eid: int, kind: str, value: Any) -> None:
@@ -258,10 +267,11 @@ class Record:
         if self._mixes:
             raise self._mixes[0]
         states = self._replay()
-        if self._posted:
-            raise Mismatch(f"{self._actions[min(self._posted)]} answered nothing: it was not handled")
-        if refused != (expected := self._refused + self._world.refused):
-            raise Mismatch(f"{refused} follow-ups and records answered that they are refused, and the model {expected}")
+        self._forget_refused(states, refused)
+        if refused != self._refused:
+            raise Mismatch(
+                f"{refused} follow-ups and records are refused, and the model answered it {self._refused} times"
+            )
         if runs is not None and not self._has_closed:  # What is read of a closed piece is computed once more.
             self._check_runs(runs, states)
             self._world.restore(states[-1])
@@ -340,6 +350,8 @@ class Record:
                     continue  # It was taken back with the handler that posted it.
                 if eid not in self._actions:
                     raise Mismatch(f"the event {eid} ran, and no handler that landed posted it")
+                if eid >= FOLLOW_UPS and eid not in self._posted and not self._is_killed:
+                    raise Mismatch(f"{self._actions[eid]} ran again after it had landed")
                 expected = apply(self.naive, self._actions[eid])
                 self._follow_ups(eid, expected[0])
                 got = self._answers.pop(eid, None)
@@ -353,12 +365,34 @@ class Record:
         """Take the events that the last action posted. If it was one of these itself, it is done."""
         if eid in self._posted:
             self._posted.discard(eid)
-            self._refused += kind == REFUSED
+            if kind == REFUSED:
+                self._refused += 1
+                self._skipped |= {eid} if _is_record(self._actions[eid]) else set()
         for each in self._world.posted:
             if isinstance(each.step, Send):
                 self._actions[each.step.eid] = each
                 self._posted.add(each.step.eid)
         self._world.posted.clear()
+
+    def _forget_refused(self, states: list[Any], refused: int) -> None:
+        """Take events as refused that were not handled because their child left. Those of a closed piece may wait."""
+        awaited = {eid for eid in self._posted if is_handled(_path_of(self._actions[eid]), self._open)}
+        gone = self._gone(states)
+        if late := awaited - gone:
+            raise Mismatch(f"{self._actions[min(late)]} answered nothing: it was not handled")
+        others = max(refused - self._refused - len(awaited), 0)
+        over = awaited | set(sorted(gone - awaited)[:others])
+        self._posted -= over
+        self._refused += len(over)
+
+    def _gone(self, states: list[Any]) -> set[int]:
+        """The events that are to be handled for children that are not there in one of some states."""
+        gone: set[int] = set()
+        for state in states if self._posted else ():
+            self._world.restore(state)
+            gone |= {eid for eid in self._posted if not self.naive.has(_path_of(self._actions[eid]))}
+        self._world.restore(states[-1])
+        return gone
 
     def _values(self, value: Value, states: list[Any]) -> list[Any]:
         values = []
@@ -445,7 +479,9 @@ class Record:
         if self._is_killed:
             self._forget_uncertain(start)
         self._checked = len(self._tape)
-        self._refused = self._world.refused = 0  # The error channel of another process tells of its own events.
+        self._refused = 0  # The error channel of another process tells of its own events.
+        self._receipted = {each.send.eid for each in sends} & self._landed
+        self._is_killed = False
         self._is_clean = self._is_clean and not sends
         for series in self._effects.values():
             series.since = len(self._tape)
@@ -492,12 +528,13 @@ class Record:
         """Replay the actions at the end of the tape that landed, by the cells and events that were found.
 
         Of each space some last actions may be lost, and none before an acknowledged one. Spaces do not wait for each
-        other.
+        other. That a record was skipped is stored by itself, in the order of its piece.
         """
         order = [eid for at, eid in enumerate(tail) if eid not in tail[at + 1 :]]
         spaces: dict[str, list[int]] = {}
         for eid in order:
-            spaces.setdefault(self._space_of(self._actions[eid]), []).append(eid)
+            action = self._actions[eid]
+            spaces.setdefault(_piece_of(action) if eid in self._skipped else self._space_of(action), []).append(eid)
         least = [max([at + 1 for at, eid in enumerate(eids) if eid in done], default=0) for eids in spaces.values()]
         ranges = [range(low, len(eids) + 1) for low, eids in zip(least, spaces.values(), strict=True)]
         missing: list[str] = []
@@ -505,12 +542,15 @@ class Record:
             landed = {eid for count, eids in zip(kept, spaces.values(), strict=True) for eid in eids[:count]}
             self._world.restore(start)
             self._posted = set(posted)
+            states = [start]
             unposted = 0
             for eid in order:
                 if eid in landed:
                     unposted += eid >= FOLLOW_UPS and eid not in self._posted
                     apply(self.naive, self._actions[eid])
                     self._follow_ups(eid, DONE)
+                    states.append(self._world.cells)
+            self._posted -= self._gone(states) - {each.send.eid for each in found.sends}
             if unposted:
                 continue  # A follow-up is handled when the handler that posted it has landed.
             missing = [*self._wrong_cells(found.cells), *self._wrong_events(found.sends, landed)]
@@ -543,15 +583,29 @@ class Record:
             is_over = each.send.eid in self._landed | landed and each.space != self._space_of(action or each.send)
             if each.send.eid not in self._posted and not is_over:
                 yield f"{each.send} is stored"
-            elif not isinstance(action, By) or (action.step, WINDOWS[action.user][0]) != (each.send, each.user):
+            elif not isinstance(action, By) or (action.step, user_of(action.user)) != (each.send, each.user):
                 yield f"{each} is stored, not {action}"
 
     def _space_of(self, action: Action) -> str:
         """The space that an action writes."""
-        while isinstance(action, By):
-            action = cast(Action, action.step)
-        piece = action.writes[0].piece if isinstance(action, Transact) else action.piece
-        return self._program.piece_named(piece.partition("/")[0]).space
+        return self._program.piece_named(_piece_of(action)).space
+
+
+def _path_of(action: Action) -> str:
+    """The path of the piece or child that an action writes."""
+    while isinstance(action, By):
+        action = cast(Action, action.step)
+    return action.writes[0].piece if isinstance(action, Transact) else action.piece
+
+
+def _piece_of(action: Action) -> str:
+    """The piece that an action writes, or to the child of which it writes."""
+    return _path_of(action).partition("/")[0]
+
+
+def _is_record(action: Action) -> bool:
+    """Whether an action is a record of a topic, which has no user."""
+    return isinstance(action, By) and not action.user
 
 
 def stored_form(value: Any) -> Any:

@@ -140,7 +140,10 @@ def _possible_shared(program: Program, steps: tuple[SharedStep, ...]) -> tuple[S
                 kept.append(step)
             case By(step=inner):
                 left = (inner,) if isinstance(inner, Unwatch) else _possible(program, (inner,))
-                kept += [replace(step, step=each) for each in left if not isinstance(each, Rest | Remake | By)]
+                if isinstance(inner, Remake) and left:
+                    kept += [Online(each) for each in sorted(offline)]
+                    offline.clear()
+                kept += [replace(step, step=each) for each in left if not isinstance(each, Rest | By)]
             case Offline(user=user):
                 offline.add(user)
                 kept.append(step)

@@ -14,11 +14,22 @@ from headwater.data.value import ABSENT
 from headwater.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import event_id_of
+from headwater.protocol.reactions import QueryReactions, QueryTargets, Reactions, Targets
 from headwater.testing.author.stored import log_of
 from tests.simulation.programs.description import Program, Send
 from tests.simulation.programs.expressions import CELL_KINDS
 
-__all__ = ["KEPT", "StoredSend", "decode", "engine_of", "owner_of", "sent", "stored_cells", "stored_sends"]
+__all__ = [
+    "KEPT",
+    "StoredSend",
+    "decode",
+    "engine_of",
+    "owner_of",
+    "sent",
+    "stored_cells",
+    "stored_records",
+    "stored_sends",
+]
 
 KEPT = (*CELL_KINDS, "link", "log")
 """Kinds of members that are stored, and written by actions only."""
@@ -26,7 +37,10 @@ KEPT = (*CELL_KINDS, "link", "log")
 
 @dataclass(frozen=True, slots=True)
 class StoredSend:
-    """An event in the store: its id, the space that it is stored in, and the event as a step of a user."""
+    """An event in the store: its id, the space that it is stored in, and the event as a step of a user.
+
+    A record that is to be delivered is one without an id and a user.
+    """
 
     id: str
     space: str
@@ -119,3 +133,24 @@ def stored_sends(space: str, engine: Engine) -> list[StoredSend]:
         if page.next is None:
             return found
         page = engine.events(after=page.next)
+
+
+def stored_records(space: str, engine: Engine) -> list[StoredSend]:
+    """The records that are stored in a space behind the positions of their targets.
+
+    Each has the form of the event for the handler that follows its reaction.
+    """
+    reactions = engine.deliver(QueryReactions(0))
+    assert isinstance(reactions, Reactions)
+    handled: dict[tuple[str, str], tuple[int, int]] = {}
+    for each in reactions.reactions:
+        found = engine.deliver(QueryTargets(0, each.name))
+        assert isinstance(found, Targets)
+        assert found.next is None
+        handled.update(((each.topic, target.key), target.position) for target in found.targets)
+    return [
+        StoredSend("", space, Send(record.payload["n"], record.key, "g", 0, record.payload["t"], is_awaited=False), "")
+        for logged in log_of(engine)
+        for ordinal, record in enumerate(logged.commit.records)
+        if (logged.seq, ordinal) > handled.get((record.topic, record.key), (0, 0))
+    ]

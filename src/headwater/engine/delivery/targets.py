@@ -279,6 +279,7 @@ class Targets:
     def end_leases(self, rows: list[TargetRow]) -> None:
         """End leases as of now. The next claim of such a target counts its attempt as lost."""
         now_us = self._clock.now_us()
+        # fault+ targets.work_forgotten: now_us, rows = NEVER, [row._replace(state=TargetPhase.IDLE) for row in rows]
         self._store.delivery.put_targets([row._replace(due_us=now_us) for row in rows])
 
     def _lost(self, target: TargetRow, record: RecordRow, now_us: int) -> TargetRow:

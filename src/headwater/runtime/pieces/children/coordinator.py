@@ -411,8 +411,11 @@ class ChildSet:
             made = None
         if made is None:
             return False
-        id = child_name(self._instance.id, self.member.stored, row.text)
-        row.child = self._instance.pieces.add_child(self._instance, made, id, row.node, is_back=True)
+        # A row is judged again if its piece wakes meanwhile: nodes of its child may have been resumed by then.
+        # fault coordinator.restored_child_replaced: if True:
+        if row.child is None or not _is_same_child(row.child, made):
+            id = child_name(self._instance.id, self.member.stored, row.text)
+            row.child = self._instance.pieces.add_child(self._instance, made, id, row.node, is_back=True)
         return True
 
     def _made(self, row: ChildRow, made: Any) -> Any:
