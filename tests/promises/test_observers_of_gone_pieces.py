@@ -200,6 +200,20 @@ def ignore(_: object) -> None:
     """A sink that does nothing."""
 
 
+@simulated(seeds=3, faults=("delay",))
+async def test_sink_on_a_piece_that_was_stopped_ends_when_another_runtime_deletes_it(sim: Simulation) -> None:
+    ann, bob = (sim.runtime(name).space("desk", user="") for name in ("ann", "bob"))
+    here, there = await ann.open(Board, "b"), await bob.open(Board, "b")
+    await sim.settle()
+    sinks = [here.titles.sink(lambda _: None), here.count.sink(lambda _: None)]
+    await sim.settle()
+    await ann.stop(here)
+    await sim.settle()
+    await bob.delete(there)
+    await sim.settle()
+    assert [type(sink.ended) for sink in sinks] == [GoneError, GoneError]
+
+
 def test_page_is_told_that_the_piece_of_a_watched_member_was_deleted(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path) as server, page(server) as ann:

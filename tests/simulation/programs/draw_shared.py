@@ -144,9 +144,7 @@ class _SharedSteps:
 
     def _remake(self, user: str, piece: Piece) -> list[SharedStep]:
         """Have a user who has a piece open delete it and make it again, while everybody has a connection."""
-        # A sink of a user who stopped the piece and then sent it an event does not end (seed 41,602,650 without this).
-        is_stopped = any(piece.name == name for _, name in self._stopped)
-        has_it = not is_stopped and (user, piece.name) not in self._handles
+        has_it = (user, piece.name) not in self._stopped | self._handles
         is_possible = has_it and not self._offline and self._features.remakes and self._steps.may_go(piece)
         return [By(user, Remake(piece.name))] if is_possible else []
 

@@ -230,10 +230,11 @@ class PieceRegistry:
         instance = None if space is None else self.find(space, id)
         if instance is None:
             return None
+        record = self.records.cell(instance.space, instance.id)
+        is_there = record.exists()  # Read in any case: the piece may be stopped and deleted after this run.
         if instance.is_open:
             return Existence(True)
-        record = self.records.cell(instance.space, instance.id)
-        return Existence(record.exists(), tuple(record.document.layers) if record.document.confirmed is ABSENT else ())
+        return Existence(is_there, tuple(record.document.layers) if record.document.confirmed is ABSENT else ())
 
     def instances(self) -> tuple[PieceInstance, ...]:
         """Return all instances of this runtime."""
