@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headwater import HeadwaterError
 from headwater.runtime.api.runtime import Runtime
 from tests.unit.runtime.kit import run
 
@@ -48,5 +49,29 @@ def test_what_work_raises_in_time_is_its_caller_s() -> None:
         async with Runtime() as rt:
             with pytest.raises(ZeroDivisionError, match="a failure"):
                 await rt.tasks.within(fail(), 60_000)
+
+    run(work)
+
+
+def test_work_that_ends_while_its_runtime_is_closed_leaves_nothing_unheard() -> None:
+    async def work() -> None:
+        told: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        async with Runtime() as rt:
+            begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            async def wait() -> None:
+                await begun
+
+            waiting = asyncio.create_task(rt.tasks.within(wait(), 60_000))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            closing = asyncio.create_task(rt.tasks.close(HeadwaterError("closed")))
+            begun.set_result(None)
+            await waiting
+            await closing
+        del waiting, closing, wait
+        gc.collect()
+        assert told == []
 
     run(work)

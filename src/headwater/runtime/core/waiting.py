@@ -112,6 +112,9 @@ class Tasks:
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(_looked_at)
         late = asyncio.get_running_loop().create_task(self.elapsed(round(timeout_ms * 1_000)))
+        late.add_done_callback(
+            _looked_at
+        )  # It fails, too, if the runtime is closed in the moment in which `work` ends.
         try:
             await asyncio.wait((task, late), return_when=asyncio.FIRST_COMPLETED)
             if task.done():
