@@ -45,15 +45,20 @@ _NO_DELAYS: Final = Delays()
 
 
 class Existence(NamedTuple):
-    """Whether a piece is there for a run, and the own commits that made it, if the log does not have it."""
+    """Whether a piece is there for a run, as its record says: when that was last written, and by which own commits."""
 
     is_there: bool
-    made_by: tuple[Layer, ...] = ()
+    written: int = 0
+    made_by: tuple[Layer, ...] = ()  # commits that made the record, if the log does not have it
 
-    def is_certain(self) -> bool:
-        """Return True if the piece was there, and not just by commits that were rejected."""
-        # fault observers.rejected_piece_was_there: return self.is_there
-        return self.is_there and not (self.made_by and all(layer.fate is Fate.DEAD for layer in self.made_by))
+    def was_deleted(self, now: Existence) -> bool:
+        """Return True if the piece was there, and is not there now because it was deleted.
+
+        A record that was made by commits which were rejected was never there, unless others wrote one since.
+        """
+        # fault observers.rejected_piece_was_there: is_rejected = False
+        is_rejected = bool(self.made_by) and all(layer.fate is Fate.DEAD for layer in self.made_by)
+        return self.is_there and not now.is_there and not (is_rejected and now.written == self.written)
 
 
 class Observer:
@@ -127,7 +132,7 @@ class Sink(Observer):
     def _check_piece(self) -> None:
         """Inside the run: raise `GoneError` if the piece was deleted since an earlier run."""
         before, self._found = self._found, self._core.find_piece(self._handle.document)
-        if before is not None and before.is_certain() and self._found is not None and not self._found.is_there:
+        if before is not None and self._found is not None and before.was_deleted(self._found):
             raise GoneError(f"the piece of {self._handle!r} was deleted: open another one, and observe that")
 
     def _deliver(self) -> None:

@@ -232,9 +232,10 @@ class PieceRegistry:
             return None
         record = self.records.cell(instance.space, instance.id)
         is_there = record.exists()  # Read in any case: the piece may be stopped and deleted after this run.
+        document = record.document
         if instance.is_open:
-            return Existence(True)
-        return Existence(is_there, tuple(record.document.layers) if record.document.confirmed is ABSENT else ())
+            return Existence(True, document.written)
+        return Existence(is_there, document.written, tuple(document.layers) if document.confirmed is ABSENT else ())
 
     def instances(self) -> tuple[PieceInstance, ...]:
         """Return all instances of this runtime."""
