@@ -5,6 +5,11 @@ modules listed in tests/seams.txt, and nothing else. They touch no private attri
 attribute of a product object. Unit tests may import any module; the lines of those files that use something private are
 counted and bounded.
 
+An attribute or a module that is named by a text counts as if it were written out. A text that the check cannot know is
+refused where it is sure to name a product's: an import by a computed name, a computed attribute of a component. The
+names of private attributes and inner modules are refused as texts wherever they stand, and program texts are checked
+as programs. What is left is code that computes such a name from parts.
+
 Reads source only, with the standard library; runs no test.
 """
 
@@ -18,6 +23,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tools.named_by_text import (
+    BY_NAME,
+    GETTERS,
+    SETTING,
+    assigned,
+    called_name,
+    is_by_name,
+    leading_text,
+    literals,
+    named_by_text,
+    programs_in,
+    set_by_name,
+    text_of,
+    texts_of,
+)
+
 ROOT = Path(__file__).resolve().parent.parent
 SEAMS = ROOT / "tests" / "seams.txt"
 SUITES = (
@@ -26,7 +47,6 @@ SUITES = (
     "tests/simulation",
     "tests/contract",
     "tests/aid",
-    "tests/promises",
     "tests/promises",
     "src/headwater/testing",
 )
@@ -59,10 +79,14 @@ COMPONENTS = frozenset(
 
 # Public methods of the standard library that begin with an underscore.
 _NOT_PRIVATE = frozenset({"_replace", "_asdict", "_fields", "_make", "_field_defaults"})
-_REPLACING = frozenset({"setattr", "delattr", "object", "multiple", "dict"})
-_BY_NAME = frozenset({"getattr", "setattr", "delattr", "hasattr", "object"})
+_REPLACING = frozenset({"object", "multiple", "dict"})
 # An import in the text of a program that a test runs.
-_IMPORT_IN_TEXT = re.compile(r"^\s*(?:from|import)\s+(headwater\.[\w.]+)", re.MULTILINE)
+_IMPORT_IN_TEXT = re.compile(r"(?:^|[;:])[ \t]*(?:from|import)\s+(headwater\.[\w.]+)", re.MULTILINE)
+_MODULE_IN_TEXT = re.compile(r"(headwater(?:\.\w+)+)(?::[\w.]*)?")
+_IMPORTING = frozenset({"import_module", "__import__", "importorskip", "find_spec", "resolve_name"})
+# Attributes and functions that lead past the names of attributes.
+_PAST_NAMES = frozenset({"__globals__", "__closure__", "__self__", "__func__", "__getattribute__", "cell_contents"})
+_PAST_NAMES_CALLED = frozenset({"getattr_static", "getmembers_static", "get_referrers", "get_referents"})
 
 
 class Breach(NamedTuple):
@@ -101,7 +125,7 @@ def main() -> int:
     private: list[Breach] = []
     for source in with_kits(path for suite in SUITES for path in sorted((ROOT / suite).rglob("*.py"))):
         inner += [*source.inner_imports(seams), *source.inner_attributes()]
-        private += [*source.private_uses(), *source.replaced_attributes()]
+        private += [*source.private_uses(), *source.replaced_attributes(), *source.uses_by_text()]
     for breach in [*inner, *private]:
         print(breach)
     unit = {path: Source(path) for path in sorted((ROOT / UNIT).rglob("*.py"))}
@@ -141,9 +165,16 @@ class Source:
         text = path.read_text()
         self._file = path
         self.path = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-        self._nodes = list(ast.walk(ast.parse(text)))
+        tree = ast.parse(text)
+        self._nodes = list(ast.walk(tree))
+        self._texts = texts_of(tree)
+        for program in list(programs_in(self._texts)):
+            self._nodes += ast.walk(program)
+        self._nodes += [made for node in self._nodes for made in named_by_text(node)]
         self.lines = text.count("\n")
         self._imported = dict(_imported_names(self._nodes))
+        self._original = dict(_original_names(self._nodes))
+        self._literals = literals(self._nodes)
         # A name that the product defines, too, may be the product's.
         self._own = set(_defined_names(self._nodes)) - _product_private_names()
         self.attributes = set(_attributes(self._nodes))
@@ -165,11 +196,32 @@ class Source:
         """Imports of product modules and where they are: in functions, for type checkers, in texts of programs too."""
         for node in self._nodes:
             yield from ((node, module) for module in _product_modules(node))
+        for node, module in self._modules_by_attributes():
+            yield node, module
+        for node in self._texts:
+            if isinstance(node, ast.Constant) and (found := _MODULE_IN_TEXT.fullmatch(text_of(node))):
+                yield node, _longest_module(found[1])
+
+    def _modules_by_attributes(self) -> Iterator[tuple[ast.AST, str]]:
+        """Product modules that are reached as attributes of an imported package."""
+        for node in self._nodes:
+            if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+                continue
+            root, *steps = _dotted(node) or [""]
+            package = self._original.get(root)
+            if package is not None and _is_product(package) and _is_module(package):
+                module = f"{package}.{'.'.join(steps)}"
+                # `headwater.open` is a function of the package, whatever modules there are.
+                if _is_module(module) and steps[-1] not in _names_of_package(module.rpartition(".")[0]):
+                    yield node, module
 
     def inner_imports(self, seams: Seams) -> Iterator[Breach]:
         """Imports of product modules that are not seams."""
+        found: set[tuple[int, str]] = set()
         for node, module in self.product_imports():
-            if not seams.allow(module):
+            place = (getattr(node, "lineno", 0), module)
+            if not seams.allow(module) and place not in found:
+                found.add(place)
                 yield self._breach(node, f"imports the inner module {module}")
         for node in self._nodes:
             if isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -199,36 +251,105 @@ class Source:
         for node in self._nodes:
             if isinstance(node, ast.Attribute) and self._is_private(node.attr) and not _is_self(node.value):
                 yield self._breach(node, f"uses the private attribute {ast.unparse(node)}")
+            elif isinstance(node, ast.MatchClass):
+                for name in node.kwd_attrs:
+                    if self._is_private(name):
+                        yield self._breach(node, f"uses the private attribute {name!r} in a pattern")
             elif isinstance(node, ast.ImportFrom) and _is_product(node.module):
                 for alias in node.names:
                     if self._is_private(alias.name):
                         yield self._breach(node, f"imports the private name {alias.name}")
-            elif isinstance(node, ast.Call) and _called_name(node) in _BY_NAME and len(node.args) > 1:
-                name = node.args[1]
-                if isinstance(name, ast.Constant) and isinstance(name.value, str) and self._is_private(name.value):
-                    yield self._breach(node, f"uses the private attribute {name.value!r} by its name")
+            elif isinstance(node, ast.Call) and called_name(node) in BY_NAME and len(node.args) > 1:
+                named = node.args[1]
+                if isinstance(named, ast.Constant) and isinstance(named.value, str) and self._is_private(named.value):
+                    yield self._breach(node, f"uses the private attribute {named.value!r} by its name")
 
     def replaced_attributes(self) -> Iterator[Breach]:
         """Attributes of product objects that are replaced: by a fixture, a mock, `__setattr__`, or plain assignment.
 
         A callback `on_...` is for the owner of a component to assign.
         """
+        called = {id(node.func) for node in self._nodes if isinstance(node, ast.Call)}
         for node in self._nodes:
             if isinstance(node, ast.Call) and self._is_replacing(node) and node.args:
                 target = node.args[0]
                 if self._may_be_product(target):
                     yield self._breach(node, f"replaces an attribute of {ast.unparse(target)}")
-            for target in _assigned(node):
+            if isinstance(node, ast.Attribute) and node.attr in SETTING and id(node) not in called:
+                yield self._breach(node, f"passes on {ast.unparse(node)}")
+            for target in [*assigned(node), *set_by_name(node)]:
                 if isinstance(target, ast.Attribute) and (
                     self._is_imported_product(target.value) or self._is_of_product(target)
                 ):
                     yield self._breach(node, f"assigns {ast.unparse(target)}")
 
+    def uses_by_text(self) -> Iterator[Breach]:
+        """Names of private attributes in texts, names that are computed, and ways past all names."""
+        by_name = {id(node.args[1]) for node in self._nodes if isinstance(node, ast.Call) and is_by_name(node)}
+        for node in self._texts:
+            name = text_of(node)
+            is_plain = isinstance(node, ast.Constant) and id(node) not in by_name
+            if is_plain and len(name) > 1 and name in _product_private_names() and self._is_private(name):
+                yield self._breach(node, f"names the private attribute {name!r}")
+        for each in self._nodes:
+            yield from self._ways_past_names(each)
+
+    def _ways_past_names(self, node: ast.AST) -> Iterator[Breach]:
+        if isinstance(node, ast.ImportFrom):
+            if node.level and PRODUCT in (node.module or "").split("."):
+                yield self._breach(node, f"imports {node.module} relatively")
+        elif isinstance(node, ast.Subscript):
+            is_module = _dotted(node.value) == ["sys", "modules"] and ast.unparse(node.slice) != "__name__"
+            if is_module and self._constants(node.slice) is None:
+                yield self._breach(node, f"names a module by {ast.unparse(node.slice)}")
+        elif isinstance(node, ast.Attribute):
+            is_dictionary = node.attr == "__dict__" and self._is_component_or_product(node.value)
+            if is_dictionary or (node.attr in _PAST_NAMES and not _is_self(node.value)):
+                yield self._breach(node, f"reaches past names by {ast.unparse(node)}")
+        elif isinstance(node, ast.Call):
+            if called_name(node) == "vars" and node.args and self._is_component_or_product(node.args[0]):
+                yield self._breach(node, f"reaches past names by {ast.unparse(node)}")
+            yield from self._computed_names(node)
+
+    def _computed_names(self, call: ast.Call) -> Iterator[Breach]:
+        """Calls with the name of a module or an attribute that the check cannot know, or that is private."""
+        name = self._original.get(called_name(call), called_name(call)).rpartition(".")[2]
+        if name in _PAST_NAMES_CALLED:
+            yield self._breach(call, f"reaches past names by {ast.unparse(call.func)}")
+        elif name in _IMPORTING and call.args:
+            if self._constants(call.args[0]) is None:
+                yield self._breach(call, f"imports a module by {ast.unparse(call.args[0])}")
+        elif is_by_name(call) or (name in GETTERS and call.args):
+            named = call.args[1] if is_by_name(call) else call.args[0]
+            if isinstance(named, ast.Constant):
+                return
+            is_product = name in GETTERS or self._is_component_or_product(call.args[0])
+            if leading_text(named).startswith("_") or (is_product and self._constants(named) is None):
+                yield self._breach(call, f"uses an attribute by {ast.unparse(named)}")
+
+    def _constants(self, expression: ast.expr) -> list[str] | None:
+        """The texts that an expression can be. None: the file does not say."""
+        if isinstance(expression, ast.Constant):
+            return [expression.value] if isinstance(expression.value, str) else []
+        if isinstance(expression, ast.Subscript):
+            expression = expression.value
+        return self._literals.get(expression.id) if isinstance(expression, ast.Name) else None
+
+    def _is_component_or_product(self, node: ast.expr) -> bool:
+        return _is_component(node) or self._is_imported_product(node)
+
     def _is_replacing(self, call: ast.Call) -> bool:
         function = call.func
+        name = called_name(call)
+        if name in SETTING:
+            # A builtin is one by its name; every other, such as a fixture's, by the name of its method.
+            return isinstance(function, ast.Attribute) and not _is_self(function.value)
         if isinstance(function, ast.Name):
-            return function.id == "patch" and "patch" not in self._own
-        if _called_name(call) == "__setattr__":
+            is_patch = self._original.get(name, "").startswith("unittest.mock.patch") or name == "patch"
+            return is_patch and name not in self._own
+        if name == "patch":
+            return True
+        if called_name(call) == "__setattr__":
             return bool(call.args) and not _is_self(call.args[0])
         if not isinstance(function, ast.Attribute) or function.attr not in _REPLACING:
             return False
@@ -280,12 +401,34 @@ def _product_modules(node: ast.AST) -> Iterator[str]:
             # `from headwater.engine import hub` imports a module, not a name of the package.
             inner = f"{node.module}.{alias.name}"
             yield inner if _is_module(inner) else node.module
-    elif isinstance(node, ast.Call) and _called_name(node) == "import_module" and node.args:
-        name = node.args[0]
-        if isinstance(name, ast.Constant) and isinstance(name.value, str) and _is_product(name.value):
-            yield name.value
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield from _IMPORT_IN_TEXT.findall(node.value)
+
+
+def _dotted(node: ast.expr) -> list[str] | None:
+    """The names of `a.b.c`."""
+    steps: list[str] = []
+    while isinstance(node, ast.Attribute):
+        steps.append(node.attr)
+        node = node.value
+    return [node.id, *reversed(steps)] if isinstance(node, ast.Name) else None
+
+
+def _longest_module(name: str) -> str:
+    while not _is_module(name):
+        name = name.rpartition(".")[0]
+    return name
+
+
+@functools.cache
+def _names_of_package(name: str) -> frozenset[str]:
+    """The names that the `__init__` of a package defines, imports or lists: they are no modules of it."""
+    path = ROOT.joinpath("src", *name.split("."), "__init__.py")
+    if not path.exists():
+        return frozenset()
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    listed = (each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str))
+    return frozenset([*_defined_names(nodes), *(local for local, _ in _imported_names(nodes)), *listed])
 
 
 def _is_module(name: str) -> bool:
@@ -301,11 +444,22 @@ def _imported_names(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
             yield from ((alias.asname or alias.name, node.module or "") for alias in node.names)
 
 
+def _original_names(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
+    """Local names of imports, and the full names of what they stand for."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (
+                (each.asname, each.name) if each.asname else (each.name.partition(".")[0],) * 2 for each in node.names
+            )
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((each.asname or each.name, f"{node.module}.{each.name}") for each in node.names)
+
+
 def _defined_names(nodes: Sequence[ast.AST]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
-        for target in _assigned(node):
+        for target in assigned(node):
             if isinstance(target, ast.Name):
                 yield target.id
             elif isinstance(target, ast.Attribute) and _is_self(target.value):
@@ -318,37 +472,10 @@ def _attributes(nodes: Sequence[ast.AST]) -> Iterator[str]:
         if isinstance(node, ast.ClassDef):
             yield from (each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
             for each in node.body:
-                yield from (target.id for target in _assigned(each) if isinstance(target, ast.Name))
-        for target in _assigned(node):
+                yield from (target.id for target in assigned(each) if isinstance(target, ast.Name))
+        for target in assigned(node):
             if isinstance(target, ast.Attribute) and _is_self(target.value):
                 yield target.attr
-
-
-def _assigned(node: ast.AST) -> list[ast.expr]:
-    """The targets that a statement binds or deletes, those inside tuples and lists included."""
-    targets: list[ast.expr] = []
-    if isinstance(node, ast.Assign | ast.Delete):
-        targets = node.targets
-    elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For | ast.AsyncFor | ast.comprehension):
-        targets = [node.target]
-    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        targets = [node.optional_vars]
-    return [each for target in targets for each in _unpacked(target)]
-
-
-def _unpacked(target: ast.expr) -> list[ast.expr]:
-    if isinstance(target, ast.Starred):
-        return _unpacked(target.value)
-    if isinstance(target, ast.Tuple | ast.List):
-        return [each for element in target.elts for each in _unpacked(element)]
-    return [target]
-
-
-def _called_name(call: ast.Call) -> str:
-    function = call.func
-    if isinstance(function, ast.Name):
-        return function.id
-    return function.attr if isinstance(function, ast.Attribute) else ""
 
 
 def _is_component(node: ast.expr) -> bool:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
+import itertools
 import sys
 
 import headwater
@@ -15,7 +16,17 @@ from headwater import Cell, Piece, cell, computed, effect
 SHOWN = []
 SEEN = {{}}
 COUNT = 0
+LOG = {{"shown": []}}
+NUMBERS = itertools.count()
 RATES = {{"a": {rate}}}
+
+
+class Box:
+    pass
+
+
+BOX = Box()
+BOX.items, BOX.n = [], 0
 
 
 class Till(Piece, name="globals.Till"):
@@ -40,6 +51,28 @@ class Till(Piece, name="globals.Till"):
         RAN.append("by_item")
 
     @effect
+    def by_alias(self) -> None:
+        shown = SHOWN
+        shown.append(self.n.get())
+        RAN.append("by_alias")
+
+    @effect
+    def by_nested(self) -> None:
+        LOG["shown"].append(self.n.get())
+        RAN.append("by_nested")
+
+    @effect
+    def by_object(self) -> None:
+        BOX.n += self.n.get()
+        BOX.items.append(BOX.n)
+        RAN.append("by_object")
+
+    @effect
+    def by_number(self) -> None:
+        if next(NUMBERS) >= 0 and self.n.get():
+            RAN.append("by_number")
+
+    @effect
     def by_name(self) -> None:
         global COUNT
         COUNT += self.cents.get()
@@ -54,6 +87,11 @@ async def main() -> None:
         # What the program does before it opens the piece differs from start to start.
         SHOWN.extend(sys.argv[2:])
         SEEN.update(dict.fromkeys(sys.argv[2:], 1))
+        LOG["shown"].extend(sys.argv[2:])
+        BOX.n = len(sys.argv)
+        BOX.items.extend(sys.argv[2:])
+        for _ in sys.argv:
+            next(NUMBERS)
         globals()["COUNT"] = len(sys.argv)
         RAN.clear()
         await rt.space("s").open(Till, "main")
@@ -76,7 +114,8 @@ def start(folder: Path, *words: str, rate: int = 2) -> list[str]:
 
 
 def test_effects_that_change_globals_do_not_run_at_each_start(tmp_path: Path) -> None:
-    assert start(tmp_path) == ["by_item", "by_method", "by_name", "cents"]
+    members = ["by_alias", "by_item", "by_method", "by_name", "by_nested", "by_number", "by_object", "cents"]
+    assert start(tmp_path) == members
     assert start(tmp_path, "one") == []
     assert start(tmp_path, "one", "two") == []
 

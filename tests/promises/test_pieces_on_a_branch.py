@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headwater
-from headwater import AuthoringError, Cell, HeadwaterError, Piece, cell, computed, handler
+from headwater import AuthoringError, Cell, HeadwaterError, Piece, cell, computed, each, fold, given, handler
 from tests.scenario.pieces_kit import run
 
 SPACE, BRANCH = "shop", "sale"
@@ -27,6 +27,24 @@ class Price(Piece, name="promises.BranchPrice"):
     @handler
     def add(self, cents: int) -> None:
         self.cents.set(self.cents.get() + cents)
+
+
+class Line(Piece, name="promises.BranchLine"):
+    cents: Cell[int] = given()
+
+    @computed
+    def double(self) -> int:
+        return self.cents.get() * 2
+
+
+class Basket(Piece, name="promises.BranchBasket"):
+    prices: Cell[Mapping[str, int]] = cell(default={})
+
+    @each(prices)
+    def lines(self, cents: Cell[int]) -> Line:
+        return Line(cents=cents)
+
+    total = fold(prices, start=0, add=lambda sum_, cents: sum_ + cents, remove=lambda sum_, cents: sum_ - cents)
 
 
 def _branch(action: str, folder: Path) -> None:
@@ -49,6 +67,30 @@ def test_pieces_on_a_branch_are_apart_until_it_is_merged(tmp_path: Path) -> None
         assert await _added(tmp_path, 0) == 202
         _branch("merge", tmp_path)
         assert await _added(tmp_path, 0) == 222
+
+    run(work)
+
+
+async def _basket(folder: Path, new: Mapping[str, int], branches: Mapping[str, str] | None = None) -> object:
+    async with headwater.open(folder, branches=branches) as rt:
+        basket = await rt.space(SPACE, user="ann").open(Basket, "ann")
+        for key, cents in new.items():
+            basket.prices.key(key).set(cents)
+        await rt.settled()
+        doubles = {key: await line.double.pull() for key, line in (await basket.lines.pull()).items()}
+        return await basket.total.pull(), doubles
+
+
+def test_derived_values_do_not_collide_and_are_derived_again_after_a_merge(tmp_path: Path) -> None:
+    async def work() -> None:
+        await _basket(tmp_path, {"tea": 1})
+        _branch("new", tmp_path)
+        await _basket(tmp_path, {"milk": 50}, {SPACE: BRANCH})
+        assert await _basket(tmp_path, {"oats": 7}) == (8, {"tea": 2, "oats": 14})
+        _branch("merge", tmp_path)
+        merged = (58, {"tea": 2, "oats": 14, "milk": 100})
+        assert await _basket(tmp_path, {}) == merged
+        assert await _basket(tmp_path, {}) == merged  # as it was stored
 
     run(work)
 

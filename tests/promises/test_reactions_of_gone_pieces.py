@@ -126,6 +126,27 @@ async def test_record_of_a_deleted_piece_is_passed_over(sim: Simulation) -> None
     assert again.paid.get() == 6
 
 
+@simulated(seeds=4, faults=("delay",))
+async def test_record_of_a_piece_that_was_made_again_is_one_of_the_new_piece(sim: Simulation) -> None:
+    """As guide 11 says: a record names its piece, and does not tell a new piece of the same name apart."""
+    outside.reset()
+    outside.is_down = True
+    ann = sim.runtime("ann")
+    space = ann.space("s")
+    order = await space.open(Order, "o")
+    await order.place.send(5)
+    await sim.advance(seconds=3)
+    ann.reactions.abandon()
+    await space.delete(order)
+    again = await space.open(Order, "o")
+    outside.is_down = False
+    sim.runtime("bob").space("s")
+    await sim.advance(seconds=60)
+    await sim.settle()
+    assert again.paid.get() == 5
+    assert await outcomes(ann) == []
+
+
 @simulated(seeds=10, faults=("delay",))
 async def test_result_for_a_piece_that_is_deleted_meanwhile_makes_none(sim: Simulation) -> None:
     outside.reset()

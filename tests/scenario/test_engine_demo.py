@@ -29,7 +29,7 @@ def test_the_check_is_one_line_and_leaves_nothing_behind(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("without_rich", [False, pytest.param(True, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("without_rich", [False, True])
 def test_the_story_is_told_with_and_without_rich(tmp_path: Path, without_rich: bool) -> None:
     ran = demo(tmp_path, without_rich=without_rich)
     assert (ran.returncode, ran.stderr) == (0, "")

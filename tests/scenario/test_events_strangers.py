@@ -255,7 +255,6 @@ async def many_of_a_child_that_left(sim: Simulation) -> list[str]:
     return [] if left == listed == ["s/n:put"] * 300 else [f"{len(left)} are stored, and {len(listed)} listed"]
 
 
-@pytest.mark.thorough
 def test_however_many_wait_all_are_listed_and_what_is_gone_is_refused() -> None:
     assert told(many_of_a_child_that_left) == []
 

@@ -399,7 +399,7 @@ async def many_stored_events(sim: Simulation, backlog: int) -> list[str]:
     return wrong if pages <= 30 else [*wrong, f"{pages} pages were read of ten"]
 
 
-@pytest.mark.parametrize("backlog", [256, pytest.param(40, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("backlog", [256, 40])
 def test_taking_up_many_reads_what_it_has_room_for_and_no_more(backlog: int) -> None:
     wrong = told(lambda sim: many_stored_events(sim, backlog))
     assert [each for each in wrong if backlog == 256 or "pages" not in each] == []

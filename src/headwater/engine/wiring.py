@@ -79,6 +79,6 @@ class Wiring:
             limits,
         )
         self.history = history = History(store, log, heads, branches, sessions, limits)
-        self.merge = Merge(store, heads, branches, admission, history, limits)
+        self.merge = Merge(store, log, heads, branches, admission, history, limits)
         self.compaction = Compaction(store, log, heads, branches, snapshots, limits)
         self.recovery = Recovery(store, log, branches, limits, self.observation_writer.restore)

@@ -44,7 +44,7 @@ def _names(module: str) -> dict[str, Any]:
         **NAMES,
         "NOTE": NOTE,
         "SHOW": SHOW,
-        **{name: getattr(headwater, name) for name in _API},
+        **{public: getattr(headwater, public) for public in _API},
     }
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from headwater.data.patch import Patch, add, append, increment, remove, replace
+from headwater.data.value import ABSENT
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.errors import AuthoringError, LimitError
+from headwater.protocol.commit import MAIN, Operation, Provenance
 from headwater.protocol.verdict import Accepted
-from tests.unit.engine.kit import Writer, open_engine, value_of, write
+from tests.unit.engine.kit import Writer, open_engine, seq_of, value_of, write
 
 START = {"a": {"x": 1, "y": 1}, "l": [1, 2, 3], "n": 0}
 
@@ -209,3 +212,60 @@ def test_a_merge_of_many_documents_brings_all_pages_in_one_commit() -> None:
     diff, _ = engine.merge("b")
     assert (len(diff.changes), diff.next) == (10, None)
     assert [value_of(engine, f"d{number}") for number in range(10)] == list(range(10))
+
+
+def derives(writer: Writer, *operations: Operation, branch: str = MAIN) -> None:
+    commit = writer.commit(*operations, branch=branch)
+    seq_of(
+        writer.engine.submit(writer.key, msgspec.structs.replace(commit, provenance=Provenance("N", derived=True)))[0]
+    )
+
+
+def test_documents_that_only_derived_commits_changed_are_not_merged(engine: Engine) -> None:
+    ann, bob = Writer(engine, "ann"), Writer(engine, "bob")
+    ann.lands(write("d", replace(("a", "x"), 2)), branch="b")
+    bob.lands(write("d", replace(("a", "y"), 3)))
+    for writer, total, branch in ((ann, 3, "b"), (bob, 4, MAIN)):
+        derives(writer, write("total", replace((), total)), branch=branch)
+    derives(ann, write("only here", replace((), 1)), branch="b")
+    diff, verdict = engine.merge("b")
+    assert isinstance(verdict, Accepted)
+    assert [change.doc.id for change in diff.changes] == ["d"]
+    assert value_of(engine, "d") == {"a": {"x": 2, "y": 3}, "l": (1, 2, 3), "n": 0}
+    assert (value_of(engine, "total"), value_of(engine, "only here")) == (4, ABSENT)
+
+
+def test_a_document_that_a_user_wrote_as_well_is_merged(engine: Engine) -> None:
+    ann = Writer(engine, "ann")
+    derives(ann, write("row", replace((), {"n": 1})), branch="b")
+    ann.lands(write("d", replace(("n",), 1)), branch="b")
+    engine.merge("b")
+    assert not value_of(engine, "row")
+    ann.lands(write("row", replace(("n",), 2)), branch="b")
+    derives(ann, write("row", add(("m",), 4)), branch="b")
+    assert isinstance(engine.merge("b")[1], Accepted)
+    assert value_of(engine, "row") == {"n": 2, "m": 4}
+
+
+def test_a_deleted_document_does_not_collide_with_what_the_parent_derived(engine: Engine) -> None:
+    ann, bob = Writer(engine, "ann"), Writer(engine, "bob")
+    ann.lands(write("d", remove(())), branch="b")
+    derives(bob, write("d", replace(("n",), 1)))
+    assert isinstance(engine.merge("b")[1], Accepted)
+    assert not value_of(engine, "d")
+
+
+def test_a_change_in_a_document_collides_with_what_the_parent_derived_there(engine: Engine) -> None:
+    ann, bob = Writer(engine, "ann"), Writer(engine, "bob")
+    ann.lands(write("d", replace(("n",), 2)), branch="b")
+    derives(bob, write("d", replace(("n",), 1)))
+    assert engine.merge("b")[1] is None
+
+
+def test_derived_commits_of_compacted_history_are_merged_as_any_other(engine: Engine) -> None:
+    ann = Writer(engine, "ann")
+    derives(ann, write("total", replace((), 3)), branch="b")
+    derives(ann, write("total", replace((), 4)), branch="b")
+    engine.compact(engine.last_seq)
+    engine.merge("b")
+    assert value_of(engine, "total") in (4, ABSENT)

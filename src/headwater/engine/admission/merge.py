@@ -3,6 +3,9 @@
 A diff compares the branch with the documents of its parent. A change collides when the parent has an overlapping write
 since the fork, by the same index that admission asks. A merge without collisions is one ordinary commit on the parent;
 with collisions it writes nothing and reports them all.
+
+Derived values are not merged. A document that only derived commits changed on the branch is no part of a diff, and does
+not collide: the parent's nodes read what is merged, and derive their values again when they are demanded.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ from dataclasses import dataclass
 from headwater.data.address import Depth, DocKey
 from headwater.data.diff import diff
 from headwater.data.patch import Patch
+from headwater.data.value import ABSENT, Absent, MaybeValue
 from headwater.engine.admission.admission import Admission
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch, Branches
 from headwater.engine.log.heads import Heads
 from headwater.engine.log.history import History
+from headwater.engine.log.log import Log
 from headwater.engine.log.sessions import StoredSession, merge_session
 from headwater.engine.log.write_index import NO_SESSION_ID
 from headwater.engine.store.port import HeadRow, Store
@@ -48,11 +53,12 @@ class BranchDiff:
 class Merge:
     """Compares branches and prepares the commit that merges one."""
 
-    __slots__ = ("_admission", "_branches", "_heads", "_history", "_limits", "_store")
+    __slots__ = ("_admission", "_branches", "_heads", "_history", "_limits", "_log", "_store")
 
     def __init__(
         self,
         store: Store,
+        log: Log,
         heads: Heads,
         branches: Branches,
         admission: Admission,
@@ -64,6 +70,7 @@ class Merge:
         self._branches = branches
         self._history = history
         self._store = store
+        self._log = log
         self._limits = limits
 
     def diff(self, branch: Branch, after: str, limit: int | None) -> BranchDiff:
@@ -88,7 +95,9 @@ class Merge:
             key = self._store.key_of(row.doc)
             if key is None:
                 raise CorruptionError(f"document {row.doc} has a head but no name")
-            before, _ = self._heads.value_at(branch, key, row.doc, since)
+            if self._log.only_derived(row.seq, key, after=since):
+                continue
+            before = self._known_to(parent, branch, key, row.doc, since)
             patches = diff(before, self._heads.get(branch, key).value)
             if patches:
                 changes.append(DocumentDiff(doc=key, patches=patches))
@@ -128,6 +137,13 @@ class Merge:
         if isinstance(verdict, Accepted):
             self._branches.record_merge(branch, merged.through)
 
+    def _known_to(self, parent: Branch, branch: Branch, key: DocKey, doc: int, since: int) -> MaybeValue:
+        """The value of the branch that its parent already has: none of a document that earlier merges left out."""
+        head = self._heads.get(parent, key)
+        if not head.seq and isinstance(head.value, Absent):
+            return ABSENT
+        return self._heads.value_at(branch, key, doc, since)[0]
+
     def _changed(self, branch: Branch, since: int, after: int) -> Iterator[HeadRow]:
         while rows := self._store.heads_of_branch(branch.id, after, self._limits.page):
             yield from (row for row in rows if row.seq > since)
@@ -140,6 +156,10 @@ class Merge:
         """
         head = self._heads.get(parent, key)
         if head.seq <= branch.fork_seq:
+            return []
+        # As a whole, the document is merged over what the parent derived meanwhile: a deleted piece is one case.
+        is_whole = all(not patch.path for patch in patches)
+        if is_whole and self._log.only_derived(head.seq, key, after=branch.fork_seq):
             return []
         merges = self._store.session_of(merge_session(branch.name))
         marks = self._heads.complete_index(parent, head)

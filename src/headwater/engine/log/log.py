@@ -21,7 +21,7 @@ from headwater.data.patch import Patch
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.port import HEADS_SEQ, LogRow, Store
 from headwater.errors import CorruptionError, HeadwaterError, InvariantViolation
-from headwater.protocol.commit import Commit, decode_commit, local_seq_of
+from headwater.protocol.commit import Commit, Provenance, decode_commit, local_seq_of
 from headwater.protocol.log_record import (
     DROPPED,
     Entry,
@@ -337,10 +337,27 @@ class Log:
         if seq < self.kept_from:
             return None
         session, entry = self.entry(seq)
-        try:
-            return session, decode_provenance(entry.commit).node
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise _unreadable(seq, error) from error
+        return session, _provenance(seq, entry).node
+
+    def only_derived(self, seq: int, key: DocKey, *, after: int) -> bool:
+        """True if derived commits made every write to a document after `after`, the last of them at `seq`.
+
+        False if there is none, and if history is not kept that far.
+        """
+        if seq <= after:
+            return False
+        while seq > after:
+            if seq < self.kept_from or not _provenance(seq, self.entry(seq)[1]).derived:
+                return False
+            seq = _revision(seq, self._outlines.get(seq) or self._outline(seq), key).previous
+        return True
+
+
+def _provenance(seq: int, entry: Entry) -> Provenance:
+    try:
+        return decode_provenance(entry.commit)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _unreadable(seq, error) from error
 
 
 def _revision(seq: int, written: LoggedOperations, key: DocKey) -> Revision:

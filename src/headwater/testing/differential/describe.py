@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.path import path_text
@@ -59,11 +59,8 @@ def _layers(layers: tuple[tuple[int, int], ...]) -> str:
 
 def unusual(limits: Limits) -> str:
     """The limits that differ from the defaults."""
-    found = [
-        f"{each.name}={getattr(limits, each.name)}"
-        for each in fields(limits)
-        if getattr(limits, each.name) != getattr(DEFAULT_LIMITS, each.name)
-    ]
+    usual = asdict(DEFAULT_LIMITS)
+    found = [f"{name}={value}" for name, value in asdict(limits).items() if value != usual[name]]
     return ", ".join(found) or "none"
 
 
