@@ -207,6 +207,25 @@ async def test_traceback_of_a_failure_shows_the_authors_frames_only(sim: Simulat
     assert {module for error in told for module in _frames(error)} == {__name__}
 
 
+@simulated(seeds=1, faults=())
+async def test_failure_after_a_change_names_the_address_that_changed(sim: Simulation) -> None:
+    rt = sim.runtime("ann")
+    told: list[BaseException] = []
+    rt.on_error(told.append)
+    wrong = await rt.space("s").open(Wrong, "p")
+    wrong.n.set(1)
+    sink = wrong.inverse.sink(lambda _: None)
+    await sim.settle()
+    told.clear()
+    wrong.n.set(0)
+    await sim.settle()
+    sink.close()
+    notes = [note for error in told for note in getattr(error, "__notes__", ())]
+    assert [note for note in notes if note.startswith("because of")] == ["because of space:p:n"]
+    raised = await _raised(UpstreamFailedError, wrong.inverse.pull)
+    assert "<spot" not in "".join(traceback.format_exception(raised))
+
+
 def test_defect_of_a_program_shows_the_authors_frames_only() -> None:
     async def main() -> None:
         async with headwater.Runtime() as rt:
