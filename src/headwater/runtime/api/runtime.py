@@ -21,7 +21,7 @@ from headwater.cells.runtime_port import Subscription
 from headwater.clock import Clock, RealClock
 from headwater.data.text import shown
 from headwater.data.value import ABSENT
-from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError
+from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError, author_call
 from headwater.pieces.handles import Effect
 from headwater.pieces.piece import Piece
 from headwater.reactions.drain import Pace
@@ -133,6 +133,7 @@ class Runtime:
 
     # ---- spaces and cells --------------------------------------------------------------------------
 
+    @author_call
     def space(self, name: str, /, *, user: str = "", session: str = "") -> Space:
         """Return a space, for a user whom the application has authenticated. Connecting goes on in the background.
 
@@ -164,10 +165,12 @@ class Runtime:
         """Return the channel of a space to its engine, if it has one."""
         return self._parts.channels.get(name)
 
+    @author_call
     def cell(self, space: str, id: str, of: Any, /, *, scope: str = "space", default: Any = ABSENT) -> Cell[Any]:
         """Return the handle of a document of a space, typed as `of`."""
         return self.core.cell(space, id, of, scope=scope, default=default)
 
+    @author_call
     def pull(self, fn: Callable[[], R], /) -> Coroutine[Any, Any, R]:
         """Bring everything that a function reads up to date, and return its result: `await rt.pull(lambda: a.get())`.
 
@@ -177,6 +180,7 @@ class Runtime:
 
     # ---- nodes -------------------------------------------------------------------------------------
 
+    @author_call
     def register(
         self,
         fn: Callable[[], object],
@@ -232,6 +236,7 @@ class Runtime:
         """
         await self.core.observers.until(lambda: self.core.is_quiet() and self.pieces.is_quiet())
 
+    @author_call
     async def durable(self) -> None:
         """Wait until every commit made so far has its verdict.
 
@@ -246,6 +251,7 @@ class Runtime:
         """Wait until every commit made so far has its verdict."""
         await self.transactions.await_verdicts()
 
+    @author_call
     async def settled(self, *, through: int | None = None, space: str | None = None) -> None:
         """Wait until every node that follows from a commit of a space, and from the commits before it, has run here.
 
@@ -266,6 +272,7 @@ class Runtime:
         # fault settled.lanes_not_awaited: await self.core.observers.until(lambda: self.core.is_settled())
         await self.core.observers.until(lambda: self.core.is_settled() and self.pieces.is_quiet())
 
+    @author_call
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition()` is true. It is called again after each change that this runtime shows.
 
@@ -290,6 +297,7 @@ class Runtime:
     def call(self, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @author_call
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function on the runtime's thread, and wait for its result. For other threads.
 
@@ -323,6 +331,7 @@ class Runtime:
         """The diagnostics of this runtime: snapshots, statistics, traces, breakpoints. They decide nothing."""
         return self.core.scheduler.introspection
 
+    @author_call
     def why(self, node: NodeHandle | Input[Any] | Effect | str) -> Explanation:
         """Return the chain of causes of a node's last run: of a node, a member of a piece, or a node by its id.
 
