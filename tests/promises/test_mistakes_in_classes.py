@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Optional, Union
 
 import pytest
 
@@ -42,6 +42,54 @@ def test_plain_value_in_a_subclass_is_refused_when_the_class_is_made() -> None:
 
         class Counter(Base):
             n: Cell[int] = 0
+
+
+DECLARED = r"write n: Cell\[int\] = cell\(default=0\), or"
+
+
+def test_plain_value_in_a_class_that_is_not_a_piece_is_refused_when_the_piece_is_made() -> None:
+    class Mixin:
+        n: Cell[int] = 0
+
+    with pytest.raises(AuthoringError, match=r"Mixin\.n .* is 0, in a class that is not a Piece: write class Mixin\("):
+
+        class Counter(Mixin, Piece):
+            pass
+
+
+def test_annotation_of_a_mixin_without_a_value_is_left_to_the_piece() -> None:
+    class Mixin:
+        n: Cell[int]
+
+        def shown(self) -> str:
+            return str(self.n.get())
+
+    class Counter(Mixin, Piece):
+        n: Cell[int] = cell(default=0)
+
+
+def test_plain_value_is_refused_inside_of_annotated_and_of_a_union() -> None:
+    with pytest.raises(AuthoringError, match=DECLARED):
+
+        class Noted(Piece):
+            n: Annotated[Cell[int], "a note"] = 0
+
+    for default in (None, 0):
+        with pytest.raises(AuthoringError, match=rf"write n: Cell\[int\] = cell\(default={default}\), or"):
+
+            class Maybe(Piece):
+                n: Cell[int] | None = default
+
+    with pytest.raises(AuthoringError, match=r"write n: Cell\[int\] = cell\(default=None\), or"):
+
+        class Optionally(Piece):
+            n: Optional[Cell[int]] = None  # noqa: UP045
+
+
+def test_plain_value_is_refused_whether_annotations_are_text_or_types() -> None:
+    for said in (Annotated[Cell[int], 1], Union[Cell[int], None], Cell[int] | None, Optional[Cell[int]]):  # noqa: UP007, UP045
+        with pytest.raises(AuthoringError, match=DECLARED):
+            type("Typed", (Piece,), {"__annotations__": {"n": said}, "n": 0, "__module__": __name__})
 
 
 def test_member_of_another_class_is_refused_as_a_cell() -> None:
