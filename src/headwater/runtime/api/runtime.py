@@ -86,6 +86,7 @@ class Runtime:
         self._loop = ByAsyncio(self._event_loop)
         self.core = Core(clock or RealClock(), self._loop, limits)
         self.core.open_space = self._open_space
+        self.core.scheduler.introspection.check_thread = self.core.check_own_thread
         self.policy = policy or Policy()  # how long it retries, and how much it accepts
         self.core.observers.window_us = round(self.policy.retry_window_ms * 1_000)
         self.close_s = close_s  # how long closing waits for work that is still to be done
@@ -229,11 +230,13 @@ class Runtime:
 
     # ---- waiting -----------------------------------------------------------------------------------
 
+    @author_call
     async def idle(self) -> None:
         """Wait until no work is runnable, running or parked on local work.
 
         Work that waits for the network is not waited for.
         """
+        self.core.check_own_thread()
         await self.core.observers.until(lambda: self.core.is_quiet() and self.pieces.is_quiet())
 
     @author_call
@@ -244,11 +247,13 @@ class Runtime:
         then, too, with the events and commits that followed from it, and the documents of children of removed keys are
         erased where their `each` says `forget=True`.
         """
+        self.core.check_own_thread()
         await self.core.observers.until(self._parts.has_ended)
         await self.written()
 
     async def written(self) -> None:
         """Wait until every commit made so far has its verdict."""
+        self.core.check_own_thread()
         await self.transactions.await_verdicts()
 
     @author_call
@@ -260,6 +265,7 @@ class Runtime:
         holds back. For nodes that do not come to an end it waits only as long as `idle`, and for writes to a space that
         has ended not at all: `durable` raises their error.
         """
+        self.core.check_own_thread()
         if through is not None:
             names = [each.name for each in self.core.spaces()] if space is None else [space]
             if len(names) != 1:
@@ -278,6 +284,7 @@ class Runtime:
 
         Raises the reason if the runtime ends first, and any error that `condition` raises.
         """
+        self.core.check_own_thread()
         await self.core.observers.until(condition)
 
     # ---- errors, threads ---------------------------------------------------------------------------
@@ -352,14 +359,17 @@ class Runtime:
         self.core.check_thread()
         return self.events.intents()
 
+    @author_call
     def graph(self) -> GraphSnapshot:
         """Return all nodes, and which node reads which."""
         return self.introspection.snapshot()
 
     # ---- the end -----------------------------------------------------------------------------------
 
+    @author_call
     async def close(self) -> None:
         """Wait for work here and on the way to the engine, for at most `close_s`, and release everything."""
+        self.core.check_own_thread()
         undone: HeadwaterError | None = None
         if self._ending is None:
             try:
