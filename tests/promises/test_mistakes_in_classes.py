@@ -8,7 +8,7 @@ from typing import Annotated, Any, Optional, Union
 import pytest
 
 import headwater
-from headwater import AuthoringError, Cell, Input, Piece, Topic, cell, computed, handler, reaction, topic
+from headwater import AuthoringError, Cell, Input, Piece, Policy, Topic, cell, computed, handler, reaction, topic
 
 # mypy: disable-error-code="assignment"
 
@@ -233,3 +233,24 @@ def test_reaction_of_a_class_that_is_defined_again_runs_the_new_code(tmp_path: P
             assert sent == ("dear ann", "hello ann")
 
     headwater.run(main)
+
+
+def test_handler_with_other_arguments_is_refused_as_otherwise_by_its_name() -> None:
+    with pytest.raises(AuthoringError, match=r"otherwise=handler failed: name a handler"):
+
+        class Cart(Piece):
+            placed: Topic[str] = topic()
+
+            @handler
+            def failed(self) -> None:
+                pass
+
+            @reaction(on=placed, otherwise=failed)  # type: ignore[arg-type]
+            async def ship(self, sku: str) -> None:
+                pass
+
+
+@pytest.mark.parametrize("name", ["backlog", "in_hand", "retry_window_ms", "jitter", "named_pieces"])
+def test_negative_number_in_a_policy_is_refused_where_it_is_written(name: str) -> None:
+    with pytest.raises(AuthoringError, match=rf"Policy\({name}=-1\): write a number that is not negative"):
+        Policy(**{name: -1})  # type: ignore[arg-type]

@@ -133,3 +133,27 @@ def test_close_s_of_open_and_connect_bounds_closing(tmp_path: Path) -> None:
             await rt.close()
 
     headwater.run(work)
+
+
+def test_transact_that_waits_at_closing_is_told_that_the_runtime_was_closed(tmp_path: Path) -> None:
+    class Slow(Piece, name="waits.Slow"):
+        n: Cell[int] = cell(default=0)
+
+        @computed(throttle_ms=60_000)
+        def value(self) -> int:
+            return self.n.get()
+
+    async def work() -> None:
+        rt = await headwater.open(tmp_path, close_s=0.2)
+        space = rt.space("s")
+        slow = await space.open(Slow, "p")
+        await slow.value.pull()
+        slow.n.set(5)
+        waiting = asyncio.ensure_future(space.transact(lambda: slow.value.get()))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await asyncio.gather(rt.close(), return_exceptions=True)
+        with pytest.raises(SessionExpiredError, match="this runtime was closed"):
+            await asyncio.wait_for(waiting, 5)
+
+    headwater.run(work)
