@@ -35,15 +35,19 @@
 Inside, a rejection is a value (`protocol.verdict`); it becomes an exception only at the public edge.
 A message names the failure, its address, and the remedy.
 
-`cut_frames` removes the frames of this package from the traceback of an error on its way to the author.
+`cut_frames` removes the frames of this package from the traceback of an error on its way to the author; functions that
+authors call are decorated with `author_call`, or do the same themselves where an additional call would be measurable.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Callable
+from functools import wraps
 from os.path import basename
 from types import FrameType, TracebackType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 __all__ = [
     "AbsentError",
@@ -232,6 +236,7 @@ class InvariantViolation(Exception):
 
 _PACKAGE: Final = __name__.partition(".")[0]
 ErrorT = TypeVar("ErrorT", bound=BaseException)
+CallableT = TypeVar("CallableT", bound=Callable[..., Any])
 
 
 def cut_frames(error: ErrorT) -> ErrorT:
@@ -255,6 +260,31 @@ def cut_frames(error: ErrorT) -> ErrorT:
         if isinstance(each, BaseExceptionGroup):
             waiting += each.exceptions
     return error
+
+
+def author_call(fn: CallableT) -> CallableT:
+    """Decorate a function that authors call: an error leaves it without the frames of this package (`cut_frames`)."""
+    if inspect.iscoroutinefunction(fn):
+
+        @wraps(fn)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return await fn(*args, **kwargs)
+            except Exception as error:
+                cut_frames(error)
+                raise
+
+        return cast(CallableT, awaited)
+
+    @wraps(fn)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except Exception as error:
+            cut_frames(error)
+            raise
+
+    return cast(CallableT, called)
 
 
 def describe_failure(error: BaseException) -> str:

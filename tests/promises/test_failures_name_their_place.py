@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -57,6 +58,10 @@ class Wrong(Piece):
     @computed
     def text(self) -> int:
         return "one"  # type: ignore[return-value]
+
+    @handler
+    def sells(self, cents: int) -> None:
+        self.n.set(cents)
 
     @handler
     def divides(self) -> int:
@@ -205,6 +210,79 @@ async def test_traceback_of_a_failure_shows_the_authors_frames_only(sim: Simulat
         assert "<spot" not in "".join(traceback.format_exception(error))
     assert told
     assert {module for error in told for module in _frames(error)} == {__name__}
+
+
+@simulated(seeds=1, faults=())
+async def test_failure_after_a_change_names_the_address_that_changed(sim: Simulation) -> None:
+    rt = sim.runtime("ann")
+    told: list[BaseException] = []
+    rt.on_error(told.append)
+    wrong = await rt.space("s").open(Wrong, "p")
+    wrong.n.set(1)
+    sink = wrong.inverse.sink(lambda _: None)
+    await sim.settle()
+    told.clear()
+    wrong.n.set(0)
+    await sim.settle()
+    sink.close()
+    notes = [note for error in told for note in getattr(error, "__notes__", ())]
+    assert [note for note in notes if note.startswith("because of")] == ["because of space:p:n"]
+    raised = await _raised(UpstreamFailedError, wrong.inverse.pull)
+    assert "<spot" not in "".join(traceback.format_exception(raised))
+
+
+def test_refused_calls_show_the_authors_frames_only_under_plain_asyncio() -> None:
+    async def main() -> None:
+        async with headwater.Runtime() as rt:
+            space = rt.space("s")
+            wrong: Any = await space.open(Wrong, "p")
+            n, line, prices = wrong.n, wrong.line, wrong.prices
+
+            def sets_attribute() -> None:
+                wrong.n = 3
+
+            calls: dict[str, Callable[[], Any]] = {
+                "set": lambda: n.set("one"),
+                "update": lambda: n.update(lambda by: divide(0)),
+                "push": lambda: n.push(1),
+                "add": lambda: n.add(1),
+                "discard": lambda: n.discard(1),
+                "increment": lambda: n.increment("one"),
+                "key": lambda: prices.key(3),
+                "at": lambda: line.at(lambda each: each.none),
+                "at of a function that raises": lambda: line.at(lambda each: divide(0)),
+                "until": lambda: rt.until(lambda: divide(0) == 1),
+                "rt.call": lambda: rt.call(divide, 0),
+                "rt.pull": lambda: rt.pull(3),  # type: ignore[arg-type]
+                "send": lambda: wrong.sells.send("one"),
+                "send without arguments": lambda: wrong.sells.send(),
+                "post": lambda: wrong.sells.post("one"),
+                "post_at": lambda: wrong.sells.post_at(0, "one"),
+                "options": lambda: wrong.divides.options(retries=-1),
+                "call of a handler": lambda: wrong.divides(),
+                "emit": lambda: wrong.placed.emit(Line(sku="tea")),
+                "truth": lambda: bool(n),
+                "iteration": lambda: list(n),
+                "comparison": lambda: n == 1,
+                "attribute": sets_attribute,
+                "rt.space": lambda: rt.space("Not A Name"),
+                "space.cell": lambda: space.cell("x", list),
+                "space.find": lambda: space.find(int),
+                "space.delete": lambda: space.delete(3),  # type: ignore[arg-type]
+                "space.piece": lambda: space.piece(int, "x"),  # type: ignore[type-var]
+            }
+            for what, call in calls.items():
+                error: Exception | None = None
+                try:
+                    made = call()
+                    if hasattr(made, "__await__"):
+                        await made
+                except Exception as raised:
+                    error = raised
+                assert error is not None, what
+                assert set(_frames(error)) == {__name__}, what
+
+    asyncio.run(main())
 
 
 def test_defect_of_a_program_shows_the_authors_frames_only() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Optional, Union
 
 import pytest
 
 import headwater
-from headwater import AuthoringError, Cell, Input, Piece, Topic, cell, computed, handler, reaction, topic
+from headwater import AuthoringError, Cell, Input, Piece, Policy, Topic, cell, computed, handler, reaction, topic
 
 # mypy: disable-error-code="assignment"
 
@@ -42,6 +42,54 @@ def test_plain_value_in_a_subclass_is_refused_when_the_class_is_made() -> None:
 
         class Counter(Base):
             n: Cell[int] = 0
+
+
+DECLARED = r"write n: Cell\[int\] = cell\(default=0\), or"
+
+
+def test_plain_value_in_a_class_that_is_not_a_piece_is_refused_when_the_piece_is_made() -> None:
+    class Mixin:
+        n: Cell[int] = 0
+
+    with pytest.raises(AuthoringError, match=r"Mixin\.n .* is 0, in a class that is not a Piece: write class Mixin\("):
+
+        class Counter(Mixin, Piece):
+            pass
+
+
+def test_annotation_of_a_mixin_without_a_value_is_left_to_the_piece() -> None:
+    class Mixin:
+        n: Cell[int]
+
+        def shown(self) -> str:
+            return str(self.n.get())
+
+    class Counter(Mixin, Piece):
+        n: Cell[int] = cell(default=0)
+
+
+def test_plain_value_is_refused_inside_of_annotated_and_of_a_union() -> None:
+    with pytest.raises(AuthoringError, match=DECLARED):
+
+        class Noted(Piece):
+            n: Annotated[Cell[int], "a note"] = 0
+
+    for default in (None, 0):
+        with pytest.raises(AuthoringError, match=rf"write n: Cell\[int\] = cell\(default={default}\), or"):
+
+            class Maybe(Piece):
+                n: Cell[int] | None = default
+
+    with pytest.raises(AuthoringError, match=r"write n: Cell\[int\] = cell\(default=None\), or"):
+
+        class Optionally(Piece):
+            n: Optional[Cell[int]] = None  # noqa: UP045
+
+
+def test_plain_value_is_refused_whether_annotations_are_text_or_types() -> None:
+    for said in (Annotated[Cell[int], 1], Union[Cell[int], None], Cell[int] | None, Optional[Cell[int]]):  # noqa: UP007, UP045
+        with pytest.raises(AuthoringError, match=DECLARED):
+            type("Typed", (Piece,), {"__annotations__": {"n": said}, "n": 0, "__module__": __name__})
 
 
 def test_member_of_another_class_is_refused_as_a_cell() -> None:
@@ -185,3 +233,24 @@ def test_reaction_of_a_class_that_is_defined_again_runs_the_new_code(tmp_path: P
             assert sent == ("dear ann", "hello ann")
 
     headwater.run(main)
+
+
+def test_handler_with_other_arguments_is_refused_as_otherwise_by_its_name() -> None:
+    with pytest.raises(AuthoringError, match=r"otherwise=handler failed: name a handler"):
+
+        class Cart(Piece):
+            placed: Topic[str] = topic()
+
+            @handler
+            def failed(self) -> None:
+                pass
+
+            @reaction(on=placed, otherwise=failed)  # type: ignore[arg-type]
+            async def ship(self, sku: str) -> None:
+                pass
+
+
+@pytest.mark.parametrize("name", ["backlog", "in_hand", "retry_window_ms", "jitter", "named_pieces"])
+def test_negative_number_in_a_policy_is_refused_where_it_is_written(name: str) -> None:
+    with pytest.raises(AuthoringError, match=rf"Policy\({name}=-1\): write a number that is not negative"):
+        Policy(**{name: -1})  # type: ignore[arg-type]

@@ -101,6 +101,48 @@ def test_use_of_a_handle_on_another_thread_is_refused_and_names_call(tmp_path: P
     _beside(tmp_path, work)
 
 
+def test_waits_and_diagnostics_on_another_thread_are_refused_and_name_call(tmp_path: Path) -> None:
+    def work(rt: Runtime) -> None:
+        rt.call(rt.space("shop").piece(Cart, "ann").twice.pull)
+        introspection = rt.introspection
+        uses: list[Callable[[], object]] = [
+            lambda: asyncio.run(rt.idle()),
+            lambda: asyncio.run(rt.settled()),
+            lambda: asyncio.run(rt.durable()),
+            lambda: asyncio.run(rt.written()),
+            lambda: asyncio.run(rt.until(lambda: True)),
+            lambda: asyncio.run(rt.reactions.drained()),
+            rt.graph,
+            introspection.snapshot,
+            introspection.dot,
+            introspection.stats,
+        ]
+        for use in uses:
+            with pytest.raises(AuthoringError, match=r"rt\.call\(fn\)"):
+                use()
+        rt.call(rt.idle)
+        assert rt.call(rt.graph).nodes
+
+    _beside(tmp_path, work)
+
+
+def test_close_on_another_thread_is_refused_before_anything_is_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with headwater.open(tmp_path) as rt:
+            cart = await rt.space("shop").open(Cart, "ann")
+
+            def closes() -> None:
+                with pytest.raises(AuthoringError, match=r"rt\.call\(fn\)"):
+                    asyncio.run(rt.close())
+
+            await asyncio.to_thread(closes)
+            assert await cart.add.send(3) == 3
+            assert await cart.twice.pull() == 8
+            assert rt.space("other").name == "other"
+
+    headwater.run(main)
+
+
 def test_threads_that_obtain_the_same_members_share_their_handles(tmp_path: Path) -> None:
     def work(rt: Runtime) -> None:
         begin = threading.Barrier(8)

@@ -75,3 +75,30 @@ def test_an_argument_that_is_not_a_plain_function_is_refused(wrong: Any) -> None
                 await rt.pull(wrong)
 
     run(work)
+
+
+def test_function_that_writes_is_refused_with_its_name_and_the_address(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            one = rt.space("one").piece(Sum, "s")
+
+            def raises_n() -> None:
+                one.n.set(3)
+
+            with pytest.raises(AuthoringError) as raised:
+                await rt.pull(raises_n)
+            assert str(raised.value).startswith(f"pull({raises_n.__qualname__}) writes space:s:n: a pulled function")
+            assert "effect" not in str(raised.value)
+
+    run(work)
+
+
+@pytest.mark.parametrize("wrong", [3, None, "print"])
+def test_sink_without_a_function_is_refused_where_it_is_written(wrong: Any, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            one = rt.space("one").piece(Sum, "s")
+            with pytest.raises(AuthoringError, match=r"write the function to call, as in sink\(print\)"):
+                one.n.sink(wrong)
+
+    run(work)

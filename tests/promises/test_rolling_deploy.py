@@ -13,7 +13,17 @@ from typing import Any
 import pytest
 
 import headwater
-from headwater import AuthoringError, Cell, Piece, Runtime, UpstreamFailedError, cell, computed, handler
+from headwater import (
+    AuthoringError,
+    Cell,
+    HeadwaterError,
+    Piece,
+    Runtime,
+    UpstreamFailedError,
+    cell,
+    computed,
+    handler,
+)
 from headwater.testing import Simulation, simulated
 
 
@@ -168,6 +178,78 @@ def test_class_without_a_version_gives_way_to_any_version(tmp_path: Path) -> Non
                 await _open(rt, Unsaid)
 
     headwater.run(main)
+
+
+def _tally(version: int, factor: int) -> Any:
+    class Tally(Piece, name="deploy.Tally", **({"version": version} if version else {})):
+        n: Cell[int] = cell(default=1)
+        kept: Cell[int] = cell(default=0)
+        out: Cell[int] = cell(default=0)
+
+        @computed
+        def total(self) -> int:
+            return self.n.get() * factor
+
+        @computed(writes=(out,))
+        def writer(self) -> int:
+            self.out.set(self.n.get() * factor)
+            return 0
+
+        @handler
+        def keep(self) -> None:
+            self.kept.set(self.total.get())
+
+        @handler
+        def raise_n(self) -> None:
+            self.n.increment(1)
+
+    return Tally
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_older_version_that_only_names_a_piece_derives_nothing(version: int) -> None:
+    @simulated(seeds=3, faults=("delay",))
+    async def story(sim: Simulation) -> None:
+        old_class, new_class = _tally(version, 1), _tally(2, 100)
+        new = await _open(sim.runtime("new"), new_class)
+        assert (await new.out.pull(), await new.total.pull()) == (100, 100)
+        await sim.settle()
+        old = sim.runtime("old").space("s").piece(old_class, "c")
+        for wrong in (old.total.pull, old.out.pull, old.keep.send):
+            with pytest.raises(HeadwaterError, match=r"newer version of its class \(version 2, this is"):
+                await wrong()
+        shown: list[int] = []
+        sink = old.total.sink(shown.append)
+        await old.raise_n.send()  # It reads nothing that is computed.
+        await sim.settle()
+        sink.close()
+        assert shown == []
+        assert (await new.out.pull(), await new.total.pull()) == (200, 200)
+        await sim.settle()
+        reader = sim.runtime("reader")
+        named = ("n", "out", "total", "kept")
+        found = [await reader.cell("s", f"c:{name}", int, default=0).pull() for name in named]
+        assert found == [2, 200, 200, 0]
+
+    story()
+
+
+@simulated(seeds=5, faults=("delay",))
+async def test_version_that_is_only_named_stops_deriving_when_a_newer_one_opens_the_piece(sim: Simulation) -> None:
+    old = sim.runtime("old").space("s").piece(_tally(1, 1), "c")
+    shown: list[int] = []
+    old.total.sink(shown.append)
+    assert (await old.out.pull(), await old.total.pull()) == (1, 1)
+    new = await _open(sim.runtime("new"), _tally(2, 100))
+    await sim.settle()
+    await old.raise_n.send()
+    await sim.settle()
+    assert (await new.out.pull(), await new.total.pull()) == (200, 200)
+    reader = sim.runtime("reader")
+    assert [await reader.cell("s", f"c:{name}", int).pull() for name in ("out", "total")] == [200, 200]
+    assert 2 not in shown
+    with pytest.raises(UpstreamFailedError, match="newer version"):
+        await old.total.pull()
 
 
 @pytest.mark.parametrize("version", ["2", 0, -1, 1.5, True, 2**63, (1, 2)])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headwater
 from headwater import Cell, Piece, Runtime, Topic, cell, computed, each, effect, given, handler, reaction, topic
-from headwater.errors import SessionExpiredError
+from headwater.errors import LimitError, SessionExpiredError
 
 
 class Busy(Piece, name="waits.Busy"):
@@ -109,5 +110,50 @@ def test_every_wait_ends_when_the_runtime_closes(tmp_path: Any) -> None:
             for task in tasks.values():
                 with pytest.raises(SessionExpiredError, match="closed"):
                     await task
+
+    headwater.run(work)
+
+
+def test_close_s_of_open_and_connect_bounds_closing(tmp_path: Path) -> None:
+    """The guide and the error name `close_s=`: the two functions that an application calls accept it."""
+
+    class Unreachable(Piece, name="waits.Unreachable"):
+        n: Cell[int] = cell(default=0)
+
+        @handler
+        def up(self) -> None:
+            self.n.increment(1)
+
+    async def work() -> None:
+        async with headwater.open(tmp_path, close_s=3) as rt:
+            await rt.space("s").open(Calm, "calm")
+        rt = await headwater.connect("ws://127.0.0.1:9", close_s=0.05)
+        rt.space("s").piece(Unreachable, "p").up.post()
+        with pytest.raises(LimitError, match=r"closing waited 0\.05 s"):
+            await rt.close()
+
+    headwater.run(work)
+
+
+def test_transact_that_waits_at_closing_is_told_that_the_runtime_was_closed(tmp_path: Path) -> None:
+    class Slow(Piece, name="waits.Slow"):
+        n: Cell[int] = cell(default=0)
+
+        @computed(throttle_ms=60_000)
+        def value(self) -> int:
+            return self.n.get()
+
+    async def work() -> None:
+        rt = await headwater.open(tmp_path, close_s=0.2)
+        space = rt.space("s")
+        slow = await space.open(Slow, "p")
+        await slow.value.pull()
+        slow.n.set(5)
+        waiting = asyncio.ensure_future(space.transact(lambda: slow.value.get()))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await asyncio.gather(rt.close(), return_exceptions=True)
+        with pytest.raises(SessionExpiredError, match="this runtime was closed"):
+            await asyncio.wait_for(waiting, 5)
 
     headwater.run(work)

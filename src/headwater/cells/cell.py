@@ -18,6 +18,7 @@ from headwater.cells.codec_base import TypeCodec
 from headwater.cells.containers import FrozensetCodec, TupleCodec, decode_given
 from headwater.cells.handle import Input, Site
 from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
+from headwater.cells.selector import step
 from headwater.cells.typed_path import BrokenLinkError, Root, fill, is_required, known_places, own_default
 from headwater.data.address import Depth, Link, doc_text
 from headwater.data.diff import rebased, removals_without_effect
@@ -25,7 +26,15 @@ from headwater.data.patch import Patch
 from headwater.data.patch_kinds import Kind, PatchError
 from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue, Value, equal, lookup
-from headwater.errors import AbsentError, AccessError, AuthoringError, InvalidValueError, LimitError
+from headwater.errors import (
+    AbsentError,
+    AccessError,
+    AuthoringError,
+    InvalidValueError,
+    LimitError,
+    author_call,
+    cut_frames,
+)
 from headwater.replica.document import NOT_HERE, Document
 
 __all__ = ["Cell"]
@@ -49,13 +58,15 @@ class Cell(Input[T]):
 
     __slots__ = ()
 
+    @author_call
     def key(self: Cell[Mapping[K, V]], k: K, /) -> Cell[V]:
         """The handle of one entry of a Mapping."""
-        return super().key(k)  # type: ignore[return-value]
+        return self._part(*step(self._codec, k))  # type: ignore[no-any-return]
 
+    @author_call
     def at(self, path: Callable[[T], U], /) -> Cell[U]:
         """The handle of a field at any depth: `at(lambda card: card.title)`."""
-        return super().at(path)  # type: ignore[return-value]
+        return self._part(*self._runtime.selector.select(self._codec, path))  # type: ignore[no-any-return]
 
     def as_input(self) -> Input[T]:
         """Return a handle on the same place that can only be read."""
@@ -67,13 +78,19 @@ class Cell(Input[T]):
 
     def set(self, value: T, /, *, group: object | None = None) -> None:
         """Replace the value. Stored fields that this program's version of a Model does not know are kept."""
-        run = self._current.run
-        if run is not None:
-            if run.performs is None:
+        try:
+            run = self._current.run
+            if run is None:
+                self._set_outside(value, group)
+            elif run.performs is None:
                 self._set(value)
             else:
                 run.performs(run, lambda: self._set(value))
-            return
+        except Exception as error:
+            cut_frames(error)
+            raise
+
+    def _set_outside(self, value: T, group: object | None) -> None:
         self._runtime.check_thread()
         old = self._document.value
         if not self._path and old is not NOT_HERE and old.__class__ is not Link:
@@ -111,6 +128,7 @@ class Cell(Input[T]):
 
         return act
 
+    @author_call
     def update(self, fn: Callable[[T], T], /, *, group: object | None = None) -> None:
         """Read, change and replace. Outside a run it is repeated if another write came first."""
         if self._current.run is not None:
@@ -121,6 +139,7 @@ class Cell(Input[T]):
     def _update(self, fn: Callable[[T], T]) -> None:
         self._set(fn(self.get()))
 
+    @author_call
     def delete(self, *, group: object | None = None) -> None:
         """Remove it. A cell or field with a default has that again. Nothing happens if nothing is there."""
         is_plain, old = self._current.run is None, self._document.value
@@ -139,6 +158,7 @@ class Cell(Input[T]):
 
     # ---- intents -----------------------------------------------------------------------------------
 
+    @author_call
     def push(self: Cell[tuple[E, ...]], *items: E, keep: int | None = None, group: object | None = None) -> None:
         """Append, and keep the last `keep` only. Merges with appends of others; reads nothing."""
         if keep is not None and (type(keep) is not int or keep < 0):
@@ -152,6 +172,7 @@ class Cell(Input[T]):
     def add(self: Cell[frozenset[E]], item: E, /, *, group: object | None = None) -> None: ...
     @overload
     def add(self: Cell[tuple[E, ...]], item: E, /, *, group: object | None = None) -> None: ...
+    @author_call
     def add(self: Cell[Any], item: Any, /, *, group: object | None = None) -> None:
         """Append an element that is not there yet, in any stored form. Merges with additions of others."""
         element = self._element("add", TupleCodec, FrozensetCodec)
@@ -162,6 +183,7 @@ class Cell(Input[T]):
     def discard(self: Cell[frozenset[E]], item: E, /, *, group: object | None = None) -> None: ...
     @overload
     def discard(self: Cell[tuple[E, ...]], item: E, /, *, group: object | None = None) -> None: ...
+    @author_call
     def discard(self: Cell[Any], item: Any, /, *, group: object | None = None) -> None:
         """Take out every equal element, in any stored form. Merges with removals of others."""
         element = self._element("discard", TupleCodec, FrozensetCodec)
@@ -172,6 +194,7 @@ class Cell(Input[T]):
     def increment(self: Cell[int], by: int = 1, /, *, group: object | None = None) -> None: ...
     @overload
     def increment(self: Cell[float], by: float = 1, /, *, group: object | None = None) -> None: ...
+    @author_call
     def increment(self: Cell[Any], by: Any = 1, /, *, group: object | None = None) -> None:
         """Add to a number. Merges with increments of others; an absent number starts from 0."""
         if isinstance(self._codec, ConstrainedCodec):

@@ -21,7 +21,7 @@ from headwater.data.address import SPACE_SCOPE, Depth, Link, doc_text
 from headwater.data.path import Path
 from headwater.data.reader_trie import OBJECT, Spot
 from headwater.data.value import ABSENT, MaybeValue, Value, lookup
-from headwater.errors import AbsentError, AuthoringError, HeadwaterError, InvalidValueError, cut_frames
+from headwater.errors import AbsentError, AuthoringError, HeadwaterError, InvalidValueError, author_call, cut_frames
 from headwater.replica.document import NOT_HERE, Document
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ class Input(NotAValue, Generic[T_co]):
             cut_frames(error)
             raise
 
+    @author_call
     def exists(self) -> bool:
         """Whether a value is there. Inside a run this subscribes to its presence, not to the value."""
         self._wake_writers()
@@ -345,10 +346,12 @@ class Input(NotAValue, Generic[T_co]):
 
     # ---- further down ------------------------------------------------------------------------------
 
+    @author_call
     def key(self: Input[Mapping[K, V]], k: K, /) -> Input[V]:
         """The handle of one entry of a Mapping."""
         return self._part(*step(self._codec, k))  # type: ignore[no-any-return]
 
+    @author_call
     def at(self, path: Callable[[T_co], U], /) -> Input[U]:
         """The handle of a field at any depth: `at(lambda card: card.title)`."""
         return self._part(*self._runtime.selector.select(self._codec, path))  # type: ignore[no-any-return]
@@ -387,6 +390,7 @@ class Input(NotAValue, Generic[T_co]):
 
     # ---- observing ---------------------------------------------------------------------------------
 
+    @author_call
     def pull(self) -> Coroutine[Any, Any, T_co]:
         """Bring it up to date and return it."""
         return self._runtime.pull(self)
@@ -395,6 +399,7 @@ class Input(NotAValue, Generic[T_co]):
         """The value now, then the latest whenever it changed; never a backlog."""
         return self._runtime.watch(self)
 
+    @author_call
     def sink(
         self,
         fn: Callable[[T_co], object],

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
-from headwater.errors import AuthoringError
+from headwater.errors import AuthoringError, author_call
 
 __all__ = ["Member", "NotAValue"]
 
@@ -30,6 +30,7 @@ class NotAValue:
         if "__slots__" not in vars(cls):
             type.__setattr__(cls, "__setattr__", _set_known)
 
+    @author_call
     def __bool__(self) -> object:
         return self._no("truth")
 
@@ -45,13 +46,16 @@ class NotAValue:
 
     if not TYPE_CHECKING:
 
+        @author_call
         def __eq__(self, other: object) -> bool:
             return self is other if isinstance(other, NotAValue) else self._no("comparison with a value")
 
+        @author_call
         def __ne__(self, other: object) -> bool:
             return not self == other
 
 
+@author_call
 def _set_known(self: NotAValue, name: str, value: object) -> None:
     """Set an attribute that the class has a place for, and no other."""
     if not hasattr(getattr(type(self), name, None), "__set__"):
@@ -62,6 +66,7 @@ def _set_known(self: NotAValue, name: str, value: object) -> None:
 
 
 def _refusing(what: str) -> Callable[..., NoReturn]:
+    @author_call
     def refuse(self: NotAValue, *_: object) -> NoReturn:
         self._no(what)
 

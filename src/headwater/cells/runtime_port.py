@@ -16,7 +16,7 @@ from headwater.data.address import Link, doc_text
 from headwater.data.path import Path
 from headwater.data.text import shown
 from headwater.data.value import MaybeValue, Value
-from headwater.errors import AuthoringError, InvalidValueError
+from headwater.errors import AuthoringError, InvalidValueError, author_call
 from headwater.replica.document import Document
 
 if TYPE_CHECKING:
@@ -208,6 +208,7 @@ class Topic(TypedAddress[T]):
     def _instead(self) -> str:
         return ".emit(record) to emit one"
 
+    @author_call
     def emit(self, record: T, /) -> None:
         """Emit a record. It is stored with the commit that emitted it."""
         self._runtime.emit(self, self._encoded(record))

@@ -6,12 +6,13 @@ shows the line to write. Nothing is bound or run here.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import getattr_static
-from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import CodeType, FunctionType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec_base import TypeCodec
@@ -290,6 +291,14 @@ class ClassSchema:
                         f"{base.__name__}.{each} is declared in a class that is not a Piece: write "
                         f"class {base.__name__}(Piece), and class {name}({base.__name__})"
                     )
+            for each, said in annotations_of(base).items():
+                handle = _handle_in(said) if each in vars(base) else None
+                if handle is not None:
+                    value = shown(vars(base)[each])
+                    raise AuthoringError(
+                        f"{base.__name__}.{each} is annotated as {_text(said)} and is {value}, in a class that is not "
+                        f"a Piece: write class {base.__name__}(Piece), and in it {_declared_as(each, handle, value)}"
+                    )
         for each, made in members.items():
             other = self.members.setdefault(each, made)
             if other is not made:
@@ -328,18 +337,19 @@ class ClassSchema:
         for name, said in annotations_of(cls).items():
             if name in RESERVED:
                 raise AuthoringError(f"{cls.__name__}.{name}: pieces have a {name!r} already. Call it something else.")
-            if name in own or not _names_a_handle(said):
+            handle = None if name in own else _handle_in(said)
+            if handle is None:
                 continue
             if name in vars(cls):
                 value = vars(cls)[name]
                 raise AuthoringError(
                     f"{cls.__name__}.{name} is annotated as {_text(said)} and is {shown(value)}: write "
-                    f"{_declared_as(name, said, shown(value))}"
+                    f"{_declared_as(name, handle, shown(value))}"
                 )
             if name not in self.members:
                 raise AuthoringError(
                     f"{cls.__name__}.{name} has an annotation and no declaration: write "
-                    f"{_declared_as(name, said, '...')}"
+                    f"{_declared_as(name, handle, '...')}"
                 )
 
     def _check_stored(self) -> None:
@@ -414,11 +424,41 @@ def _written_by(member: Declaration) -> tuple[Declaration, ...]:
             return ()
 
 
-def _names_a_handle(said: Any) -> bool:
+_HANDLES = ("Cell", "Input", "Handler", "Computed", "Each", "Child", "Resource", "Topic")
+
+
+def _handle_in(said: Any) -> str | None:
+    """Return the handle that an annotation names, as text, also inside of Annotated, Optional or a union."""
     if isinstance(said, str):
-        return _head(said) in ("Cell", "Input", "Handler", "Computed", "Each", "Child", "Resource", "Topic")
-    origin = getattr(said, "__origin__", said)
-    return isinstance(origin, type) and issubclass(origin, (Input, Cell, Handler, Topic))
+        try:
+            return _handle_in_text(ast.parse(said, mode="eval").body)
+        except SyntaxError:
+            return None
+    origin = get_origin(said) or said
+    if origin is Annotated or origin is Union or origin is UnionType:
+        parts = get_args(said)[:1] if origin is Annotated else get_args(said)
+        return next((found for each in parts if (found := _handle_in(each)) is not None), None)
+    is_handle = isinstance(origin, type) and issubclass(origin, (Input, Cell, Handler, Topic))
+    return _text(said) if is_handle else None
+
+
+def _handle_in_text(said: ast.expr) -> str | None:
+    parts: list[ast.expr] = []
+    match said:
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            parts = [left, right]
+        case ast.Constant(value=str() as text):
+            return _handle_in(text)
+        case ast.Name() | ast.Attribute() | ast.Subscript():
+            text = ast.unparse(said)
+            if _head(text) in _HANDLES:
+                return text
+            if isinstance(said, ast.Subscript) and _head(text) in ("Annotated", "Optional", "Union"):
+                parts = said.slice.elts if isinstance(said.slice, ast.Tuple) else [said.slice]
+                parts = parts[:1] if _head(text) == "Annotated" else parts
+        case _:
+            pass
+    return next((found for each in parts if (found := _handle_in_text(each)) is not None), None)
 
 
 def _head(text: str) -> str:
@@ -426,9 +466,8 @@ def _head(text: str) -> str:
     return text.partition("[")[0].rpartition(".")[2]
 
 
-def _declared_as(name: str, said: Any, default: str) -> str:
-    """The declarations that fit an annotation. A Cell has two: an input that is written is a Cell, too."""
-    text = _text(said)
+def _declared_as(name: str, text: str, default: str) -> str:
+    """The declarations that fit a handle. A Cell has two: an input that is written is a Cell, too."""
     match _head(text):
         case "Cell":
             return f"{name}: {text} = cell(default={default}), or {name}: {text} = given() for an input"

@@ -87,7 +87,7 @@ class Declaration:
 
     def __repr__(self) -> str:
         where = "" if self.home is None else f"{self.home.__name__}."
-        return f"{self.kind} {where}{self.name or '?'}"
+        return f"{self.kind} {where}{self.name or getattr(getattr(self, 'fn', None), '__name__', '?')}"
 
     def __fingerprint__(self) -> tuple[object, ...]:
         """Return the parts that count for code that names the member: its place, and how it is read."""

@@ -16,7 +16,7 @@ from headwater.cells.handle_base import NotAValue
 from headwater.cells.runtime_port import Delays
 from headwater.data.text import shown
 from headwater.data.value import Value
-from headwater.errors import AuthoringError
+from headwater.errors import AuthoringError, author_call, cut_frames
 
 if TYPE_CHECKING:
     from typing import Self
@@ -241,6 +241,7 @@ class Handler(NotAValue, Generic[P, R]):
 
     if not TYPE_CHECKING:
 
+        @author_call
         def __call__(self, *_: object, **__: object) -> NoReturn:
             name = self.member.name
             raise AuthoringError(
@@ -249,12 +250,21 @@ class Handler(NotAValue, Generic[P, R]):
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Send an event to the handler, and wait until its commit is durable. Returns the handler's result."""
-        return self.sender.send(self.member, self._signature.encode(args, kwargs), self._options)
+        try:
+            return self.sender.send(self.member, self._signature.encode(args, kwargs), self._options)
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     def post(self, *args: P.args, **kwargs: P.kwargs) -> Intent:
         """Send an event without waiting. Inside a handler it is sent with the handler's commit, and only with it."""
-        return self.sender.post(self.member, self._signature.encode(args, kwargs), self._options)
+        try:
+            return self.sender.post(self.member, self._signature.encode(args, kwargs), self._options)
+        except Exception as error:
+            cut_frames(error)
+            raise
 
+    @author_call
     def post_at(self, when: datetime | timedelta, /, *args: P.args, **kwargs: P.kwargs) -> Intent:
         """Send an event that is handled at a given time, or after a delay."""
         if isinstance(when, datetime) and when.tzinfo is None:
@@ -263,6 +273,7 @@ class Handler(NotAValue, Generic[P, R]):
             )
         return self.sender.post_at(self.member, when, self._signature.encode(args, kwargs), self._options)
 
+    @author_call
     def options(
         self,
         *,

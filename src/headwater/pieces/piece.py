@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Protocol, Ty
 
 from headwater.cells.handle import Input
 from headwater.data.address import Link as StoredLink
-from headwater.errors import AuthoringError
+from headwater.errors import AuthoringError, author_call
 from headwater.pieces.members import cell, given, topic
 
 if TYPE_CHECKING:
@@ -81,12 +81,14 @@ class Piece:
 
     if not TYPE_CHECKING:
 
+        @author_call
         def __setattr__(self, name: str, value: object) -> NoReturn:
             raise AuthoringError(
                 f"self.{name} = ... in {type(self).__name__}: a piece holds no state of its own. Declare it: "
                 f"{name}: Cell[...] = cell(default=...), and write self.{name}.set(...)"
             )
 
+        @author_call
         def __delattr__(self, name: str) -> NoReturn:
             raise AuthoringError(f"del self.{name} in {type(self).__name__}: a piece holds no state of its own")
 

@@ -21,7 +21,7 @@ from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.edges import readers_of
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.introspection.introspection import Introspection
-from headwater.scheduler.invalidation import Invalidation
+from headwater.scheduler.invalidation import Invalidation, address_of
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.nested_runs import NestedRuns
 from headwater.scheduler.node import AFRESH, CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
@@ -459,7 +459,7 @@ class Scheduler:
                 self.faults.emit(Notification(Kind.REVERT, document, value, value, None, False, 0, node))
         if error is None:
             return
-        self._port.on_failure(Failure(node.id, error, tuple(repr(spot) for spot in node.last_causes or ())))
+        self._port.on_failure(Failure(node.id, error, _causes_of(node)))
         if isinstance(error, node.transient) and node.failures < self.limits.transient_retries:
             self.gates.failed(node, node.failures)
             node.failures += 1
@@ -477,7 +477,12 @@ class Scheduler:
             before, node.error = node.error, error
             self._failed(node, error, type(before) is type(error) and str(before) == str(error))
         else:
-            self._port.on_failure(Failure(node.id, error, tuple(repr(spot) for spot in node.last_causes or ())))
+            self._port.on_failure(Failure(node.id, error, _causes_of(node)))
+
+
+def _causes_of(node: Node) -> tuple[str, ...]:
+    """Return the addresses whose changes caused the last run of a node."""
+    return tuple(dict.fromkeys(address_of(spot) for spot in node.last_causes or ()))
 
 
 def _is_demanded(node: object) -> bool:

@@ -217,6 +217,60 @@ def test_a_module_that_the_application_imports_is_looked_at_too(tmp_path: Path) 
     in_shop(tmp_path, act, text)
 
 
+HELPED = SHOP.replace("import headwater\n", "import headwater\nfrom prices import RATE\n", 1).replace(
+    "RATE = 2\n", "", 1
+)
+
+
+def _in_helped_shop(tmp_path: Path, act: Callable[[Shop, Shop], Awaitable[None]], text: str = HELPED) -> None:
+    """Run a shop that imports a constant of another module. `act` gets the shop and the other module."""
+    write_app(tmp_path / "app", "RATE = 2\n", name="prices")
+
+    async def both(shop: Shop) -> None:
+        await act(shop, Shop(shop.file.parent / "prices.py", shop.module, shop.rt, shop.reload, shop.cart))
+
+    in_shop(tmp_path, both, text)
+
+
+@pytest.mark.parametrize("alias", ["RATE", "FACTOR"])
+def test_constant_that_another_module_imported_by_name_gets_its_new_value(tmp_path: Path, alias: str) -> None:
+    text = HELPED
+    if alias != "RATE":
+        text = text.replace("import RATE", "import RATE as FACTOR").replace("number * RATE", "number * FACTOR")
+
+    async def act(shop: Shop, prices: Shop) -> None:
+        needs_start, ran = await prices.edit("RATE = 2", "RATE = 3")
+        assert (needs_start, ran) == (False, {"twice": 1, "label": 1, "show": 1})
+        assert await shop.cart.twice.pull() == 1350
+
+    _in_helped_shop(tmp_path, act, text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("import RATE\n", "import RATE\nDOUBLED = RATE * 2\n"),
+        ("from prices import RATE\n", "import prices\nRATE = prices.RATE * 2\n"),
+        ("number: int) -> int", "number: int, rate: int = RATE) -> int"),
+    ],
+    ids=["another constant", "an attribute", "a default"],
+)
+def test_constant_that_was_used_at_import_needs_a_new_start(tmp_path: Path, old: str, new: str) -> None:
+    assert old in HELPED
+
+    async def act(shop: Shop, prices: Shop) -> None:
+        assert (await prices.edit("RATE = 2", "RATE = 3"))[0]
+
+    _in_helped_shop(tmp_path, act, HELPED.replace(old, new, 1))
+
+
+def test_constant_that_follows_from_a_changed_one_needs_a_new_start(tmp_path: Path) -> None:
+    async def act(shop: Shop) -> None:
+        assert (await shop.edit("RATE = 2\n", "RATE = 3\n"))[0]
+
+    in_shop(tmp_path, act, SHOP.replace("RATE = 2\n", "RATE = 2\nDOUBLED = RATE * 2\n", 1))
+
+
 ROWS = """
 from __future__ import annotations
 

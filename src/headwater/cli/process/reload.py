@@ -17,9 +17,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import resolve_name
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
 from headwater.cli.output import count_noun, print_error, print_note
@@ -55,8 +56,15 @@ class SourceVersion:
         return cls(text=text, tree=tree)
 
 
-def patch_module(module: ModuleType, file: Path, old: SourceVersion, new: SourceVersion) -> None:
-    """Change a module that was loaded from version `old` to version `new`, completely or not at all."""
+_Others: TypeAlias = Sequence[tuple[ModuleType, ast.Module]]
+
+
+def patch_module(module: ModuleType, file: Path, old: SourceVersion, new: SourceVersion, others: _Others = ()) -> None:
+    """Change a module that was loaded from version `old` to version `new`, completely or not at all.
+
+    `others` are the other modules of the application: a name that one of them imported from this module gets the new
+    value there, too.
+    """
     if _class_shapes(old.tree) != _class_shapes(new.tree):
         raise NeedsRestart("the shape of a class changed")
     names = vars(module)
@@ -78,8 +86,13 @@ def patch_module(module: ModuleType, file: Path, old: SourceVersion, new: Source
                 replaced.append((value, _copy(value)))
                 _replace_function(value, fresh)
                 names[name] = value
+        executed = list(_new_statements(old.tree, new.tree))
+        rest = ast.Module([each for each in new.tree.body if each not in executed], [])
+        rebound = _rebindings(module, rest, _changed_names(before, names), others)
         for function, code in codes:
             function.__code__ = code
+        for namespace, name, value in rebound:
+            namespace[name] = value
     except BaseException:
         for function, copy in replaced:
             _replace_function(function, copy)
@@ -162,6 +175,101 @@ def _bound_names(tree: ast.Module) -> set[str]:
             stored = (each for each in ast.walk(statement) if isinstance(each, ast.Name))
             found |= {each.id for each in stored if isinstance(each.ctx, ast.Store)}
     return found
+
+
+# ---- names that other code holds ----------------------------------------------------------------------
+
+
+def _changed_names(before: dict[str, Any], now: dict[str, Any]) -> set[str]:
+    """Return the names of a module that have another value now, or none."""
+    return {name for name in before.keys() | now.keys() if _differs(before.get(name, before), now.get(name, before))}
+
+
+def _differs(was: object, is_now: object) -> bool:
+    try:
+        return was is not is_now and (type(was) is not type(is_now) or bool(was != is_now))
+    except Exception:  # Arrays, for example, are not compared to a bool.
+        return True
+
+
+def _rebindings(
+    module: ModuleType, rest: ast.Module, changed: set[str], others: _Others
+) -> list[tuple[dict[str, Any], str, Any]]:
+    """Return the names of other modules that were imported from a module, with their new values.
+
+    Raises NeedsRestart if a statement of another module, or of `rest` of the module itself, used an old value when it
+    was imported: it is executed again only by a new start.
+    """
+    _check_import_time(module, rest, changed)
+    found: list[tuple[dict[str, Any], str, Any]] = []
+    waiting = [(module, name, vars(module).get(name, NeedsRestart)) for name in sorted(changed)]
+    for source, name, value in waiting:  # The list grows: a module may hand on what it imported.
+        for other, theirs in others:
+            if other is module or other is source:
+                continue
+            for alias in _imported_as(other, theirs, source, name):
+                if value is NeedsRestart:
+                    raise NeedsRestart(f"{name}, which {other.__name__} imports, is gone")
+                _check_import_time(other, theirs, {alias})
+                if not any(one is other and named == alias for one, named, _ in waiting):
+                    found.append((vars(other), alias, value))
+                    waiting.append((other, alias, value))
+            for base, attribute in _attributes_at_import(theirs):
+                if attribute == name and vars(other).get(base) is source:
+                    raise NeedsRestart(f"{base}.{name}, which {other.__name__} used when it was imported, changed")
+    return found
+
+
+def _check_import_time(module: ModuleType, tree: ast.Module, changed: set[str]) -> None:
+    """Raise NeedsRestart if a statement used a changed name when the module was imported."""
+    for statement in tree.body:
+        for each in _nodes_at_import(statement):
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load) and each.id in changed:
+                raise NeedsRestart(f"{each.id}, which {module.__name__} used when it was imported, changed")
+
+
+def _imported_as(other: ModuleType, tree: ast.Module, source: ModuleType, name: str) -> Iterator[str]:
+    """Return the names under which a module imported a name of another module."""
+    for statement in tree.body:
+        for each in _nodes_at_import(statement):
+            if isinstance(each, ast.ImportFrom) and _module_named(other, each) is source:
+                for imported in each.names:
+                    alias = imported.asname or name
+                    if imported.name in (name, "*") and alias in vars(other):
+                        yield alias
+
+
+def _module_named(other: ModuleType, statement: ast.ImportFrom) -> ModuleType | None:
+    name = "." * statement.level + (statement.module or "")
+    try:
+        return sys.modules.get(resolve_name(name, other.__package__))
+    except ImportError:
+        return None
+
+
+def _attributes_at_import(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Return the attributes of names that are looked up at import, such as `("helper", "RATE")`."""
+    for statement in tree.body:
+        for each in _nodes_at_import(statement):
+            if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
+                yield each.value.id, each.attr
+
+
+def _nodes_at_import(statement: ast.AST) -> Iterator[ast.AST]:
+    """Return the nodes that are evaluated at import: bodies of functions are not, nor is `if __name__ == ...`."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        match each:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                waiting += [*each.decorator_list, each.args, *([] if each.returns is None else [each.returns])]
+            case ast.Lambda():
+                waiting.append(each.args)
+            case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
+                waiting += each.orelse
+            case _:
+                waiting += ast.iter_child_nodes(each)
 
 
 # ---- functions ---------------------------------------------------------------------------------------
@@ -361,7 +469,8 @@ class Reload:
         if new.text == old.text:
             return None
         try:
-            patch_module(module, file, old, new)
+            others = [(each, version.tree) for each, version in self._versions.values() if each is not module]
+            patch_module(module, file, old, new, others)
         except NeedsRestart as reshaped:
             print_note(f"{file.name}: {reshaped}")
             return False

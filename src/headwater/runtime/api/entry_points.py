@@ -20,6 +20,7 @@ from weakref import WeakSet
 from headwater.errors import AuthoringError, cut_frames
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.channel.backend import Backend
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.policy import Policy
 
 if TYPE_CHECKING:
@@ -102,18 +103,26 @@ def served(path: str | PathLike[str], backend: Backend) -> Iterator[None]:
 
 
 def open(
-    path: str | PathLike[str], /, *, policy: Policy | None = None, branches: Mapping[str, str] | None = None
+    path: str | PathLike[str],
+    /,
+    *,
+    policy: Policy | None = None,
+    branches: Mapping[str, str] | None = None,
+    close_s: float = RUNTIME_LIMITS.close_s,
 ) -> Opening[Runtime]:
     """Open a runtime over a directory of this machine: one file per space, made with its first write.
 
-    `branches` names the branch of each space that is not shown as it is on `main`.
+    `branches` names the branch of each space that is not shown as it is on `main`. Closing waits `close_s` seconds at
+    most for unfinished work.
     """
-    return Opening("headwater.open", lambda: _opened(path, policy, branches))
+    return Opening("headwater.open", lambda: _opened(path, policy, branches, close_s))
 
 
-def _opened(path: str | PathLike[str], policy: Policy | None, branches: Mapping[str, str] | None) -> Runtime:
+def _opened(
+    path: str | PathLike[str], policy: Policy | None, branches: Mapping[str, str] | None, close_s: float
+) -> Runtime:
     backend = _SERVED.get(realpath(path))
-    made = Runtime(path if backend is None else backend, policy=policy, reacts=True, branches=branches)
+    made = Runtime(path if backend is None else backend, policy=policy, reacts=True, branches=branches, close_s=close_s)
     if backend is not None:
         _TAKING_PART.add(made)
     return made
@@ -137,18 +146,19 @@ def connect(
     policy: Policy | None = None,
     outbox: str | PathLike[str] | None = None,
     branches: Mapping[str, str] | None = None,
+    close_s: float = RUNTIME_LIMITS.close_s,
 ) -> Opening[Runtime]:
     """Open a runtime over the spaces of a server. A server that runs under `--insecure-local` needs no token.
 
     Events sent in it are kept in the file `outbox`, if one is named, until they have an outcome: a program that ends
-    before sends them again the next time, and each event is handled once.
+    before sends them again the next time, and each event is handled once. `branches` and `close_s` are as in `open`.
     """
     if not isinstance(url, str) or not url.startswith(("ws://", "wss://", "http://", "https://")):
         raise AuthoringError(f"connect({url!r}): write the address of a server, like wss://example.org")
     address = "ws" + url.removeprefix("http") if url.startswith("http") else url
     return Opening(
         "headwater.connect",
-        lambda: Runtime(address, token=token, policy=policy, outbox=outbox, branches=branches),
+        lambda: Runtime(address, token=token, policy=policy, outbox=outbox, branches=branches, close_s=close_s),
     )
 
 

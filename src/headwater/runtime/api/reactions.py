@@ -65,6 +65,7 @@ class Reactions:
         Records that are blocked or parked, or of a paused reaction, are not waited for. A commit that does not exist
         yet is waited for, and so is a reaction that no worker serves: `list` tells which (`unserved_us`).
         """
+        self._runtime.core.check_own_thread()
         for name in self._names(space):
             wait_us = RUNTIME_LIMITS.delivered_first_us
             while not (await self._is_drained(name, through)):

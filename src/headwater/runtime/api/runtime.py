@@ -21,7 +21,7 @@ from headwater.cells.runtime_port import Subscription
 from headwater.clock import Clock, RealClock
 from headwater.data.text import shown
 from headwater.data.value import ABSENT
-from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError
+from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError, author_call
 from headwater.pieces.handles import Effect
 from headwater.pieces.piece import Piece
 from headwater.reactions.drain import Pace
@@ -139,6 +139,7 @@ class Runtime:
         self._loop = AsyncioTickLoop(self._event_loop)
         self.core = Core(clock or RealClock(), self._loop, limits)
         self.core.open_space = self._open_space
+        self.core.scheduler.introspection.check_thread = self.core.check_own_thread
         self.policy = policy or Policy()  # how long it retries, and how much it accepts
         self.core.observers.window_us = round(self.policy.retry_window_ms * 1_000)
         self.close_s = close_s  # how long closing waits for work that is still to be done
@@ -186,6 +187,7 @@ class Runtime:
 
     # ---- spaces and cells --------------------------------------------------------------------------
 
+    @author_call
     def space(self, name: str, /, *, user: str = "", session: str = "") -> Space:
         """Return a space, for a user whom the application has authenticated. Connecting goes on in the background.
 
@@ -217,10 +219,12 @@ class Runtime:
         """Return the channel of a space to its engine, if it has one."""
         return self._parts.channels.get(name)
 
+    @author_call
     def cell(self, space: str, id: str, of: Any, /, *, scope: str = "space", default: Any = ABSENT) -> Cell[Any]:
         """Return the handle of a document of a space, typed as `of`."""
         return self.core.cell(space, id, of, scope=scope, default=default)
 
+    @author_call
     def pull(self, fn: Callable[[], R], /) -> Coroutine[Any, Any, R]:
         """Bring everything that a function reads up to date, and return its result: `await rt.pull(lambda: a.get())`.
 
@@ -230,6 +234,7 @@ class Runtime:
 
     # ---- nodes -------------------------------------------------------------------------------------
 
+    @author_call
     def register(
         self,
         fn: Callable[[], object],
@@ -278,13 +283,16 @@ class Runtime:
 
     # ---- waiting -----------------------------------------------------------------------------------
 
+    @author_call
     async def idle(self) -> None:
         """Wait until no work is runnable, running or parked on local work.
 
         Work that waits for the network is not waited for.
         """
+        self.core.check_own_thread()
         await self.core.observers.until(lambda: self.core.is_quiet() and self.pieces.is_quiet())
 
+    @author_call
     async def durable(self) -> None:
         """Wait until every commit made so far has its verdict.
 
@@ -292,13 +300,16 @@ class Runtime:
         then, too, with the events and commits that followed from it, and the documents of children of removed keys are
         erased where their `each` says `forget=True`.
         """
+        self.core.check_own_thread()
         await self.core.observers.until(self._parts.has_ended)
         await self.written()
 
     async def written(self) -> None:
         """Wait until every commit made so far has its verdict."""
+        self.core.check_own_thread()
         await self.transactions.await_verdicts()
 
+    @author_call
     async def settled(self, *, through: int | None = None, space: str | None = None) -> None:
         """Wait until every node that follows from a commit of a space, and from the commits before it, has run here.
 
@@ -307,6 +318,7 @@ class Runtime:
         holds back. For nodes that do not come to an end it waits only as long as `idle`, and for writes to a space that
         has ended not at all: `durable` raises their error.
         """
+        self.core.check_own_thread()
         if through is not None:
             names = [each.name for each in self.core.spaces()] if space is None else [space]
             if len(names) != 1:
@@ -319,11 +331,13 @@ class Runtime:
         # fault settled.lanes_not_awaited: await self.core.observers.until(lambda: self.core.is_settled())
         await self.core.observers.until(lambda: self.core.is_settled() and self.pieces.is_quiet())
 
+    @author_call
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition()` is true. It is called again after each change that this runtime shows.
 
         Raises the reason if the runtime ends first, and any error that `condition` raises.
         """
+        self.core.check_own_thread()
         await self.core.observers.until(condition)
 
     # ---- errors, threads ---------------------------------------------------------------------------
@@ -343,6 +357,7 @@ class Runtime:
     def call(self, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @author_call
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function on the runtime's thread, and wait for its result. For other threads.
 
@@ -376,6 +391,7 @@ class Runtime:
         """The diagnostics of this runtime: snapshots, statistics, traces, breakpoints. They decide nothing."""
         return self.core.scheduler.introspection
 
+    @author_call
     def why(self, node: NodeHandle | Input[Any] | Effect | str) -> Explanation:
         """Return the chain of causes of a node's last run: of a node, a member of a piece, or a node by its id.
 
@@ -396,14 +412,17 @@ class Runtime:
         self.core.check_thread()
         return self.events.intents()
 
+    @author_call
     def graph(self) -> GraphSnapshot:
         """Return all nodes, and which node reads which."""
         return self.introspection.snapshot()
 
     # ---- the end -----------------------------------------------------------------------------------
 
+    @author_call
     async def close(self) -> None:
         """Wait for work here and on the way to the engine, for at most `close_s`, and release everything."""
+        self.core.check_own_thread()
         undone: HeadwaterError | None = None
         if self._ending is None:
             try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 from headwater.cells.cell import Cell
 from headwater.cells.runtime_port import Stream, Topic
 from headwater.data.value import ABSENT
-from headwater.errors import AuthoringError, cut_frames
+from headwater.errors import AuthoringError, author_call
 from headwater.pieces.piece import Piece
 from headwater.replica.transaction import Transaction
 from headwater.runtime.core.local_space import LocalSpace
@@ -47,13 +47,16 @@ class Space:
         """The seq of the last commit of the log known here, own commits included as soon as they are durable."""
         return self.local.replica.newest_seq()
 
+    @author_call
     def cell(self, id: str, of: Any, /, *, scope: Scope = "space", default: Any = ABSENT) -> Cell[Any]:
         """Return the handle of a document, typed as `of`."""
         return self._runtime.core.cell(self.name, id, of, scope=self._scope(scope), default=default)
 
+    @author_call
     def stream(self, id: str, of: Any, /) -> Stream[Any]:
         return self._runtime.core.stream(self.name, id, of)
 
+    @author_call
     def topic(self, id: str, of: Any, /) -> Topic[Any]:
         return self._runtime.core.topic(self.name, id, of)
 
@@ -67,6 +70,7 @@ class Space:
 
     # ---- pieces ------------------------------------------------------------------------------------
 
+    @author_call
     def piece(self, what: type[PieceT], name: str, /) -> PieceT:
         """Return a piece by its name. Nothing of it is started; `send`, `pull` and `watch` work on its members.
 
@@ -88,17 +92,14 @@ class Space:
     def open(
         self, what: PieceT, name: str, /, *, setup: Callable[[PieceT], object] | None = ...
     ) -> Coroutine[Any, Any, PieceT]: ...
+    @author_call
     async def open(self, what: Any, name: str, /, *, setup: Callable[[Any], object] | None = None) -> Any:
         """Create the piece if it is new, with `setup` in the same transaction, and run it here until it is stopped.
 
         Waits until the nodes of the piece and of its children have run, and for no other work of the runtime.
         """
-        try:
-            self._runtime.core.check_thread()
-            return await lifecycle.open_piece(self._used, what, name, setup, new=False)
-        except Exception as error:
-            cut_frames(error)
-            raise
+        self._runtime.core.check_thread()
+        return await lifecycle.open_piece(self._used, what, name, setup, new=False)
 
     @overload
     def create(
@@ -108,18 +109,16 @@ class Space:
     def create(
         self, what: PieceT, name: str | None = ..., /, *, setup: Callable[[PieceT], object] | None = ...
     ) -> Coroutine[Any, Any, PieceT]: ...
+    @author_call
     async def create(
         self, what: Any, name: str | None = None, /, *, setup: Callable[[Any], object] | None = None
     ) -> Any:
         """Create a piece that does not exist yet, under a new name if none is given, and run it here."""
         named = self._runtime.core.clock.new_token(8) if name is None else name
-        try:
-            self._runtime.core.check_thread()
-            return await lifecycle.open_piece(self._used, what, named, setup, new=True)
-        except Exception as error:
-            cut_frames(error)
-            raise
+        self._runtime.core.check_thread()
+        return await lifecycle.open_piece(self._used, what, named, setup, new=True)
 
+    @author_call
     def find(
         self, what: type[PieceT], /, *, after: str | None = None, limit: int = 100
     ) -> Coroutine[Any, Any, lifecycle.Page[PieceT]]:
@@ -127,11 +126,13 @@ class Space:
         self._runtime.core.check_thread()
         return lifecycle.find(self._used, what, after, limit)
 
+    @author_call
     def stop(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
         """Stop running a piece here. Its documents stay."""
         self._runtime.core.check_thread()
         return lifecycle.stop(self._used, piece)
 
+    @author_call
     def delete(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
         """Stop a piece and delete its documents, for all users."""
         self._runtime.core.check_thread()
@@ -139,16 +140,13 @@ class Space:
 
     # ---- transactions ------------------------------------------------------------------------------
 
+    @author_call
     async def transact(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function in one transaction, again if its reads are stale.
 
         Returns the function's result once the commit is durable.
         """
-        try:
-            return await self._runtime.transactions.transact(self.local, fn, *args, **kwargs)
-        except Exception as error:
-            cut_frames(error)
-            raise
+        return await self._runtime.transactions.transact(self.local, fn, *args, **kwargs)
 
     async def land(self, attempt: Callable[[Transaction], R], *, node: str = "", retries: int | None = None) -> R:
         """Call `attempt` with a transaction, like `transact`, until its commit is durable."""

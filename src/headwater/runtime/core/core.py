@@ -435,14 +435,16 @@ class Core:
             return make()
         return cast(T, self.call_there(make))
 
+    def check_own_thread(self) -> None:
+        """Raise an error on another thread. Unlike `check_thread`, a closed runtime and open runs are accepted."""
+        if threading.get_ident() != self._thread:
+            raise _on_another_thread()
+
     def check_thread(self) -> None:
         if self.is_closed:
             raise AuthoringError("this runtime was closed, and nothing runs in it any more: open another one")
         if threading.get_ident() != self._thread:
-            raise AuthoringError(
-                "a runtime belongs to one thread: call rt.call(fn) to have fn called there, as in "
-                "rt.call(piece.total.pull)"
-            )
+            raise _on_another_thread()
         if len(self._beside) > 1 and self.current.run is None:
             for each in self._beside:
                 other = each()
@@ -563,3 +565,9 @@ class Core:
 
 def _nothing() -> None:
     """Do nothing: a core without events."""
+
+
+def _on_another_thread() -> AuthoringError:
+    return AuthoringError(
+        "a runtime belongs to one thread: call rt.call(fn) to have fn called there, as in rt.call(piece.total.pull)"
+    )

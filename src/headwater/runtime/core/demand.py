@@ -77,7 +77,10 @@ class Demand:
     def error(self) -> Exception | None:
         """Return the reason why a document does not become fresh. None: all of them are fresh, or have time left."""
         if self._is_uncomputed():
-            return AbsentError(f"{self._who} waited for a computed of a piece that was stopped or deleted meanwhile")
+            ended = self._core.observers.ended
+            return ended or AbsentError(
+                f"{self._who} waited for a computed of a piece that was stopped or deleted meanwhile"
+            )
         stale = self._first_stale()
         why = None if stale is None else self._load_error()
         if stale is None or why is not None or not self._is_late:

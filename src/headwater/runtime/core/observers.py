@@ -214,6 +214,18 @@ class Deadline:
             self._cancel()
 
 
+class _FunctionName:
+    """A function in ids and messages."""
+
+    __slots__ = ("_fn",)
+
+    def __init__(self, fn: Callable[[], object]) -> None:
+        self._fn = fn
+
+    def __repr__(self) -> str:
+        return str(getattr(self._fn, "__qualname__", None) or type(self._fn).__qualname__)
+
+
 class Observers:
     """All observers of one runtime, and all waits for conditions."""
 
@@ -234,6 +246,11 @@ class Observers:
     def when(self, holds: Callable[[], bool], act: Callable[[], object]) -> None:
         """Call `act` once, as soon as `holds()` is true."""
         self._conditions.when(holds, act)
+
+    @property
+    def ended(self) -> Exception | None:
+        """The error that ended the runtime. None: it goes on."""
+        return self._conditions.ended
 
     def check_conditions(self) -> None:
         """Check every waiting condition again, because something happened."""
@@ -283,7 +300,7 @@ class Observers:
         """Demand everything that a function reads, wait until it is fresh, and return the function's result."""
         if not callable(fn) or inspect.iscoroutinefunction(fn):
             raise AuthoringError(f"pull({shown(fn)}): write a plain function that reads, as in pull(lambda: a.get())")
-        return self._pull(fn, self._core.time.replica, fn)
+        return self._pull(_FunctionName(fn), self._core.time.replica, fn)
 
     async def _pull(self, of: object, home: Replica, read: Callable[[], Any]) -> Any:
         look = Observer()
@@ -295,6 +312,13 @@ class Observers:
                 check_plain("the pulled function", value)
                 look.values = [value]
             except Exception as error:  # Raised to the caller of `pull`.
+                refused = f"{node.id} writes "
+                if isinstance(error, AuthoringError) and str(error).startswith(refused):
+                    address = str(error).removeprefix(refused).partition(",")[0]
+                    error = AuthoringError(
+                        f"pull({of!r}) writes {address}: a pulled function may be called several times and only reads. "
+                        "Write in a handler, or in space.transact(fn)"
+                    )
                 look.error = error
 
         node = look.node = self._effect("pull", of, home, run)
@@ -391,6 +415,8 @@ class Observers:
 
         `on_ended` is called if the piece of the handle is gone. None: that is reported on the error channel.
         """
+        if not callable(fn):
+            raise AuthoringError(f"sink({shown(fn)}) of {handle!r}: write the function to call, as in sink(print)")
         if inspect.iscoroutinefunction(fn):
             raise AuthoringError(f"sink of {handle!r} is an async function: write `async for v in x.watch()` instead")
         return self._sink(handle, fn, group, delays, on_ended).subscription

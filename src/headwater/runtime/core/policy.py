@@ -1,6 +1,7 @@
 """The policy of a runtime: how long it retries events and writes, and how many it accepts.
 
-Every value is clamped to the range in which it makes sense, so that arithmetic with it is safe. No value can make an
+A negative value is refused. Every other value is clamped to the range in which it makes sense, so that arithmetic with
+it is safe. No value can make an
 event or a write vanish: with a window of zero the first conflict is a reported failure, not a silent one.
 """
 
@@ -110,6 +111,8 @@ class Policy:
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not is_number or isnan(value):
                 raise AuthoringError(f"Policy({each.name}={shown(value)}): write a number")
+            if value < 0:
+                raise AuthoringError(f"Policy({each.name}={shown(value)}): write a number that is not negative")
             low, high = _RANGES[each.name]
             clamped = min(max(value, low), high)
             object.__setattr__(self, each.name, int(clamped) if each.name in _COUNTS else clamped)

@@ -77,17 +77,21 @@ class GenerationCheck:
         self._is_stopping = False
 
     @property
-    def spot(self) -> Spot | None:
-        """The read of the generation in the commits of results. None: the piece was not opened here."""
-        return self._spot if self._instance.generation else None
+    def spot(self) -> Spot:
+        """The read of the generation in the commits of results."""
+        return self._spot
 
     def is_passed(self) -> bool:
-        """True unless the record names a newer generation than the one that runs here; then the piece is stopped."""
+        """True unless the record names a newer generation than the one that runs here; then the piece is stopped.
+
+        A piece that is only named here has no generation: the version of its class counts.
+        """
         value, generation = self.document.value, self._instance.generation
         if value is self._checked and generation == self._checked_for:
             return True
+        version = self._instance.schema.version
         # fault generations.newer_code_ignored: if False:
-        if generation and _number(value) > generation:
+        if _number(value) > generation if generation else _version(value) > version:
             self._stop()
             return False
         self._checked, self._checked_for = value, generation
@@ -96,6 +100,13 @@ class GenerationCheck:
     def refusal(self) -> AuthoringError:
         """Return the error of a run that did not pass."""
         instance, now = self._instance, _number(self.document.value)
+        if not instance.generation:
+            version = instance.schema.version
+            here = f"version {version}" if version else "a class without a version"
+            return AuthoringError(
+                f"{instance!r} is run by a newer version of its class (version {_version(self.document.value)}, this "
+                f"is {here}): this program computes nothing of it. Start it again with the new code."
+            )
         return AuthoringError(
             f"{instance!r} is run by a newer version of its class ({now}, this is {instance.generation}): "
             "results of this program are refused. Start it again with the new code."
@@ -120,6 +131,12 @@ def _number(record: MaybeValue | NotLoaded) -> int:
     """Return the generation that a record names. 0: there is no record, or it is not here."""
     number = record.get("generation", FIRST) if isinstance(record, dict) else 0
     return number if isinstance(number, int) else 0
+
+
+def _version(record: MaybeValue | NotLoaded) -> int:
+    """Return the version of its class that a record names. 0: it names none, or is not here."""
+    version = record.get("version", 0) if isinstance(record, dict) else 0
+    return version if isinstance(version, int) else 0
 
 
 class PieceInstance:
@@ -334,8 +351,10 @@ class PieceInstance:
         self.nodes.append(node)
         if spec.outputs or spec.envelope:
             guard = node.guard = self.root.generation_check()
-            if guard.document.value is NOT_HERE and guard.spot is not None:
-                core.load(guard.document)  # A piece that slept was opened without its record.
+            if not self.root.is_open:
+                self.space.hold([guard.document])  # A newer version may open the piece later.
+            if guard.document.value is NOT_HERE:
+                core.load(guard.document)  # The piece slept, and was opened without its record, or is only named.
         pieces.idle.used(self)
         pieces.node_source.add_node(self, node, spec, identity)
         if run is not None and run.node is not None and run.log is None:
@@ -566,6 +585,8 @@ class PieceInstance:
         self.nodes.clear()
         for user, session in tuple(self._held):
             self.release(user, session)
+        if self._generation_check is not None:
+            self.space.let_loose([self._generation_check.document])
         for view in self._views.values():
             view.forget()  # A holder of the piece that reads again gets new nodes.
         self._shown.clear()

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import Patch
+from headwater.data.text import shown
 from headwater.data.value import ABSENT, Absent, Value
-from headwater.errors import AbsentError, AccessError, AuthoringError
+from headwater.errors import AbsentError, AccessError, AuthoringError, author_call
 from headwater.pieces.declarations import GivenMember
 from headwater.pieces.names import SEPARATOR
 from headwater.pieces.piece import Piece
@@ -242,6 +243,7 @@ async def _arrived(space: SpaceUser, view: ScopedView) -> None:
             raise why
 
 
+@author_call
 async def stop(space: SpaceUser, what: Piece) -> None:
     """Stop running a piece here for the user and session of the space. Its documents stay."""
     instance = _own(space, what)
@@ -253,6 +255,7 @@ async def stop(space: SpaceUser, what: Piece) -> None:
     await pieces.core.observers.until(lambda: pieces.core.is_quiet() and pieces.is_quiet())
 
 
+@author_call
 async def delete(space: SpaceUser, what: Piece) -> None:
     """Stop a piece and delete its documents for all users."""
     instance = _own(space, what)
@@ -326,10 +329,13 @@ async def erase(space: SpaceUser, id: str, due: Due | None = None) -> None:
                 local.release_if_unread(document)
 
 
+@author_call
 async def find(space: SpaceUser, cls: type[PieceT], after: str | None, limit: int) -> Page[PieceT]:
     """Return one page of the pieces of a class, ordered by name."""
     if not 1 <= limit <= RUNTIME_LIMITS.found_pieces:
         raise AuthoringError(f"find(limit={limit}): write 1 to {RUNTIME_LIMITS.found_pieces}")
+    if not (isinstance(cls, type) and issubclass(cls, Piece)):
+        raise AuthoringError(f"find({shown(cls)}): write the class of the pieces, as in find(Cart)")
     items: list[PieceT] = []
     last: str | None = None
     schema = cls.__schema__

@@ -229,6 +229,7 @@ class Introspection:
         "_registry",
         "_taps",
         "breakpoints",
+        "check_thread",
         "idempotency",
         "non_settling",
         "run_stats",
@@ -254,6 +255,7 @@ class Introspection:
         self._gates = gates
         self._pass = pass_
         self._limits = limits
+        self.check_thread: Callable[[], object] = lambda: None  # raises where the graph may change meanwhile
         self._taps = taps = Listeners(runner, pass_, set_trace, on_error)
         self.traces = Traces(taps, limits.trace_entries)
         self.run_stats = RunStats(taps, gates, limits.counted_attempts)
@@ -264,6 +266,7 @@ class Introspection:
 
     def snapshot(self, only: Callable[[Node], bool] | None = None) -> GraphSnapshot:
         """Return a snapshot of the graph, or of the nodes that a predicate chooses."""
+        self.check_thread()
         return take(self._registry, only)
 
     def dot(self, only: Callable[[Node], bool] | None = None) -> str:
@@ -279,13 +282,16 @@ class Introspection:
         self._taps.on_ran(listener, True)
 
     def stats(self) -> Stats:
+        self.check_thread()
         return totals(self._registry, self._graph, self._gates, self._pass)
 
     def node_stats(self, node: Node | str) -> NodeStats:
+        self.check_thread()
         return self.run_stats.of(self._node(node))
 
     def why(self, node: Node | str) -> Explanation:
         """Return the chain of causes of a node's last run."""
+        self.check_thread()
         return why(self._node(node), self._limits.causes_shown)
 
     def has(self, node: str) -> bool:
