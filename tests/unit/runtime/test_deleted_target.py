@@ -15,12 +15,12 @@ async def an_older_version(sim: Simulation) -> list[str]:
     await ann.space("s").open(Tree, "t")
     await sim.settle()
     places = ("leaves/k", "branches/k", "leaves/k/branches/j")
-    known = [await is_gone(ann.pieces, f"s/t/{rest}:bump", LEAF) for rest in places]
+    known = [await is_gone(ann.pieces, ann.core, ann.channel, f"s/t/{rest}:bump", LEAF) for rest in places]
     wrong = [] if known == [True, False, True] else [f"{known} are gone"]
     home = ann.pieces.find("s", "t")
     assert home is not None
     home.generation -= 1  # What is stored is of a newer version, and this runtime has not heard of it.
-    is_decided = await is_gone(ann.pieces, "s/t/leaves/k:bump", LEAF)
+    is_decided = await is_gone(ann.pieces, ann.core, ann.channel, "s/t/leaves/k:bump", LEAF)
     return [*wrong, "an older version decided it"] if is_decided else wrong
 
 

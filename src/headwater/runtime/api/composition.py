@@ -1,8 +1,8 @@
 """The composition of a runtime: makes its parts and connects their ports.
 
-It passes core, tasks and channels to the `PieceRegistry` and to the reactions; instances of pieces, events and resume
-reach them through the `PieceRegistry`. This is the only module that knows all rooms of a runtime. `Runtime` and the
-objects that an application calls delegate to the parts.
+It passes core, tasks and channels to the `PieceRegistry`, to events, to resume and to the reactions; instances of
+pieces reach them through the `PieceRegistry`. This is the only module that knows all rooms of a runtime. `Runtime` and
+the objects that an application calls delegate to the parts.
 """
 
 from __future__ import annotations
@@ -94,7 +94,15 @@ class RuntimeParts:
             sessions=self.sessions,
             origin=origin,
         )
-        self.resume = Resume(self.pieces, identity, backend)
+        self.resume = Resume(
+            self.pieces,
+            core,
+            tasks=self.tasks,
+            policy=policy,
+            channel=self.channels.get,
+            identity=identity,
+            backend=backend,
+        )
         self.served = ServedReactions(
             core,
             self.tasks,
@@ -140,4 +148,4 @@ class RuntimeParts:
 
     async def report_clean_pieces(self) -> None:
         """Report which of the pieces that run here are clean, for the runtime that opens them next."""
-        await report_clean_pieces(self.resume, [*self.pieces.kept()])
+        await report_clean_pieces(self.resume, self._core, self.channels.get, [*self.pieces.kept()])

@@ -244,6 +244,15 @@ class Core:
         self._numbered += 1
         return self._numbered
 
+    def outside_run(self, act: Callable[[], T]) -> T:
+        """Change the graph outside the open run, so that nodes created by a read are not owned by the reader."""
+        current = self.current
+        run, current.run = current.run, None
+        try:
+            return act()
+        finally:
+            current.run = run
+
     def remove(self, node: Node) -> None:
         if node.removed:
             return  # After `close` every node is removed: an observer that is closed late does no harm.

@@ -11,7 +11,7 @@ is certain that it left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from headwater.data.address import SPACE_SCOPE, check_id, is_space_name
@@ -25,9 +25,11 @@ from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
     from headwater.replica.document import Document
+    from headwater.runtime.core.core import Core
     from headwater.runtime.events.event import Event
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.writing.space_channel import SpaceChannel
 
 
 class Gone(Refused):
@@ -77,15 +79,17 @@ def _was_there(record: Document) -> bool:
     return record.confirmed is not ABSENT or record.written > 0 or bool(record.layers)
 
 
-async def is_gone(pieces: PieceRegistry, stream: str, cls: str) -> bool:
+async def is_gone(
+    pieces: PieceRegistry, core: Core, channel_of: Callable[[str], SpaceChannel | None], stream: str, cls: str
+) -> bool:
     """Return True if the piece of a stored event existed and does certainly not exist any more.
 
-    `cls` is the class of the piece when the event was stored.
+    `channel_of` returns the channel of a space. `cls` is the class of the piece when the event was stored.
     """
     space, _, rest = stream.partition("/")
     id = rest.rpartition(":")[0]
     root = id.partition(SEPARATOR)[0]
-    channel = pieces.channel(space) if is_space_name(space) else None
+    channel = channel_of(space) if is_space_name(space) else None
     try:
         record = check_id(document_id(root, RECORD))
     except InvalidValueError:
@@ -101,7 +105,7 @@ async def is_gone(pieces: PieceRegistry, stream: str, cls: str) -> bool:
         return False
     await channel.reached(answer.seq)  # The key may be newer than the documents that are shown here.
     # All shown documents are durable, and no node is about to change them.
-    return channel.is_durable() and pieces.core.is_settled() and _has_no(instance, id, cls)
+    return channel.is_durable() and core.is_settled() and _has_no(instance, id, cls)
 
 
 def _is_newer(record: MaybeValue, instance: PieceInstance) -> bool:

@@ -111,7 +111,7 @@ class OutboxReplay:
             return "it was sent again meanwhile, and has no end yet"
         try:
             event = event_rows.read(
-                self._events.pieces, row.id, row.stream, row.payload, row.due_us, EventSource.OUTBOX
+                self._events.pieces, self._events.core, row.id, row.stream, row.payload, row.due_us, EventSource.OUTBOX
             )
         except Unavailable as error:
             return str(error)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
     from headwater.protocol.commit import Delivered
     from headwater.protocol.reactions import Hold
+    from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.pieces.view import ScopedView
 
 
@@ -110,25 +111,26 @@ def make_event(
     due_us: int,
     *,
     parent: Event | None,
+    minted_us: int,
+    is_kept: bool,
+    sessions: UserSessions,
     new_id: Callable[[str, int], str],
 ) -> Event:
     """Make an event, with the caller's id or one of its own.
 
-    `parent` is the event whose handler posts it. `new_id` returns an id for a handler and a send time.
+    `parent` is the event whose handler posts it. `is_kept`: the space of the handler has an engine. `new_id` returns an
+    id for a handler and a send time.
     """
     instance = view.instance
-    pieces = instance.pieces
     stream = instance.place(member)
-    minted_us = pieces.core.clock.now_us()
     user, session = view.user, view.session
-    is_own = pieces.sessions.is_own(instance.space.name, user, session)
-    is_kept = pieces.channel(instance.space.name) is not None
+    is_own = sessions.is_own(instance.space.name, user, session)
     if options.durable and not is_kept:
         raise AuthoringError(f"options(durable=True) of {member!r}: {instance.space.name} is kept nowhere but here")
     if parent is not None:
         # A follow-up keeps the sender of the event that posted it.
         user, is_own = parent.user, parent.is_own
-        session = pieces.sessions.there(parent.instance.space.name, instance.space.name, user, parent.session)
+        session = sessions.there(parent.instance.space.name, instance.space.name, user, parent.session)
     id = new_id(stream, minted_us)
     chain: tuple[str, ...] = ()
     generation = 0

@@ -19,6 +19,7 @@ from headwater.runtime.events.event import Event, EventSource
 from headwater.runtime.pieces.records import class_named
 
 if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
 
@@ -49,7 +50,9 @@ def row(event: Event) -> SentEvent:
     return SentEvent(event.row_id, event.stream, freeze(payload), event.due_us)
 
 
-def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: int, source: EventSource) -> Event:
+def read(
+    pieces: PieceRegistry, core: Core, row: str, stream: str, payload: Value, due_us: int, source: EventSource
+) -> Event:
     """Return the event of a row. Raise Unavailable if it cannot be handled here now."""
     id = event_id_of(row, payload)
     space, _, rest = stream.partition("/")
@@ -57,7 +60,7 @@ def read(pieces: PieceRegistry, row: str, stream: str, payload: Value, due_us: i
     if not isinstance(payload, Mapping) or not isinstance(payload.get("args"), Mapping):
         raise Unavailable(f"event {id} for {stream} was not stored by this version of Headwater: handle it by hand")
     said: Mapping[str, Any] = payload
-    instance = _home(pieces, space, piece, class_of(payload), str(said.get("name", "")))
+    instance = _home(pieces, core, space, piece, class_of(payload), str(said.get("name", "")))
     member = instance.schema.get(name)
     if not isinstance(member, HandlerMember):
         raise Unavailable(f"event {id}: {instance!r} has no handler {name!r} any more: keep it, or rename it with was=")
@@ -100,7 +103,7 @@ def is_of_class(instance: PieceInstance, cls: str) -> bool:
     return cls in (instance.schema.name, instance.schema.was)
 
 
-def _home(pieces: PieceRegistry, space: str, id: str, cls: str, name: str) -> PieceInstance:
+def _home(pieces: PieceRegistry, core: Core, space: str, id: str, cls: str, name: str) -> PieceInstance:
     known = pieces.find(space, id)
     if known is not None:
         # fault rows.child_of_any_class: if False:
@@ -110,6 +113,6 @@ def _home(pieces: PieceRegistry, space: str, id: str, cls: str, name: str) -> Pi
     if "/" in id:
         raise Unavailable(f"{space}/{id} is part of a piece that is not open here")
     try:
-        return pieces.find_or_make(pieces.core.space(space), class_named(cls), name)
+        return pieces.find_or_make(core.space(space), class_named(cls), name)
     except AuthoringError as error:
         raise Unavailable(str(error)) from error

@@ -158,7 +158,7 @@ class Events:
 
     def start_periods(self, instance: PieceInstance) -> list[asyncio.Task[None]]:
         """Start sending the events of the periodic handlers of an open piece."""
-        return periodic.begin(self._send_periodic, instance)
+        return periodic.begin(self.core, self.tasks, self._send_periodic, instance)
 
     def _send_periodic(self, event: Event) -> Callable[[], bool]:
         delivery = self.start(self.deliver(event))
@@ -175,7 +175,18 @@ class Events:
     ) -> Event:
         """Make an event, with the caller's id or one of its own."""
         parent = None if self.current is None else self.current[0]
-        return make_event(view, member, payload, options, due_us, parent=parent, new_id=self._new_id)
+        return make_event(
+            view,
+            member,
+            payload,
+            options,
+            due_us,
+            parent=parent,
+            minted_us=self.core.clock.now_us(),
+            is_kept=self.channel(view.instance.space.name) is not None,
+            sessions=self.sessions,
+            new_id=self._new_id,
+        )
 
     def _new_id(self, stream: str, minted_us: int) -> str:
         """Return the id of the next event. In a handler it follows from the attempt."""

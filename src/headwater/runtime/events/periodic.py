@@ -24,26 +24,34 @@ from headwater.runtime.events.event import Event
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
+    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.instance import PieceInstance
 
 
-def begin(send: Callable[[Event], Callable[[], bool]], instance: PieceInstance) -> list[asyncio.Task[None]]:
+def begin(
+    core: Core, tasks: Tasks, send: Callable[[Event], Callable[[], bool]], instance: PieceInstance
+) -> list[asyncio.Task[None]]:
     """Send the events of the periodic handlers of a piece as long as the piece is open here.
 
     `send` sends an event, and returns a check whether it has an outcome.
     """
-    tasks = instance.pieces.tasks
     due = [each for each in instance.schema.of(HandlerMember) if each.every_ms is not None]
-    return [tasks.keep(_send_periods(send, instance, each), f"periods of {instance.place(each)}") for each in due]
+    return [
+        tasks.keep(_send_periods(core, tasks, send, instance, each), f"periods of {instance.place(each)}")
+        for each in due
+    ]
 
 
 async def _send_periods(
-    send: Callable[[Event], Callable[[], bool]], instance: PieceInstance, member: HandlerMember
+    core: Core,
+    tasks: Tasks,
+    send: Callable[[Event], Callable[[], bool]],
+    instance: PieceInstance,
+    member: HandlerMember,
 ) -> None:
     """Send one event per period. A failed event is reported to the error channel and does not end the sending."""
     assert member.every_ms is not None
-    pieces, every_us = instance.pieces, member.every_ms * 1_000
-    clock = pieces.core.clock
+    clock, every_us = core.clock, member.every_ms * 1_000
     sent = clock.now_us() // every_us if not member.catch_up else -1
     is_over: Callable[[], bool] | None = None  # of the last one
     while True:
@@ -53,10 +61,10 @@ async def _send_periods(
         if period != sent and (is_over is None or is_over()):
             sent = period
             try:
-                is_over = send(make_periodic(instance, member, period))
+                is_over = send(_make_periodic(instance, member, period, clock.now_us()))
             except BacklogFullError as error:  # The next period comes in any case.
-                pieces.core.report(instance.place(member), error)
-        await pieces.tasks.elapsed((period + 1) * every_us - now_us)
+                core.report(instance.place(member), error)
+        await tasks.elapsed((period + 1) * every_us - now_us)
 
 
 def _is_ahead(core: Core, event: Event, period: int) -> bool:
@@ -84,7 +92,7 @@ def is_handled(core: Core, event: Event) -> bool:
     return False
 
 
-def make_periodic(instance: PieceInstance, member: HandlerMember, period: int) -> Event:
+def _make_periodic(instance: PieceInstance, member: HandlerMember, period: int, minted_us: int) -> Event:
     """Return the event of one period of a periodic handler. It has no sender."""
     assert member.every_ms is not None
     stream = instance.place(member)
@@ -97,7 +105,7 @@ def make_periodic(instance: PieceInstance, member: HandlerMember, period: int) -
         payload=freeze({}),
         user="",
         session="",
-        minted_us=instance.pieces.core.clock.now_us(),
+        minted_us=minted_us,
         retries=member.retries,
         period=period,
     )

@@ -431,7 +431,9 @@ class SpacePickup:
             self._forbid(row)
             return MAX_INT
         try:
-            event = event_rows.read(self._events.pieces, row.id, row.stream, row.payload, row.due_us, EventSource.STORE)
+            event = event_rows.read(
+                events.pieces, events.core, row.id, row.stream, row.payload, row.due_us, EventSource.STORE
+            )
             self._in_hand.add(row.id)
             events.start(events.deliver(self._principals.believe(event, row), self._space))
         except Unavailable as error:
@@ -456,7 +458,7 @@ class SpacePickup:
 
     async def _refuse_gone(self) -> None:
         """Refuse the parked events whose pieces were deleted or whose children left."""
-        gone = dict[tuple[str, str], bool]()
+        events, gone = self._events, dict[tuple[str, str], bool]()
         try:
             for row, _ in tuple(self.parked.values()):
                 cls = event_rows.class_of(row.payload)
@@ -466,10 +468,10 @@ class SpacePickup:
                     continue
                 try:
                     if piece not in gone:
-                        gone[piece] = await is_gone(self._events.pieces, row.stream, cls)
+                        gone[piece] = await is_gone(events.pieces, events.core, events.channel, row.stream, cls)
                     if gone[piece]:
                         await self._refuse(row)
-                        self.look_at(self._events.core.clock.now_us())  # Others can be parked now.
+                        self.look_at(events.core.clock.now_us())  # Others can be parked now.
                 except HeadwaterError:
                     gone[piece] = False  # This runtime may not read the record, or not write the receipt.
         finally:

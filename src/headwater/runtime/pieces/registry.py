@@ -62,6 +62,7 @@ class PieceRegistry:
         "_kept",
         "_pasts",
         "_resources",
+        "_tasks",
         "channel",
         "code_versions",
         "core",
@@ -71,11 +72,9 @@ class PieceRegistry:
         "link_access",
         "make_space",
         "node_source",
-        "policy",
         "prefetch",
         "records",
         "sessions",
-        "tasks",
         "transactions",
     )
 
@@ -98,8 +97,7 @@ class PieceRegistry:
         self.core = core
         core.find_piece = self.find_piece
         core.scheduler.on_foreign = self._check_generations
-        self.tasks = tasks
-        self.policy = policy
+        self._tasks = tasks
         self.channel = channel  # returns the channel of a space by its name; None: the space has no engine
         self.transactions = transactions
         self.sessions = sessions
@@ -250,13 +248,8 @@ class PieceRegistry:
         return not self.events.has_local_work() and self.node_source.is_quiet()
 
     def outside_run(self, act: Callable[[], T]) -> T:
-        """Change the graph outside the open run, so that nodes created by a read are not owned by the reader."""
-        current = self.core.current
-        run, current.run = current.run, None
-        try:
-            return act()
-        finally:
-            current.run = run
+        """Change the graph outside the open run, as `Core.outside_run` does."""
+        return self.core.outside_run(act)
 
     # ---- members -----------------------------------------------------------------------------------
 
@@ -285,7 +278,7 @@ class PieceRegistry:
         """Return the documents of a space as of earlier seqs."""
         found = self._pasts.get(space)
         if found is None:
-            found = self._pasts[space] = PastDocuments(self.core, self.tasks, self.channel, space)
+            found = self._pasts[space] = PastDocuments(self.core, self._tasks, self.channel, space)
         return found
 
     def resource(self, view: ScopedView, member: ResourceMember) -> Resource[Any]:

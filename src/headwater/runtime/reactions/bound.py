@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from datetime import timedelta
 from functools import partial
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from headwater.runtime.events.events import Events
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.writing.space_channel import SpaceChannel
 
 
 def reaction_name(cls: type[Piece], member: ReactionMember) -> str:
@@ -63,6 +64,7 @@ class BoundReaction:
     """One reaction of a class, in one space."""
 
     __slots__ = (
+        "_channels",
         "_cls",
         "_core",
         "_events",
@@ -82,6 +84,7 @@ class BoundReaction:
         self,
         core: Core,
         tasks: Tasks,
+        channels: Mapping[str, SpaceChannel],
         pieces: PieceRegistry,
         events: Events,
         space: LocalSpace,
@@ -91,6 +94,7 @@ class BoundReaction:
     ) -> None:
         self._core = core
         self._tasks = tasks
+        self._channels = channels  # by space; a space without an engine has none
         self._pieces = pieces
         self._events = events
         self._space = space
@@ -213,8 +217,7 @@ class BoundReaction:
 
     async def _catch_up(self, id: str) -> None:
         """Wait until the documents here are confirmed, and as new as those of the engine now."""
-        channel = self._pieces.channel(self._space.name)
-        assert channel is not None
+        channel = self._channels[self._space.name]
         await channel.driver.durable()
         record = document_id(id.partition(SEPARATOR)[0], RECORD)
         answer = await channel.driver.answer_of(Query(0, SPACE_SCOPE, record))

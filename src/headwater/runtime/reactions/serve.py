@@ -225,7 +225,9 @@ class ServedReactions:
         lane = member.lane or DEFAULT_LANE
         slots = self._pace.lanes.get(lane, self._pace.slots)
         threads = self._threads.of(space.name, lane, slots) if self.is_on else None
-        return BoundReaction(self._core, self._tasks, self._pieces, self._events, space, cls, member, threads)
+        return BoundReaction(
+            self._core, self._tasks, self._channels, self._pieces, self._events, space, cls, member, threads
+        )
 
     def is_looking(self, space: str) -> bool:
         """True until it is known which reactions a space has, and which of the reactions here are new to it."""

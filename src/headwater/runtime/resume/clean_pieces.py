@@ -9,7 +9,7 @@ judged here, and no node is run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from headwater.data.address import NAME_LENGTH
@@ -39,12 +39,15 @@ from headwater.scheduler.run_reporter import RunReporter
 
 if TYPE_CHECKING:
     from headwater.replica.observation_queue import ObservationQueue
+    from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.resume.resume import Resume
+    from headwater.runtime.writing.space_channel import SpaceChannel
 
 
 def fingerprint_piece(
     codes: CodeFingerprints,
+    core: Core,
     instance: PieceInstance,
     whom: tuple[str, str],
     identity: str | None,
@@ -53,11 +56,11 @@ def fingerprint_piece(
     """Return a fingerprint of everything besides values that decides which nodes of a piece run. Empty: unknown."""
     # fault+ fingerprint.clean_piece_ignores_code: return "whole"
     code = codes.whole(instance.cls, lambda: _code(codes, instance.cls, identity))
-    given = describe_inputs(instance)
+    given = describe_inputs(core, instance)
     # Reads of other spaces are compared there, for each node.
-    inputs = [each for each in inputs_of(instance) if each[0] == instance.space.name]
+    inputs = [each for each in inputs_of(core, instance) if each[0] == instance.space.name]
     # I7: another class declares the writers and the defaults of an input.
-    defaults = codes.defaults.of_reads(instance.pieces, inputs)
+    defaults = codes.defaults.of_reads(inputs)
     if not code or given is None or defaults is None:
         return ""
     counted = instance.generation if generation is None else generation
@@ -94,7 +97,7 @@ def _code(codes: CodeFingerprints, cls: type[Piece], identity: str | None) -> st
     return derive("code", *said)
 
 
-def uncovered_nodes(root: PieceInstance) -> tuple[str, ...] | None:
+def uncovered_nodes(core: Core, root: PieceInstance) -> tuple[str, ...] | None:
     """Return the nodes of a clean piece that have to be registered when it is opened. None: it is not clean.
 
     These are nodes that write more than their results, resources that wait for a value from outside, and nodes that
@@ -102,7 +105,7 @@ def uncovered_nodes(root: PieceInstance) -> tuple[str, ...] | None:
     if they are too many.
     """
     own = set(nodes_of(root))
-    given = {doc.id for space, doc in inputs_of(root) if space == root.space.name}
+    given = {doc.id for space, doc in inputs_of(core, root) if space == root.space.name}
     found = [name_of(key) for instance in instances_of(root) for key in _fetching(instance)]
     for node in own:
         reporter = node.reporter
@@ -164,18 +167,27 @@ def report(
     runs.noted(encode_part(About(node, "", fingerprint)), encode_part(Footprint((), uncovered_nodes)), seq)
 
 
-async def report_clean_pieces(resuming: Resume, instances: list[PieceInstance]) -> None:
-    """Report which of some pieces are clean."""
+async def report_clean_pieces(
+    resuming: Resume,
+    core: Core,
+    channel_of: Callable[[str], SpaceChannel | None],
+    instances: list[PieceInstance],
+) -> None:
+    """Report which of some pieces are clean. `channel_of` returns the channel of a space."""
+
+    def can_report(instance: PieceInstance) -> bool:
+        """Return True if reports about a piece can be sent now."""
+        channel = channel_of(instance.space.name)
+        return channel is not None and channel.is_up() and channel.driver.session.runs.is_on
+
     sleeping = resuming.sleeping
     spoken = {instance.space.name: instance for instance in instances}.values()
     # Wait until accepted commits are confirmed, so that the confirmed seq covers them.
-    await resuming.pieces.core.observers.until(
-        lambda: (
-            not any(_can_report(resuming, instance) and instance.space.replica.has_unconfirmed() for instance in spoken)
-        )
+    await core.observers.until(
+        lambda: not any(can_report(instance) and instance.space.replica.has_unconfirmed() for instance in spoken)
     )
     for instance in instances:
-        if not _can_report(resuming, instance) or not instance.generation or instance.is_launched:
+        if not can_report(instance) or not instance.generation or instance.is_launched:
             continue
         replica, followed = instance.space.replica, sleeping.space_of(instance)
         seq = replica.confirmed.seq
@@ -194,18 +206,14 @@ async def report_clean_pieces(resuming: Resume, instances: list[PieceInstance]) 
             is_old = seq - instance.resume_state.as_of > resuming.limits.reported_commits
             if not (ran or is_old) or not followed.is_quiet():
                 continue
-        channel = resuming.pieces.channel(instance.space.name)
+        channel = channel_of(instance.space.name)
         assert channel is not None
         whom = [*dict.fromkeys((user, stable_name(session)) for user, session in instance.opened_for())]
-        nodes = uncovered_nodes(instance) if len(whom) == 1 else None
+        nodes = uncovered_nodes(core, instance) if len(whom) == 1 else None
         fingerprint = (
-            "" if nodes is None else fingerprint_piece(resuming.fingerprints, instance, whom[0], resuming.identity)
+            ""
+            if nodes is None
+            else fingerprint_piece(resuming.fingerprints, core, instance, whom[0], resuming.identity)
         )
         # I7: a report that does not hold any more is withdrawn.
         report(channel.driver.session.runs, instance, fingerprint, seq, nodes or ())
-
-
-def _can_report(resuming: Resume, instance: PieceInstance) -> bool:
-    """Return True if reports about a piece can be sent now."""
-    channel = resuming.pieces.channel(instance.space.name)
-    return channel is not None and channel.is_up() and channel.driver.session.runs.is_on

@@ -47,8 +47,12 @@ from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
+    from headwater.runtime.core.policy import Policy
+    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.writing.space_channel import SpaceChannel
 
 
 Read = Callable[[str, DocKey], MaybeValue]
@@ -75,16 +79,23 @@ class FrozenSpace(Detached):
         replica.report()
 
 
-def attach_dry_nodes(pieces: PieceRegistry, read: Read) -> DryNodes:
+def attach_dry_nodes(
+    pieces: PieceRegistry,
+    core: Core,
+    read: Read,
+    *,
+    tasks: Tasks,
+    policy: Policy,
+    channel: Callable[[str], SpaceChannel | None],
+) -> DryNodes:
     """Make a runtime without spaces open frozen spaces, and register nodes without running them."""
-    core = pieces.core
 
     def open_space(name: str) -> LocalSpace:
         replica = Replica()
         return core.add_space(name, replica, FrozenSpace(replica, lambda doc: read(name, doc)))
 
     core.open_space = open_space
-    dry_nodes = DryNodes(pieces)
+    dry_nodes = DryNodes(pieces, core, tasks=tasks, policy=policy, channel=channel)
     pieces.connect(pieces.events, dry_nodes)
     return dry_nodes
 
@@ -121,9 +132,17 @@ class DryNodes(Resume):
         "nodes",
     )
 
-    def __init__(self, pieces: PieceRegistry) -> None:
-        super().__init__(pieces, None, InMemory())
-        self.codes = CodeFingerprints()
+    def __init__(
+        self,
+        pieces: PieceRegistry,
+        core: Core,
+        *,
+        tasks: Tasks,
+        policy: Policy,
+        channel: Callable[[str], SpaceChannel | None],
+    ) -> None:
+        super().__init__(pieces, core, tasks=tasks, policy=policy, channel=channel, identity=None, backend=InMemory())
+        self.codes = CodeFingerprints(pieces, core, tasks)
         self._to_restore: deque[DryNode] = deque()
         self._is_making = False
         self._named_pieces: dict[PieceInstance, None] = {}  # pieces without observations that other nodes read
@@ -143,7 +162,7 @@ class DryNodes(Resume):
 
     def add_node(self, instance: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity | None) -> None:
         """Hold a registered node for good. If it has an observation, restore its rows or its child."""
-        self._pieces.core.scheduler.hold(node, self._never_arrives)
+        self.core.scheduler.hold(node, self._never_arrives)
         if identity is None:
             return
         if identity.started is not None:
@@ -166,7 +185,7 @@ class DryNodes(Resume):
 
     def _have_records(self, space: str, observed: Observed) -> None:
         """Load the records of the pieces whose documents a node read: these name the classes."""
-        core = self._pieces.core
+        core = self.core
         named = [(space, read.doc) for read in observed.reads] + [(each.space, each.doc) for each in observed.foreign]
         for name, doc in dict.fromkeys(named):
             id = owner_of(doc)[0].partition(SEPARATOR)[0]
@@ -205,12 +224,12 @@ class DryNodes(Resume):
         """Return True if every input of a node has its writers registered, or needs none."""
         pieces, observed = self._pieces, dry_node.observed
         places = [(dry_node.instance.space, read.doc) for read in observed.reads]
-        places += [(pieces.core.space(read.space), read.doc) for read in observed.foreign]
+        places += [(self.core.space(read.space), read.doc) for read in observed.foreign]
         for space, doc in dict.fromkeys(places):
             instance = None if SEPARATOR in doc.id else writers.named(pieces, space, doc)
             if instance is not None:
                 self._named_pieces[instance] = None
-            pieces.outside_run(lambda space=space, doc=doc: writers.register_writers(pieces, space, doc))  # type: ignore[misc]
+            self.core.outside_run(lambda space=space, doc=doc: writers.register_writers(pieces, space, doc))  # type: ignore[misc]
         return all(writers.notifies_readers(pieces, space, doc) for space, doc in places)
 
     # ---- registering stored nodes ----------------------------------------------------------------------------------
@@ -228,7 +247,7 @@ class DryNodes(Resume):
             except HeadwaterError as error:
                 why = str(error)
             else:
-                self._pieces.outside_run(lambda: self._register_from(instance, table))
+                self.core.outside_run(lambda: self._register_from(instance, table))
         for key in table:
             if (space.name, piece, key) not in self.nodes:
                 self.missing.setdefault((space.name, piece, key), why or "nothing in this program is it any more")

@@ -37,7 +37,9 @@ from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
 from headwater.runtime.resume.writers import DERIVED
 
 if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.scheduler.registry import NodeSpec
@@ -50,9 +52,12 @@ READ: Final = (CellMember, *DERIVED)
 class DeclaredDefaults:
     """The declarations of the members of a program. Each class is examined once, until `forget` is called."""
 
-    __slots__ = ("_classes", "_digests", "_limits", "_maker", "_members", "_own")
+    __slots__ = ("_classes", "_core", "_digests", "_limits", "_maker", "_members", "_own", "_pieces", "_tasks")
 
-    def __init__(self, limits: ResumeLimits) -> None:
+    def __init__(self, pieces: PieceRegistry, core: Core, tasks: Tasks, limits: ResumeLimits) -> None:
+        self._pieces = pieces
+        self._core = core
+        self._tasks = tasks
         self._limits = limits
         self._classes: dict[tuple[str, str], type[Piece]] = {}  # of pieces that are not here, by space and id
         self._members: dict[tuple[type[Piece], str, bool], str | None] = {}
@@ -70,12 +75,12 @@ class DeclaredDefaults:
         self._digests.clear()
         self._maker = Fingerprinter()
 
-    def of_reads(self, pieces: PieceRegistry, reads: Iterable[tuple[str, DocKey]]) -> str | None:
+    def of_reads(self, reads: Iterable[tuple[str, DocKey]]) -> str | None:
         """Return a fingerprint of the declarations of documents, each given with its space. None: unknown here."""
         # fault+ fingerprint.declarations_ignored: return ""
         found: list[str] = []
         for space, doc in dict.fromkeys(reads):
-            said = self._of_document(pieces, pieces.core.space(space), doc)
+            said = self._of_document(self._core.space(space), doc)
             if said is None:
                 return None
             if said:
@@ -87,10 +92,10 @@ class DeclaredDefaults:
     ) -> str | None:
         """Return the fingerprint of the declarations of a node's reads, the same in all pieces of a class."""
         # fault+ fingerprint.declarations_ignored: return ""
-        pieces, here, prefix = instance.pieces, instance.space.name, f"{instance.id}:"
+        here, prefix = instance.space.name, f"{instance.id}:"
         start = len(prefix)
         root, is_child, _ = instance.id.partition(SEPARATOR)
-        known = pieces.find(here, root)
+        known = self._pieces.find(here, root)
         own: dict[str, str] = {} if known is None else self._own.setdefault((known.cls, bool(is_child)), {})
         found: list[str] = []
         for space, doc in dict.fromkeys(reads):
@@ -100,7 +105,7 @@ class DeclaredDefaults:
             if is_own and id[start:] in own:
                 said = own[id[start:]]
             else:
-                declared = self._of_document(pieces, pieces.core.space(space), doc)
+                declared = self._of_document(self._core.space(space), doc)
                 if declared is None:
                     return None
                 place = _place(instance, identity, doc) if space == here else _address(space, doc)
@@ -135,12 +140,12 @@ class DeclaredDefaults:
         found.sort()
         return derive_cached("defaults", *found) if found else ""
 
-    def _of_document(self, pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> str | None:
+    def _of_document(self, space: LocalSpace, doc: DocKey) -> str | None:
         id, stored = owner_of(doc)
         if not id:
             return ""
         root, is_child, _ = id.partition(SEPARATOR)
-        is_known, cls = self._class(pieces, space, root)
+        is_known, cls = self._class(space, root)
         if cls is None:
             return "" if is_known else None
         return self.of_member(cls, stored, is_child=bool(is_child))
@@ -181,12 +186,12 @@ class DeclaredDefaults:
             found = self._digests[at] = (read_as, self._maker.of(_read, types=read_as).digest)
         return found[1]
 
-    def _class(self, pieces: PieceRegistry, space: LocalSpace, id: str) -> tuple[bool, type[Piece] | None]:
+    def _class(self, space: LocalSpace, id: str) -> tuple[bool, type[Piece] | None]:
         """Return whether the class of a piece is known here, and the class; None if it is not imported."""
-        instance = pieces.find(space.name, id)
+        instance = self._pieces.find(space.name, id)
         if instance is not None:
             return True, instance.cls
-        value = _record(pieces, space, id).value
+        value = _record(space, id).value
         if value is NOT_HERE:
             cls = self._classes.get((space.name, id))
             return cls is not None, cls
@@ -200,27 +205,25 @@ class DeclaredDefaults:
             self._classes[space.name, id] = cls
         return True, cls
 
-    async def arrived(self, instance: PieceInstance, docs: Iterable[DocKey], late_us: int) -> None:
-        """Load the classes of the pieces that have some documents of the space of a piece."""
-        pieces, space = instance.pieces, instance.space
+    async def arrived(self, space: LocalSpace, docs: Iterable[DocKey], late_us: int) -> None:
+        """Load the classes of the pieces that have some documents of a space."""
         ids = dict.fromkeys([owner_of(doc)[0].partition(SEPARATOR)[0] for doc in docs])
-        missing = [id for id in ids if id and not self._class(pieces, space, id)[0]]
+        missing = [id for id in ids if id and not self._class(space, id)[0]]
         if not missing:
             return
-        records = [_record(pieces, space, id) for id in missing]
-        await _have_here(instance, records, late_us)
+        records = [_record(space, id) for id in missing]
+        await _have_here(self._core, self._tasks, records, late_us)
         for id in missing:
-            self._class(pieces, space, id)
+            self._class(space, id)
         for record in records:
             space.release_if_unread(record)
 
 
-async def _have_here(instance: PieceInstance, records: list[Document], late_us: int) -> None:
-    """Wait until records of the space of a piece are loaded, or will not arrive, or the time is over."""
-    core = instance.pieces.core
+async def _have_here(core: Core, tasks: Tasks, records: list[Document], late_us: int) -> None:
+    """Wait until the records of pieces are loaded, or will not arrive, or the time is over."""
     for record in records:
         core.load(record)
-    await instance.pieces.tasks.until(
+    await tasks.until(
         lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in records), late_us
     )
 
@@ -231,7 +234,7 @@ def owner_of(doc: DocKey) -> tuple[str, str]:
     return (id, stored) if colon and stored != RECORD else ("", "")
 
 
-def _record(pieces: PieceRegistry, space: LocalSpace, id: str) -> Document:
+def _record(space: LocalSpace, id: str) -> Document:
     return space.document(document_id(id, RECORD))
 
 
@@ -246,11 +249,10 @@ def _default(value: MaybeValue, expected: str) -> str:
 # ---- inputs ----------------------------------------------------------------------------------------------
 
 
-def describe_inputs(instance: PieceInstance) -> str | None:
+def describe_inputs(core: Core, instance: PieceInstance) -> str | None:
     """Return the inputs of a piece as text. None: they are not known here."""
     if not instance.schema.of(GivenMember):
         return ""
-    pieces = instance.pieces
     if instance.inputs is not None:
         narrow = [each.place() for each in instance.inputs.values() if isinstance(each, OtherScopeHandle)]
         if None in narrow:
@@ -262,35 +264,34 @@ def describe_inputs(instance: PieceInstance) -> str | None:
             if isinstance(each, Input) and each._default is not ABSENT and not owner_of(each.document.key)[0]
         ]
         try:
-            return f"{digest(written(pieces.core, instance.inputs))} {' '.join([*map(str, narrow), *loose])}"
+            return f"{digest(written(core, instance.inputs))} {' '.join([*map(str, narrow), *loose])}"
         except HeadwaterError:
             return None  # The run of the node raises it, too.
-    cell = pieces.records.cell(instance.space, instance.id)
+    cell = instance.pieces.records.cell(instance.space, instance.id)
     value = cell.document.value
     if value is NOT_HERE or not isinstance(value, dict):
         return None
     return f"{digest(value.get('inputs', {}))} "
 
 
-async def load_record_of_inputs(instance: PieceInstance, late_us: int) -> None:
+async def load_record_of_inputs(core: Core, tasks: Tasks, instance: PieceInstance, late_us: int) -> None:
     """Load the record of a piece that was named and not opened: only the record has its inputs."""
     if instance.inputs is None and instance.schema.of(GivenMember):
-        record = _record(instance.pieces, instance.space, instance.id)
-        await _have_here(instance, [record], late_us)
+        record = _record(instance.space, instance.id)
+        await _have_here(core, tasks, [record], late_us)
         instance.space.release_if_unread(record)
 
 
-def inputs_of(instance: PieceInstance) -> Iterator[tuple[str, DocKey]]:
+def inputs_of(core: Core, instance: PieceInstance) -> Iterator[tuple[str, DocKey]]:
     """Yield the documents among the inputs of a piece, each with its space."""
-    pieces = instance.pieces
     if instance.inputs is not None:
         for each in instance.inputs.values():
             if isinstance(each, Input):
-                yield pieces.core.space_of(each.document).name, each.document.key
+                yield core.space_of(each.document).name, each.document.key
             elif isinstance(each, OtherScopeHandle) and (place := each.place()) is not None:
                 yield instance.space.name, DocKey("space", place)  # The same member for all readers.
         return
-    value: Any = pieces.records.cell(instance.space, instance.id).document.value
+    value: Any = instance.pieces.records.cell(instance.space, instance.id).document.value
     said = value.get("inputs", {}) if isinstance(value, dict) else {}
     for place in said.values():
         if isinstance(place, str) and not place.startswith(HANDLER):
@@ -309,15 +310,18 @@ UNKNOWN: Final = Fingerprint(digest=None, why="its class has no such member")
 class CodeFingerprints:
     """Fingerprints of the code of classes. Each class is examined once, until `forget` is called."""
 
-    __slots__ = ("_known", "_said", "_wholes", "defaults")
+    __slots__ = ("_core", "_known", "_said", "_wholes", "defaults")
 
-    def __init__(self, limits: ResumeLimits = DEFAULT_RESUME_LIMITS) -> None:
+    def __init__(
+        self, pieces: PieceRegistry, core: Core, tasks: Tasks, limits: ResumeLimits = DEFAULT_RESUME_LIMITS
+    ) -> None:
+        self._core = core
         self._known: dict[type[Piece], Mapping[str, Fingerprint]] = {}
         self._wholes: dict[type[Piece], str] = {}
         # Results of `said` by member, for nodes whose only output is the document of their member, of classes without
         # inputs: the same in all pieces of the class.
         self._said: dict[tuple[type[Piece], str], tuple[str, str, str]] = {}
-        self.defaults = DeclaredDefaults(limits)
+        self.defaults = DeclaredDefaults(pieces, core, tasks, limits)
 
     def of(self, cls: type[Piece], code: str) -> str | None:
         """Return the fingerprint of the code of a member. None: it has none."""
@@ -361,7 +365,7 @@ class CodeFingerprints:
 
     def said(self, instance: PieceInstance, spec: NodeSpec, identity: NodeIdentity) -> tuple[str, str, str]:
         """Return the fingerprint of a node, empty if it cannot be known, its kind, and its delays."""
-        given = describe_inputs(instance)
+        given = describe_inputs(self._core, instance)
         outputs = spec.outputs
         is_shared = (
             given == ""

@@ -7,14 +7,14 @@ had no verdict yet is reported once it has one. Reads of the node's own space ar
 into the other space: a write there finds the nodes that are subscribed in some process, and any other node compares
 when it is needed.
 
-`up` waits a limited time for the connection of a space, and `ask_engine` for an answer of its engine; this room asks by
-no other function. A refusal and a timeout count as no answer; the caller decides the consequence.
+`ask_engine` waits a limited time for an answer of an engine; this room asks by no other function. A refusal and a
+timeout count as no answer; the caller decides the consequence.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from headwater.data.address import DocKey
@@ -32,28 +32,17 @@ from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.persistence import Held
 
 if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.core.policy import Policy
+    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.resume_state import ResumeState
     from headwater.runtime.writing.space_channel import SpaceChannel
 
 
-async def up(pieces: PieceRegistry, name: str) -> SpaceChannel | None:
-    """Return the channel of a space once it is connected. None: it is not in time."""
-    try:
-        space = pieces.core.space(name)
-    except HeadwaterError:
-        return None  # The space cannot be opened here.
-    channel = pieces.channel(name)
-    if channel is None:
-        return None
-    patience_us = round(pieces.policy.connect_ms * 1_000)
-    await pieces.tasks.until(lambda: channel.is_up() or space.ended is not None, patience_us)
-    return channel if channel.is_up() else None
-
-
 async def ask_engine(
-    pieces: PieceRegistry, channel: SpaceChannel, question: ObservationQuestion
+    tasks: Tasks, channel: SpaceChannel, question: ObservationQuestion, patience_ms: float
 ) -> ObservationAnswer | None:
     """Return the answer of an engine once the replica has reached its seq. None: there is none in time."""
     told: asyncio.Future[ObservationAnswer | LoadError] = asyncio.get_running_loop().create_future()
@@ -73,7 +62,7 @@ async def ask_engine(
         return answer
 
     try:
-        return await pieces.tasks.within(asked(), pieces.policy.answer_ms)
+        return await tasks.within(asked(), patience_ms)
     except TimeoutError:
         return None
 
@@ -81,11 +70,24 @@ async def ask_engine(
 class ForeignReadCheck:
     """Compares the reads of other spaces for the nodes of one runtime."""
 
-    __slots__ = ("_limits", "_pieces", "_unsure")
+    __slots__ = ("_channel", "_core", "_limits", "_pieces", "_policy", "_tasks", "_unsure")
 
-    def __init__(self, pieces: PieceRegistry, limits: ResumeLimits) -> None:
-        self._limits = limits
+    def __init__(
+        self,
+        pieces: PieceRegistry,
+        core: Core,
+        *,
+        tasks: Tasks,
+        policy: Policy,
+        channel: Callable[[str], SpaceChannel | None],
+        limits: ResumeLimits,
+    ) -> None:
         self._pieces = pieces
+        self._core = core
+        self._tasks = tasks
+        self._policy = policy
+        self._channel = channel  # returns the channel of a space by its name; None: the space has no engine
+        self._limits = limits
         self._unsure: dict[Node, None] = {}  # their reads of other spaces had no verdict when they ran
 
     def is_told(self) -> bool:
@@ -100,14 +102,14 @@ class ForeignReadCheck:
 
     def _channels(self) -> list[SpaceChannel]:
         """Return the channels of all spaces that are open here."""
-        found = [self._pieces.channel(space.name) for space in self._pieces.core.spaces()]
+        found = [self._channel(space.name) for space in self._core.spaces()]
         return [channel for channel in found if channel is not None]
 
     # ---- reports of runs ------------------------------------------------------------------------
 
     def chain_of(self, replica: Replica) -> int | None:
         """Return the checksum chain of a space at the seq of its replica, which identifies the log."""
-        channel = self._pieces.channel(self._pieces.core.name_of(replica) or "")
+        channel = self._channel(self._core.name_of(replica) or "")
         return None if channel is None else channel.driver.session.seen.chain_at(replica.confirmed.seq)
 
     def unsure(self, node: Node) -> None:
@@ -117,7 +119,7 @@ class ForeignReadCheck:
         is_first = not self._unsure
         self._unsure[node] = None
         if is_first:
-            self._pieces.core.observers.when(self._is_confirmed, self._tell_again)
+            self._core.observers.when(self._is_confirmed, self._tell_again)
 
     def _is_confirmed(self) -> bool:
         """Return True if no read of these nodes in another space can still be rejected."""
@@ -144,7 +146,7 @@ class ForeignReadCheck:
         return known
 
     async def _ask(self, known: ForeignAnswers, name: str, reads: tuple[ForeignRead, ...]) -> None:
-        there = await up(self._pieces, name)
+        there = await self._wait_for_channel(name)
         if there is None:
             return
         # I7: a read of another branch, or of a log without a known chain, is unknown.
@@ -159,7 +161,7 @@ class ForeignReadCheck:
             # fault+ foreign_reads.misaddressed: nowhere = DocKey("space", "nowhere")
             # fault+ foreign_reads.misaddressed: others = [Read(nowhere, (), each.depth, each.seq) for each in some]
             # fault+ foreign_reads.misaddressed: question = QueryCurrent(0, tuple(others), ())
-            answer = await ask_engine(self._pieces, there, question)
+            answer = await ask_engine(self._tasks, there, question, self._policy.answer_ms)
             if not isinstance(answer, Current):
                 return
             stale = {place for place, _ in answer.stale}
@@ -167,7 +169,20 @@ class ForeignReadCheck:
             stale |= {place for place, read in enumerate(some) if chains[read.seq] != read.chain}
             known.held.update({read: answer.seq for place, read in enumerate(some) if place not in stale})
             known.written.update([read for place, read in enumerate(some) if place in stale])
-        await self._have_here(known, self._pieces.core.space(name), list(dict.fromkeys([read.doc for read in asked])))
+        await self._have_here(known, self._core.space(name), list(dict.fromkeys([read.doc for read in asked])))
+
+    async def _wait_for_channel(self, name: str) -> SpaceChannel | None:
+        """Return the channel of a space once it is connected. None: it is not in time."""
+        try:
+            space = self._core.space(name)
+        except HeadwaterError:
+            return None  # The space cannot be opened here.
+        channel = self._channel(name)
+        if channel is None:
+            return None
+        patience_us = round(self._policy.connect_ms * 1_000)
+        await self._tasks.until(lambda: channel.is_up() or space.ended is not None, patience_us)
+        return channel if channel.is_up() else None
 
     async def _have_here(self, known: ForeignAnswers, space: LocalSpace, docs: list[DocKey]) -> None:
         """Load documents that were read, and open the pieces that have them.
@@ -175,15 +190,15 @@ class ForeignReadCheck:
         The class of a piece tells which nodes write its documents. A document that is loaded when its reader is resumed
         needs no further comparison: the reader is notified of later changes.
         """
-        core, pieces = self._pieces.core, self._pieces
+        core, pieces = self._core, self._pieces
         records = [record for doc in docs if (record := writers.record_of(pieces, space, doc)) is not None]
         # fault foreign_reads.own_seq_compared: awaited = records
         awaited = [*records, *[space.replica.documents.of(doc) for doc in docs[: self._limits.foreign_documents]]]
         for document in awaited:
             core.load(document)
-        await pieces.tasks.until(
+        await self._tasks.until(
             lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in awaited),
-            round(pieces.policy.answer_ms * 1_000),
+            round(self._policy.answer_ms * 1_000),
         )
         known.documents += awaited
         instances = [writers.named(pieces, space, doc) for doc in docs]
@@ -199,7 +214,7 @@ class ForeignReadCheck:
         """Release the documents that were loaded for a comparison. Their readers hold them by now."""
         documents, known.documents = known.documents, []
         for document in documents:
-            self._pieces.core.space_of(document).release_if_unread(document)
+            self._core.space_of(document).release_if_unread(document)
 
     def why_not(self, known: ForeignAnswers, observed: Observed) -> Reason | None:
         """Return why a node is to run because of its reads in other spaces, if it is."""
@@ -215,19 +230,18 @@ class ForeignReadCheck:
         """Register the nodes that write the inputs of a node in other spaces."""
         # fault foreign_reads.makers_not_opened: for read in ():
         for read in observed.foreign:
-            writers.register_writers(self._pieces, self._pieces.core.space(read.space), read.doc)
+            writers.register_writers(self._pieces, self._core.space(read.space), read.doc)
 
     def has_writers(self, observed: Observed) -> bool:
         """Return True if a node is notified of changes of its inputs in other spaces."""
         # fault foreign_reads.makers_not_opened: return True
         return all(
-            writers.notifies_readers(self._pieces, self._pieces.core.space(read.space), read.doc)
-            for read in observed.foreign
+            writers.notifies_readers(self._pieces, self._core.space(read.space), read.doc) for read in observed.foreign
         )
 
     def held(self, known: ForeignAnswers, observed: Observed) -> list[Held]:
         """Return the reads of other spaces that are installed with a node."""
-        core = self._pieces.core
+        core = self._core
         return [
             Held(core.space(read.space).replica.documents.of(read.doc), read.path, read.depth, known.held[read])
             for read in observed.foreign

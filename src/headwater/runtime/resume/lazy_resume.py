@@ -76,7 +76,10 @@ from headwater.scheduler.introspection.causes import ASLEEP, Explanation
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 
 if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.core.policy import Policy
+    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.resume_state import ResumeState
@@ -96,10 +99,11 @@ class LoadBatch:
 class BulkOpen:
     """Opens clean pieces of one runtime asleep."""
 
-    __slots__ = ("_fingerprints", "_sleeping")
+    __slots__ = ("_core", "_fingerprints", "_sleeping")
 
-    def __init__(self, sleeping: LazyResume) -> None:
+    def __init__(self, sleeping: LazyResume, core: Core) -> None:
         self._sleeping = sleeping
+        self._core = core
         self._fingerprints: dict[tuple[type[Piece], int, str, str], str] = {}
 
     def patched(self) -> None:
@@ -148,7 +152,7 @@ class BulkOpen:
         if fingerprint is None:
             resuming = self._sleeping.resuming
             fingerprint = clean_pieces.fingerprint_piece(
-                resuming.fingerprints, instance, whom, resuming.identity, known.generation
+                resuming.fingerprints, self._core, instance, whom, resuming.identity, known.generation
             )
             self._fingerprints[at] = fingerprint
         return known if fingerprint and known.fingerprint == fingerprint else None
@@ -167,8 +171,8 @@ class BulkOpen:
         if followed.task is None:
             return False
         followed.newest, until = max(followed.newest, newest), newest
-        resuming.pieces.core.observers.check_conditions()
-        await resuming.pieces.core.observers.until(
+        self._core.observers.check_conditions()
+        await self._core.observers.until(
             lambda: followed.through >= until or not followed.channel.is_up() or followed.local.ended is not None
         )
         return followed.through >= until
@@ -209,7 +213,7 @@ class BulkOpen:
 
     def _load(self, followed: FollowedSpace, loads: LoadBatch, first: PieceInstance) -> None:
         followed.loads = None
-        local, core = followed.local, self._sleeping.resuming.pieces.core
+        local, core = followed.local, self._core
         self._look_ahead(followed, loads, first)
         for document in loads.docs:
             local.failed_loads.pop(document, None)  # It is requested again.
@@ -316,7 +320,7 @@ async def _registered(
     if state is None:
         return None  # The piece was stopped while the engine was asked for its nodes.
     # Children are being made: their nodes are registered after them.
-    await resuming.pieces.core.observers.until(lambda: not state.asked or root.resume_state is not state)
+    await resuming.core.observers.until(lambda: not state.asked or root.resume_state is not state)
     state.asked += 1
     try:
         return await _nodes(resuming, root, state, found)
@@ -325,7 +329,7 @@ async def _registered(
     finally:
         state.asked -= 1
         resuming.foreign_reads.over(state)
-        resuming.pieces.core.observers.check_conditions()
+        resuming.core.observers.check_conditions()
 
 
 async def _nodes(
@@ -355,7 +359,7 @@ async def _nodes(
         return None
     nodes: list[Node] = []
     for key in found:
-        node = resuming.pieces.outside_run(lambda key=key: _node(root, key))  # type: ignore[misc]
+        node = resuming.core.outside_run(lambda key=key: _node(root, key))  # type: ignore[misc]
         if node is None:
             return None
         nodes.append(node)
@@ -442,13 +446,37 @@ def _effect(instance: PieceInstance, member: EffectMember, scope: str, user: str
 class LazyResume:
     """The sleeping pieces of one runtime: open, and without registered nodes until one is demanded or affected."""
 
-    __slots__ = ("_effects_known", "_resuming", "_spaces", "bulk_open")
+    __slots__ = (
+        "_channel",
+        "_core",
+        "_effects_known",
+        "_pieces",
+        "_policy",
+        "_resuming",
+        "_spaces",
+        "_tasks",
+        "bulk_open",
+    )
 
-    def __init__(self, resuming: Resume) -> None:
+    def __init__(
+        self,
+        resuming: Resume,
+        pieces: PieceRegistry,
+        core: Core,
+        *,
+        tasks: Tasks,
+        policy: Policy,
+        channel: Callable[[str], SpaceChannel | None],
+    ) -> None:
         self._resuming = resuming
+        self._pieces = pieces
+        self._core = core
+        self._tasks = tasks
+        self._policy = policy
+        self._channel = channel  # returns the channel of a space by its name; None: the space has no engine
         self._spaces: dict[str, FollowedSpace] = {}
         self._effects_known: dict[type[Piece], bool] = {}  # True if pieces of a class, or their children, have effects
-        self.bulk_open = BulkOpen(self)
+        self.bulk_open = BulkOpen(self, core)
 
     @property
     def resuming(self) -> Resume:
@@ -488,12 +516,12 @@ class LazyResume:
         fingerprint = (
             ""
             if known is None
-            else clean_pieces.fingerprint_piece(resuming.fingerprints, instance, whom, resuming.identity)
+            else clean_pieces.fingerprint_piece(resuming.fingerprints, self._core, instance, whom, resuming.identity)
         )
         if known is None or not fingerprint or known.fingerprint != fingerprint:
             return
         # I7: if its record was written since, it may be another piece of that name.
-        if resuming.pieces.records.cell(instance.space, instance.id).document.written <= known.as_of:
+        if self._pieces.records.cell(instance.space, instance.id).document.written <= known.as_of:
             self.put_to_sleep(followed, instance, known)
 
     def may_be_clean(self, instance: PieceInstance) -> bool:
@@ -503,20 +531,19 @@ class LazyResume:
 
     async def follow_space(self, instance: PieceInstance) -> FollowedSpace | None:
         """Load the list of clean pieces of a space. None: there is no engine that knows them, or no connection."""
-        resuming = self._resuming
-        channel = resuming.pieces.channel(instance.space.name)
+        channel = self._channel(instance.space.name)
         if channel is None or not channel.driver.session.runs.is_on:
             return None
         followed = self._spaces.get(instance.space.name)
         if followed is None:
             followed = self._spaces[instance.space.name] = FollowedSpace(instance.space, channel)
         if not channel.is_up():
-            await resuming.pieces.core.observers.until(lambda: channel.is_up() or instance.space.ended is not None)
+            await self._core.observers.until(lambda: channel.is_up() or instance.space.ended is not None)
         if not followed.is_looking and followed.clean is None:
             followed.is_looking = True
-            resuming.pieces.tasks.begin(self._look(followed), f"which pieces of {instance.space.name} are clean")
+            self._tasks.begin(self._look(followed), f"which pieces of {instance.space.name} are clean")
         if followed.is_looking:
-            await resuming.pieces.core.observers.until(lambda: not followed.is_looking)
+            await self._core.observers.until(lambda: not followed.is_looking)
         return followed if channel.is_up() else None
 
     def put_to_sleep(self, followed: FollowedSpace, instance: PieceInstance, known: CleanPiece) -> None:
@@ -529,10 +556,10 @@ class LazyResume:
         resuming.counts["asleep"] += 1
         if followed.task is None:
             followed.channel.driver.session.queries.watch_marks(lambda newest: self._on_written(followed, newest))
-            followed.task = resuming.pieces.tasks.keep(self._follow(followed), f"following {instance.space.name}")
+            followed.task = self._tasks.keep(self._follow(followed), f"following {instance.space.name}")
         if known.met or known.awake:
             followed.waking.append(instance.id)
-            resuming.pieces.tasks.begin(self._wake_after_open(followed, instance, known), f"waking {instance!r}")
+            self._tasks.begin(self._wake_after_open(followed, instance, known), f"waking {instance!r}")
 
     async def _look(self, followed: FollowedSpace) -> None:
         """Load the clean pieces of a space. A piece without an answer counts as not clean."""
@@ -540,14 +567,17 @@ class LazyResume:
             await self._ask(followed)
         finally:
             followed.is_looking = False
-            self._resuming.pieces.core.observers.check_conditions()
+            self._core.observers.check_conditions()
 
     async def _ask(self, followed: FollowedSpace) -> None:
         found: dict[str, CleanPiece] = {}
         after, seq = "", 0
         for _ in range(self._resuming.limits.clean_pages):
             page = await ask_engine(
-                self._resuming.pieces, followed.channel, QueryCleanPieces(0, after, self._resuming.limits.page)
+                self._tasks,
+                followed.channel,
+                QueryCleanPieces(0, after, self._resuming.limits.page),
+                self._policy.answer_ms,
             )
             if not isinstance(page, CleanPieces):
                 break
@@ -563,7 +593,7 @@ class LazyResume:
     def _on_written(self, followed: FollowedSpace, newest: int | HeadwaterError) -> None:
         if isinstance(newest, int):
             followed.newest = max(followed.newest, newest)
-            self._resuming.pieces.core.observers.check_conditions()
+            self._core.observers.check_conditions()
         else:
             self._wake_all(followed)
 
@@ -571,7 +601,7 @@ class LazyResume:
 
     async def _follow(self, followed: FollowedSpace) -> None:
         """Examine the log for documents that sleeping pieces read, as far as it is known here."""
-        core, local = self._resuming.pieces.core, followed.local
+        core, local = self._core, followed.local
         while True:
             await core.observers.until(
                 lambda: (followed.through < followed.last and followed.channel.is_up()) or local.ended is not None
@@ -590,7 +620,10 @@ class LazyResume:
         # fault+ resume.catch_up_skipped: return
         since = followed.through
         page = await ask_engine(
-            self._resuming.pieces, followed.channel, QueryWrittenDocuments(0, since, self._resuming.limits.page)
+            self._tasks,
+            followed.channel,
+            QueryWrittenDocuments(0, since, self._resuming.limits.page),
+            self._policy.answer_ms,
         )
         if not isinstance(page, WrittenDocuments) or page.through is None:
             if followed.channel.is_up() or page is not None:
@@ -604,9 +637,10 @@ class LazyResume:
             after = mark.pieces[-1]
             while mark.more:
                 more = await ask_engine(
-                    self._resuming.pieces,
+                    self._tasks,
                     followed.channel,
                     QueryReaders(0, mark.doc, after, self._resuming.limits.page),
+                    self._policy.answer_ms,
                 )
                 if not isinstance(more, Readers):
                     self._wake_all(followed)
@@ -646,7 +680,7 @@ class LazyResume:
             one, *also = some
             every = tuple(dict.fromkeys([doc for docs in made.values() for doc in docs]))
             question = QueryAffectedNodes(0, one, since, (), every, self._resuming.limits.page, tuple(also))
-            met = await ask_engine(self._resuming.pieces, followed.channel, question)
+            met = await ask_engine(self._tasks, followed.channel, question, self._policy.answer_ms)
             for id, instance in some.items():
                 if followed.sleeping.get(id) is not instance:
                     continue
@@ -667,7 +701,7 @@ class LazyResume:
                 await self._wake_affected(followed, instance, known.as_of)
         finally:
             followed.waking.remove(instance.id)
-            self._resuming.pieces.core.observers.check_conditions()
+            self._core.observers.check_conditions()
 
     def _outputs_here(self, instance: PieceInstance, docs: list[DocKey]) -> tuple[DocKey, ...]:
         """Return the documents that are results of registered nodes."""
@@ -686,9 +720,10 @@ class LazyResume:
         # fault+ resume.closed_piece_not_opened: return
         if met is None:
             met = await ask_engine(
-                self._resuming.pieces,
+                self._tasks,
                 followed.channel,
                 QueryAffectedNodes(0, instance.id, since, (), made, self._resuming.limits.page),
+                self._policy.answer_ms,
             )
         seen: set[Key] = set()
         await self._register_readers(followed, instance, await self._register_found(instance, met, seen), seen)
@@ -713,7 +748,7 @@ class LazyResume:
         self, followed: FollowedSpace, instance: PieceInstance, nodes: list[Node] | None, seen: set[Key] | None = None
     ) -> None:
         """Register the readers of nodes of a sleeping piece, which may demand them, before any of the nodes runs."""
-        scheduler, until = self._resuming.pieces.core.scheduler, self._resuming.waits_for(instance)
+        scheduler, until = self._core.scheduler, self._resuming.waits_for(instance)
         seen = set() if seen is None else seen
         try:
             while followed.sleeping.get(instance.id) is instance:
@@ -730,11 +765,11 @@ class LazyResume:
                 question = QueryAffectedNodes(
                     0, instance.id, 0, tuple(docs), self._outputs_here(instance, docs), self._resuming.limits.page
                 )
-                met = await ask_engine(self._resuming.pieces, followed.channel, question)
+                met = await ask_engine(self._tasks, followed.channel, question, self._policy.answer_ms)
                 nodes = await self._register_found(instance, met, seen)
         finally:
             scheduler.release_held(until)
-            self._resuming.pieces.core.request_tick()
+            self._core.request_tick()
 
     # ---- waking up -----------------------------------------------------------------------------------
 
@@ -749,11 +784,11 @@ class LazyResume:
         if root.id not in followed.started:
             followed.started[root.id] = False
             root.start_effects()
-        observers = self._resuming.pieces.core.observers
+        observers = self._core.observers
         await observers.until(lambda: _is_registered(self._resuming, root) or not followed.channel.is_up())
-        for document in _awaited_documents(root):
-            self._resuming.pieces.core.load(document)
-        await observers.until(lambda: not any(_awaited_documents(root)) or not followed.channel.is_up())
+        for document in _awaited_documents(self._core, root):
+            self._core.load(document)
+        await observers.until(lambda: not any(_awaited_documents(self._core, root)) or not followed.channel.is_up())
         if root.id in followed.started:
             followed.started[root.id] = followed.channel.is_up()
 
@@ -773,7 +808,7 @@ class LazyResume:
         resuming.counts["woken"] += 1
         state = instance.resume_state = resuming.begin(instance, followed.channel)
         # Later, because the caller may be in the middle of making a part of the piece.
-        resuming.pieces.core.afterwards(lambda: instance.wake() if instance.resume_state is state else None)
+        self._core.afterwards(lambda: instance.wake() if instance.resume_state is state else None)
 
     def _wake_all(self, followed: FollowedSpace) -> None:
         for instance in [*followed.sleeping.values()]:
@@ -805,9 +840,9 @@ def _is_registered(resuming: Resume, root: PieceInstance) -> bool:
     return is_known and not any(each.is_loading() for each in instances_of(root))
 
 
-def _awaited_documents(root: PieceInstance) -> Iterator[Document]:
+def _awaited_documents(core: Core, root: PieceInstance) -> Iterator[Document]:
     """Yield the documents that may still arrive and for which resumed live nodes would wait if they had to run."""
-    why_not = root.pieces.core.why_not
+    why_not = core.why_not
     for node in nodes_of(root):
         if node.live and node.as_of:
             read = [cast(Document, spot.document) for spot in node.reads if spot is not None]

@@ -139,7 +139,7 @@ async def preview(known: Iterable[PreviewInput], shown: Container[str] | None = 
 
 def register_stored(dry_nodes: DryNodes, known: PreviewInput) -> None:
     """Register the stored nodes of one space."""
-    core, records = dry_nodes.pieces.core, dry_nodes.pieces.records
+    core, records = dry_nodes.core, dry_nodes.pieces.records
     space = core.space(known.space)
     by_piece: dict[str, list[Observed]] = {}
     for each in known.observed:
@@ -284,7 +284,7 @@ def _follow(dry_nodes: DryNodes, everything: Iterable[PreviewInput], fates: Mapp
         if dry_node is None or dry_node.node.kind is NodeKind.EFFECT:
             continue
         for document in [*dry_node.node.outputs, *(inside for inside, _ in dry_node.node.envelope)]:
-            at = dry_nodes.pieces.core.name_of(document.home) or space
+            at = dry_nodes.core.name_of(document.home) or space
             for where, reader in readers.get((at, document.key), ()):
                 if fates[where][reader][0] == CLEAN:
                     text = doc_text(document.key)

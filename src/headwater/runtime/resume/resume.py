@@ -53,6 +53,9 @@ from headwater.scheduler.run_reporter import RunReporter
 
 if TYPE_CHECKING:
     from headwater.runtime.channel.backend import Backend
+    from headwater.runtime.core.core import Core
+    from headwater.runtime.core.policy import Policy
+    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.writing.space_channel import SpaceChannel
@@ -66,10 +69,22 @@ def key_of(node: NodeKey) -> Key:
 class ObservationLookup:
     """Queries the observations of single nodes for one runtime."""
 
-    __slots__ = ("_resuming",)
+    __slots__ = ("_channel", "_core", "_policy", "_resuming", "_tasks")
 
-    def __init__(self, resuming: Resume) -> None:
+    def __init__(
+        self,
+        resuming: Resume,
+        core: Core,
+        *,
+        tasks: Tasks,
+        policy: Policy,
+        channel: Callable[[str], SpaceChannel | None],
+    ) -> None:
         self._resuming = resuming
+        self._core = core
+        self._tasks = tasks
+        self._policy = policy
+        self._channel = channel  # returns the channel of a space by its name; None: the space has no engine
 
     def asleep(self, root: PieceInstance, as_of: int) -> ResumeState:
         """Return the state of a piece that was clean at a seq. Nothing is queried until a node is registered."""
@@ -84,13 +99,13 @@ class ObservationLookup:
             batch = state.batch = LookupBatch(self._resuming.waits_for(root))
             state.asked += 1
             self._resuming.under_way[batch] = channel
-            self._resuming.pieces.tasks.begin(self._ask_batch(root, state, batch), f"looking up nodes of {root!r}")
+            self._tasks.begin(self._ask_batch(root, state, batch), f"looking up nodes of {root!r}")
         batch.held.append(registered)
-        self._resuming.pieces.core.scheduler.hold(registered.node, batch.document)
+        self._core.scheduler.hold(registered.node, batch.document)
 
     async def _ask_batch(self, root: PieceInstance, state: ResumeState, batch: LookupBatch) -> None:
         """Query the observations of a batch, and resume its nodes."""
-        core = self._resuming.pieces.core
+        core = self._core
         try:
             state.batch = None
             await self.known(root, state, [each.identity.key(each.instance) for each in batch.held])
@@ -111,12 +126,16 @@ class ObservationLookup:
 
     async def known(self, root: PieceInstance, state: ResumeState, keys: list[Key]) -> bool:
         """Load the observations of some nodes into `state.table`. Return False if there was no answer."""
-        channel = self._resuming.pieces.channel(root.space.name)
+        channel = self._channel(root.space.name)
         wanted = [key for key in dict.fromkeys(keys) if key not in state.table]
         most = self._resuming.limits.page
         for first in range(0, len(wanted), most):
             nodes = tuple([NodeKey(root.id, state.generation, *key) for key in wanted[first : first + most]])
-            page = None if channel is None else await ask_engine(self._resuming.pieces, channel, QueryNodes(0, nodes))
+            page = (
+                None
+                if channel is None
+                else await ask_engine(self._tasks, channel, QueryNodes(0, nodes), self._policy.answer_ms)
+            )
             if not isinstance(page, Observations):
                 self._resuming.counts["nothing could be asked"] += 1
                 return False
@@ -187,7 +206,7 @@ class NodeDescription:
         instance, defaults = self._home, self._resume.fingerprints.defaults
         implied = defaults.of_own_reads(instance, self._root, documents)
         if implied is None:
-            name_of, replica, name = self._resume.pieces.core.name_of, instance.space.replica, instance.space.name
+            name_of, replica, name = self._resume.core.name_of, instance.space.replica, instance.space.name
             reads = [(name if each.home is replica else name_of(each.home) or "", each.key) for each in documents]
             implied = defaults.of_reads_by(instance, self._identity, reads)
         return implied
@@ -197,7 +216,7 @@ class NodeDescription:
         return () if started is None else started()
 
     def name_of(self, replica: Replica) -> str | None:
-        return self._resume.pieces.core.name_of(replica)
+        return self._resume.core.name_of(replica)
 
     def chain_of(self, replica: Replica) -> int | None:
         return self._resume.foreign_reads.chain_of(replica)
@@ -210,14 +229,18 @@ class Resume:
     """The `NodeSource` of a program: installs nodes of the pieces of one runtime from their stored observations."""
 
     __slots__ = (
+        "_channel",
         "_codes",
         "_is_bringing",
         "_loads",
         "_pieces",
         "_pinned",
+        "_policy",
+        "_tasks",
         "_todo",
         "_waited_for",
         "backend",
+        "core",
         "counts",
         "foreign_reads",
         "identity",
@@ -230,25 +253,34 @@ class Resume:
     def __init__(
         self,
         pieces: PieceRegistry,
+        core: Core,
+        *,
+        tasks: Tasks,
+        policy: Policy,
+        channel: Callable[[str], SpaceChannel | None],
         identity: str | None,
         backend: Backend,
         limits: ResumeLimits = DEFAULT_RESUME_LIMITS,
     ) -> None:
         self._pieces = pieces
+        self.core = core
+        self._tasks = tasks
+        self._policy = policy
+        self._channel = channel  # returns the channel of a space by its name; None: the space has no engine
         self.backend = backend
         self.limits = limits
         self.identity = identity  # the name of this runtime, the same over restarts; None: it has none
-        self._codes = CodeFingerprints(limits)
-        self._loads = pieces.core.scheduler.loads
+        self._codes = CodeFingerprints(pieces, core, tasks, limits)
+        self._loads = core.scheduler.loads
         self._waited_for = Replica()  # holds the documents that nodes wait for during queries
         self._todo: deque[RegisteredNode] = deque()
         self._is_bringing = False
         # Instances that are not open, kept while the writers of their documents are registered.
         self._pinned: list[PieceInstance | None] = []
         self.under_way: dict[ResumeState | LookupBatch, SpaceChannel] = {}
-        self.lookup = ObservationLookup(self)
-        self.sleeping = LazyResume(self)
-        self.foreign_reads = ForeignReadCheck(pieces, limits)
+        self.lookup = ObservationLookup(self, core, tasks=tasks, policy=policy, channel=channel)
+        self.sleeping = LazyResume(self, pieces, core, tasks=tasks, policy=policy, channel=channel)
+        self.foreign_reads = ForeignReadCheck(pieces, core, tasks=tasks, policy=policy, channel=channel, limits=limits)
         self.counts: Counter[str] = Counter()  # resumed nodes ("clean"), and the reasons of the others
 
     def is_quiet(self) -> bool:
@@ -260,7 +292,7 @@ class Resume:
     def readiness(self, root: PieceInstance) -> Callable[[], bool]:
         """Return the check whether a piece is resumed as of now, except for a lost connection."""
         is_looked_through = self.sleeping.readiness(root)
-        channel = self._pieces.channel(root.space.name)
+        channel = self._channel(root.space.name)
 
         def is_ready() -> bool:
             state = root.resume_state
@@ -280,8 +312,8 @@ class Resume:
 
     def _may_arrive(self, node: Node) -> bool:
         """Return True if the document that a node waits for may still arrive."""
-        core = self._pieces.core
-        channel = self._pieces.channel(core.name_of(node.home) or "")
+        core = self.core
+        channel = self._channel(core.name_of(node.home) or "")
         awaited = core.scheduler.loads.awaited_by(node)
         is_waiting = awaited is not None and core.why_not(awaited) is None
         return is_waiting and channel is not None and channel.is_up()
@@ -303,7 +335,7 @@ class Resume:
 
     def add_node(self, instance: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity | None) -> None:
         """Resume a node of a piece that was registered, hold it until its observation is known, or let it run."""
-        channel = self._pieces.channel(instance.space.name)
+        channel = self._channel(instance.space.name)
         if channel is None or not channel.driver.session.runs.is_on:
             return
         root = instance.root
@@ -313,9 +345,9 @@ class Resume:
         if identity is not None:
             node.opaque = self._codes.look(instance.cls, identity.code)
             facts = NodeDescription(self, instance, root, spec, identity)
-            node.reporter = RunReporter(channel.driver.session.runs, facts, self._pieces.core.scheduler.limits)
+            node.reporter = RunReporter(channel.driver.session.runs, facts, self.core.scheduler.limits)
         if not state.is_over:
-            self._pieces.core.scheduler.hold(node, state.document)
+            self.core.scheduler.hold(node, state.document)
         if identity is not None:
             if state.is_over and not state.table and not state.as_of:
                 self.counts["nothing is known"] += 1
@@ -348,11 +380,11 @@ class Resume:
 
     def begin(self, root: PieceInstance, channel: SpaceChannel) -> ResumeState:
         state = ResumeState(self.waits_for(root))
-        if root.is_new or self._pieces.tasks.is_closed:
+        if root.is_new or self._tasks.is_closed:
             state.is_over = True  # None of its nodes ever ran.
         else:
             self.under_way[state] = channel
-            self._pieces.tasks.begin(self._look_up_piece(root, state, channel), f"resuming {root!r}")
+            self._tasks.begin(self._look_up_piece(root, state, channel), f"resuming {root!r}")
         return state
 
     def waits_for(self, root: PieceInstance) -> Document:
@@ -363,7 +395,7 @@ class Resume:
 
     def drop_rows(self, instance: PieceInstance, member: str, here: Container[str]) -> None:
         """Withdraw the observations of elements of an `each` that are not among the keys `here`."""
-        state, channel = instance.root.resume_state, self._pieces.channel(instance.space.name)
+        state, channel = instance.root.resume_state, self._channel(instance.space.name)
         if state is None or not state.table:
             return
         before = f"{instance.id if instance.parent is not None else ''}{BETWEEN}"
@@ -379,7 +411,7 @@ class Resume:
 
     def drop_child(self, instance: PieceInstance, child: str) -> None:
         """Withdraw the observations of a child that is gone: a later child of that name is another one."""
-        root, channel = instance.root, self._pieces.channel(instance.space.name)
+        root, channel = instance.root, self._channel(instance.space.name)
         if root.resume_state is not None:
             for key in [key for key in root.resume_state.table if is_below(key[1], child)]:
                 del root.resume_state.table[key]
@@ -423,13 +455,13 @@ class Resume:
     # ---- querying a piece ---------------------------------------------------------------------------------
 
     async def _look_up_piece(self, root: PieceInstance, state: ResumeState, channel: SpaceChannel) -> None:
-        core = self._pieces.core
+        core = self.core
         try:
             if not root.space.replica.confirmed.seq:  # Nothing was ever loaded here: wait for the connection.
                 await core.observers.until(lambda: channel.is_up() or root.space.ended is not None)
             await self._ask(root, state, channel)
             await self.load_classes(root, [known for known, _ in state.table.values()])
-            await load_record_of_inputs(root, round(self._pieces.policy.answer_ms * 1_000))
+            await load_record_of_inputs(core, self._tasks, root, round(self._policy.answer_ms * 1_000))
             _drop_members(root, state, channel)
             state.foreign_answers = await self.foreign_reads.ask([known for known, _ in state.table.values()])
         finally:
@@ -449,7 +481,7 @@ class Resume:
         after = None
         for _ in range(self.limits.piece_pages):
             question = QueryObservations(0, root.id, None, "", None, after, self.limits.page)
-            page = await ask_engine(self._pieces, channel, question)
+            page = await ask_engine(self._tasks, channel, question, self._policy.answer_ms)
             if not isinstance(page, Observations):
                 state.table.clear()
                 self.counts["nothing could be asked"] += 1
@@ -475,16 +507,16 @@ class Resume:
         self._is_bringing = True
         self._pinned = []
         found: list[tuple[RegisteredNode, Observed, int]] = []
-        scheduler = self._pieces.core.scheduler
+        scheduler = self.core.scheduler
         try:
-            self._pieces.outside_run(lambda: self._collect(found))
+            self.core.outside_run(lambda: self._collect(found))
         finally:
             self._is_bringing = False
         for registered, observed, seq in found:
             if self._is_held_again(registered):
                 continue
             if seq == TO_RUN:
-                self._pieces.outside_run(lambda e=registered, o=observed: scheduler.reconnect(e.node, o.reads))  # type: ignore[misc]
+                self.core.outside_run(lambda e=registered, o=observed: scheduler.reconnect(e.node, o.reads))  # type: ignore[misc]
                 continue
             # I7: it is notified of a change of each input.
             if not all(
@@ -505,13 +537,13 @@ class Resume:
         if state is None or state.is_over or node.removed:
             return False
         state.held.append(registered)
-        self._pieces.core.scheduler.hold(node, state.document)
+        self.core.scheduler.hold(node, state.document)
         return True
 
     def _queries_again(self, registered: RegisteredNode, observed: Observed, seq: int) -> bool:
         """Query a node again if a document that it read was written since the answer, perhaps at another place."""
         root = registered.instance.root
-        state, channel = root.resume_state, self._pieces.channel(root.space.name)
+        state, channel = root.resume_state, self._channel(root.space.name)
         documents = [root.space.replica.documents.get(read.doc) for read in observed.reads]
         is_behind = any(each is not None and each.value is not NOT_HERE and each.written > seq for each in documents)
         if (
@@ -525,10 +557,10 @@ class Resume:
         return True
 
     def _is_installed(self, registered: RegisteredNode, observed: Observed, seq: int) -> bool:
-        state, scheduler = registered.instance.root.resume_state, self._pieces.core.scheduler
+        state, scheduler = registered.instance.root.resume_state, self.core.scheduler
         held = () if state is None else self.foreign_reads.held(state.foreign_answers, observed)
         node = registered.node
-        is_back = self._pieces.outside_run(lambda: scheduler.resume(node, observed.reads, seq, held))
+        is_back = self.core.outside_run(lambda: scheduler.resume(node, observed.reads, seq, held))
         if is_back:
             node.remembered = Remembered(observed.cause, observed.changed_at, observed.verified_at, observed.took_us)
         return is_back
@@ -601,7 +633,7 @@ class Resume:
     async def load_classes(self, root: PieceInstance, observed: Iterable[Observed]) -> None:
         """Load the classes of the pieces whose documents some nodes read."""
         docs = dict.fromkeys([read.doc for each in observed for read in each.reads])
-        await self._codes.defaults.arrived(root, docs, round(self._pieces.policy.answer_ms * 1_000))
+        await self._codes.defaults.arrived(root.space, docs, round(self._policy.answer_ms * 1_000))
 
     # ---- writers of inputs ---------------------------------------------------------------------
 

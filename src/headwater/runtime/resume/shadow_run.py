@@ -128,7 +128,7 @@ class _Shadow:
         limits: ResumeLimits = DEFAULT_RESUME_LIMITS,
     ) -> None:
         self._limits = limits
-        self._core = dry_nodes.pieces.core
+        self._core = dry_nodes.core
         self._dry_nodes = dry_nodes
         self._sure = sure  # results of clean nodes
         self._run = Run(self)

@@ -455,8 +455,8 @@ class ChildSet:
             self._instance.pieces.node_source.drop_child(self._instance, id)
         self._let_go(row)
         if row.node is not None and not row.node.removed:
-            node = row.node
-            self._instance.pieces.outside_run(lambda: self._instance.pieces.core.remove(node))
+            core, node = self._instance.pieces.core, row.node
+            core.outside_run(lambda: core.remove(node))
 
     def _let_go(self, row: ChildRow) -> None:
         child, row.child = row.child, None
