@@ -26,7 +26,7 @@ class Box:
 
 
 BOX = Box()
-BOX.items, BOX.n = [], 0
+BOX.shelf, BOX.n = [], 0
 
 
 class Till(Piece, name="globals.Till"):
@@ -64,7 +64,7 @@ class Till(Piece, name="globals.Till"):
     @effect
     def by_object(self) -> None:
         BOX.n += self.n.get()
-        BOX.items.append(BOX.n)
+        BOX.shelf.append(BOX.n)
         RAN.append("by_object")
 
     @effect
@@ -89,7 +89,7 @@ async def main() -> None:
         SEEN.update(dict.fromkeys(sys.argv[2:], 1))
         LOG["shown"].extend(sys.argv[2:])
         BOX.n = len(sys.argv)
-        BOX.items.extend(sys.argv[2:])
+        BOX.shelf.extend(sys.argv[2:])
         for _ in sys.argv:
             next(NUMBERS)
         globals()["COUNT"] = len(sys.argv)
