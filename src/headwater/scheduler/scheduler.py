@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from headwater.cells.open_run import Current
 from headwater.clock import Clock
@@ -221,6 +221,17 @@ class Scheduler:
                 self._trace.emit(Removed(gone.id))
         if self.loads.is_untidy():
             self._port.request_tick()  # A node may have waited behind a removed one.
+
+    def writers_left(self, documents: Iterable[Document]) -> None:
+        """Mark the readers of documents that nothing here computes any more: their next run looks for a writer."""
+        self._structural()
+        for document in documents:
+            if document.twig is not None:
+                for spot in document.twig.spots():
+                    for reader in spot.readers:
+                        cast("Node", reader).expect = AFRESH  # The same reads in the same order need not be fresh.
+                value = ABSENT if document.value is NOT_HERE else document.value
+                self.faults.emit(Notification(Kind.REVERT, document, value, value, None, False, 0, None))
 
     def outdate(self, node: Node, *, keeps_result: bool = False) -> None:
         """Make a node invalid whose code changed since its last run: it runs again as soon as it is demanded.

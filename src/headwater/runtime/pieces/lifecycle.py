@@ -250,7 +250,7 @@ async def delete(space: SpaceUser, what: Piece) -> None:
     instance.stop()
     await erase(space, instance.id)
     instance.is_made = False  # The next event sent to it creates a new piece.
-    space.pieces.core.observers.read_again(observed)  # They end.
+    space.pieces.core.scheduler.writers_left(observed)  # Observers end, others read the new piece.
 
 
 def _own(space: SpaceUser, what: Piece) -> PieceInstance:
