@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -109,5 +110,65 @@ def test_a_sink_below_a_reader_of_a_row_follows_the_row_that_came_back() -> None
                 await board.put.send(title)
                 await rt.settled()
             assert seen == ["shown A", "shown Z", "shown Y"]
+
+    asyncio.run(work())
+
+
+class Source(Piece, name="back.Source"):
+    n: Cell[int] = cell(default=1)
+    tens: Cell[int] = cell(default=0)
+
+    @computed
+    def double(self) -> int:
+        return self.n.get() * 2
+
+    @computed(writes=(tens,))
+    def units(self) -> int:
+        self.tens.set(self.n.get() * 10)
+        return 0
+
+
+class Reader(Piece, name="back.Reader"):
+    double: Input[int] = given()
+    tens: Input[int] = given()
+
+    @computed
+    def total(self) -> int:
+        return self.double.get() + self.tens.get()
+
+    @handler
+    def ask(self) -> int:
+        return self.total.get()
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "named"])
+@pytest.mark.parametrize("is_looked_at", [True, False], ids=["with a sink", "without a sink"])
+def test_a_reader_of_a_piece_that_was_deleted_and_opened_again_follows_the_new_piece(
+    *, is_open: bool, is_looked_at: bool
+) -> None:
+    async def work() -> None:
+        async with Runtime() as rt:
+            errors: list[Any] = []
+            rt.on_error(errors.append)
+            space = rt.space("s")
+            source = await space.open(Source, "p", setup=lambda source: source.n.set(5))
+            reader = await space.open(Reader(double=source.double, tens=source.tens), "r")
+            if not is_open:
+                await space.stop(reader)
+            assert await reader.ask.send() == 60
+            seen: list[int] = []
+            if is_looked_at:
+                reader.total.sink(seen.append)
+            await rt.settled()
+            await space.delete(source)
+            await rt.settled()
+            assert await reader.ask.send() == 12
+            source = await space.open(Source, "p")
+            for n in (7, 8):
+                source.n.set(n)
+                await rt.settled()
+                assert await reader.ask.send() == n * 12
+                assert not is_looked_at or seen[-1] == n * 12
+            assert errors == []
 
     asyncio.run(work())

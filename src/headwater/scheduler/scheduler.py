@@ -18,7 +18,7 @@ from headwater.replica.replica import Replica
 from headwater.scheduler.commit_verdicts import CommitVerdicts
 from headwater.scheduler.failures import Failure
 from headwater.scheduler.gates import Gates
-from headwater.scheduler.graph.edges import readers_of
+from headwater.scheduler.graph.edges import readers_of, readers_of_writes
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.introspection.introspection import Introspection
 from headwater.scheduler.invalidation import Invalidation
@@ -213,6 +213,8 @@ class Scheduler:
             if gone.returns:
                 gone.home.stop_result(gone.outputs[0], gone, is_current=is_current)
             self.registry.drop(gone)
+            for reader in readers_of_writes(gone):
+                reader.expect = AFRESH  # Its next run looks for a writer again, at each of its reads.
             self.graph.remove(gone)
             for document in (*gone.outputs, *(inside for inside, _ in gone.envelope)):
                 self._left(document)
