@@ -312,6 +312,8 @@ class Scheduler:
         self._structural()
         if not node.removed and node.status == NEVER_RAN:
             reconnect(self.graph, node, reads)
+            if node.kind is NodeKind.EFFECT:
+                self.gates.invalidated(node)  # As if it had been here when its inputs were written.
             self.loads.joined(node)
             self.marks.count += 1
 

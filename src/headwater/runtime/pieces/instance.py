@@ -332,6 +332,8 @@ class PieceInstance:
         finally:
             current.run = run
         self.nodes.append(node)
+        if node.id in self._delays:  # They were set before, and come before the first change that it is told of.
+            self.pieces.core.set_delays(node, self._delays[node.id])
         if spec.outputs or spec.envelope:
             guard = node.guard = self.root.generation_check()
             if guard.document.value is NOT_HERE and guard.spot is not None:
@@ -487,11 +489,6 @@ class PieceInstance:
         for node in self.nodes:
             if node.id == id:
                 self.pieces.core.set_delays(node, delays)
-
-    def apply_delays(self, node: Node) -> None:
-        """Give the delays that were set to an effect whose node is registered again."""
-        if node.id in self._delays:
-            self.pieces.core.set_delays(node, self._delays[node.id])
 
     def waits(self) -> bool:
         """Return whether one of its effects or keepers waits for a document that may still arrive.
