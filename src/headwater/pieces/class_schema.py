@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import getattr_static
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec_base import TypeCodec
@@ -52,6 +53,8 @@ M = TypeVar("M", bound=Declaration)
 T = TypeVar("T")
 RESERVED = ("ctx",)
 _numbers = itertools.count()
+_newest: WeakValueDictionary[str, type[Piece]] = WeakValueDictionary()
+"""By name, the class that was defined last."""
 
 
 class ClassSchema:
@@ -122,6 +125,12 @@ class ClassSchema:
         self._is_known = False  # Its bases may still wait for something.
         if not waiting:
             self.typing.is_complete()
+        _newest[self.name] = cls
+
+    @property
+    def is_former(self) -> bool:
+        """Whether the class was defined again since."""
+        return _newest.get(self.name, self.cls) is not self.cls
 
     def __iter__(self) -> Iterator[Declaration]:
         return iter(self.members.values())

@@ -21,6 +21,7 @@ from headwater.protocol.messages import Query
 from headwater.replica.document import NOT_HERE, NotLoaded
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import Missing
+from headwater.runtime.pieces.code_versions import replace_former_children
 from headwater.runtime.pieces.handles import cells_of
 from headwater.runtime.pieces.idle import homes_of, nodes_of
 from headwater.runtime.pieces.instance import PieceInstance
@@ -102,6 +103,7 @@ async def open_piece(
     made = instance.view("session", space.user, session).piece
     if isinstance(what, Piece) and instance.inputs is None:
         instance.inputs = dict(what.__inputs__)
+    replace_former_children(instance)
     await pieces.code_versions.claim(instance, pieces.channel(space.name))
 
     def make() -> frozenset[str]:
