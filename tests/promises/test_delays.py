@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headwater import AuthoringError, Cell, Piece, Runtime, cell, computed, effect
+import headwater
+from headwater import AuthoringError, Cell, Piece, Runtime, cell, computed, each, effect, given, handler
 from headwater.clock import VirtualClock
 from headwater.errors import NotSettlingError
 from tests.scenario.pieces_kit import alone, run, turns
@@ -26,6 +29,10 @@ class Dial(Piece, name="promises.Dial"):
     @computed(throttle_ms=60_000)
     def rarely(self) -> int:
         return self.n.get()
+
+    @handler
+    def turn(self, n: int) -> None:
+        self.n.set(n)
 
 
 class SlowDial(Piece, name="promises.SlowDial"):
@@ -160,5 +167,55 @@ def test_a_wrong_delay_is_refused_where_it_is_set(options: dict[str, Any]) -> No
                 dial.show.set_delays(**options)
             with pytest.raises(AuthoringError, match=next(iter(options))):
                 dial.n.sink(print, **options)
+
+    run(work)
+
+
+class Rows(Piece, name="promises.DelayedRows"):
+    values: Cell[Mapping[str, int]] = cell(default={"a": 0})
+
+    @each(values)
+    def dials(self, n: Cell[int]) -> Row:
+        return Row(n=n)
+
+    @handler
+    def turn(self, n: int) -> None:
+        self.values.key("a").set(n)
+
+
+class Row(Piece, name="promises.DelayedRow"):
+    n: Cell[int] = given()
+
+    @effect
+    def show(self) -> None:
+        SHOWN.append(self.n.get())
+
+
+@pytest.mark.parametrize("by_event", [False, True], ids=["plain write", "event"])
+@pytest.mark.parametrize("is_row", [False, True], ids=["piece", "row"])
+def test_an_effect_that_sleeps_after_a_restart_is_slowed_down_from_its_first_run(
+    tmp_path: Path, *, by_event: bool, is_row: bool
+) -> None:
+    async def work() -> None:
+        cls: Any = Rows if is_row else Dial
+        async with headwater.open(tmp_path) as rt:
+            await rt.space("s").open(cls, "d")
+            await rt.settled()
+        SHOWN.clear()
+        async with headwater.open(tmp_path) as rt:
+            piece: Any = await rt.space("s").open(cls, "d")
+            shown = (await piece.dials.pull())["a"].show if is_row else piece.show
+            shown.set_delays(debounce_ms=400)
+            for n in (1, 2):
+                if by_event:
+                    await piece.turn.send(n)
+                elif is_row:
+                    piece.values.key("a").set(n)
+                else:
+                    piece.n.set(n)
+                await rt.idle()
+                assert SHOWN == []
+            await rt.until(lambda: bool(SHOWN))
+            assert SHOWN == [2]
 
     run(work)

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Optional, Union
 
 import pytest
 
 import headwater
-from headwater import AuthoringError, Cell, Input, Piece, Policy, Topic, cell, computed, handler, reaction, topic
+from headwater import (
+    AuthoringError,
+    Cell,
+    Input,
+    Piece,
+    Policy,
+    Topic,
+    cell,
+    computed,
+    each,
+    given,
+    handler,
+    reaction,
+    topic,
+)
 
 # mypy: disable-error-code="assignment"
 
@@ -160,6 +175,64 @@ def test_class_that_is_defined_again_replaces_the_former_one(tmp_path: Path) -> 
                 await former.shown.pull()
             with pytest.raises(AuthoringError, match="was defined again"):
                 space.piece(Former, "a")
+
+    headwater.run(main)
+
+
+class Row(Piece, name="promises.AgainRow"):
+    n: Cell[int] = given()
+
+    @computed
+    def times(self) -> int:
+        return self.n.get()
+
+
+def _row(factor: int) -> type[Piece]:
+    """Define the class of the rows once more."""
+
+    class Again(Piece, name="promises.AgainRow"):
+        n: Cell[int] = given()
+
+        @computed
+        def times(self) -> int:
+            return self.n.get() * factor
+
+    globals()["Row"] = Again
+    return Again
+
+
+class Table(Piece, name="promises.AgainTable"):
+    numbers: Cell[Mapping[str, int]] = cell(default={"a": 1})
+
+    @each(numbers)
+    def rows(self, n: Cell[int]) -> Row:
+        return Row(n=n)
+
+    @computed
+    def all(self) -> tuple[int, ...]:
+        return tuple(row.times.get() for row in self.rows.get().values())
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["open", "stopped before"])
+def test_class_of_rows_that_is_defined_again_replaces_the_former_one_once_their_parent_is_opened_again(
+    tmp_path: Path, *, stops: bool
+) -> None:
+    async def main() -> None:
+        async with headwater.open(tmp_path) as rt:
+            space = rt.space("notes")
+            _row(1)
+            table = await space.open(Table, "t")
+            seen: list[tuple[int, ...]] = []
+            table.all.sink(seen.append)
+            assert await table.all.pull() == (1,)
+            if stops:
+                await space.stop(table)
+            newest = _row(100)
+            table = await space.open(Table, "t")
+            table.numbers.key("b").set(2)
+            await rt.settled()
+            assert await table.all.pull() == seen[-1] == (100, 200)
+            assert {type(row) for row in (await table.rows.pull()).values()} == {newest}
 
     headwater.run(main)
 

@@ -21,7 +21,7 @@ from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
 from headwater.cells.selector import step
 from headwater.cells.typed_path import BrokenLinkError, Root, fill, is_required, known_places, own_default
 from headwater.data.address import Depth, Link, doc_text
-from headwater.data.diff import rebased, removals_without_effect
+from headwater.data.diff import aligned, rebased, removals_without_effect
 from headwater.data.patch import Patch
 from headwater.data.patch_kinds import Kind, PatchError
 from headwater.data.path import Path
@@ -257,6 +257,10 @@ class Cell(Input[T]):
         else:
             raw = self._rebased(seen, site.value, site.path)
             self._read_removed_keys(site, seen, site.value)
+        if site.value is ABSENT:
+            # Keys have the order in which readers saw them, in a default as in a stored value.
+            # fault cell.order_of_default_replaced: pass
+            raw = aligned(self._shown(site), raw)
         if merges and site.value is ABSENT and not site.path and type(raw) is dict:
             # Two writers who both change the default merge their fields: the second one makes its write again.
             # fault cell.first_value_replaced: pass

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import getattr_static
 from types import CodeType, FunctionType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
+from weakref import WeakValueDictionary
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec_base import TypeCodec
@@ -53,6 +54,8 @@ M = TypeVar("M", bound=Declaration)
 T = TypeVar("T")
 RESERVED = ("ctx",)
 _numbers = itertools.count()
+_newest: WeakValueDictionary[str, type[Piece]] = WeakValueDictionary()
+"""By name, the class that was defined last."""
 
 
 class ClassSchema:
@@ -123,6 +126,12 @@ class ClassSchema:
         self._is_known = False  # Its bases may still wait for something.
         if not waiting:
             self.typing.is_complete()
+        _newest[self.name] = cls
+
+    @property
+    def is_former(self) -> bool:
+        """Whether the class was defined again since."""
+        return _newest.get(self.name, self.cls) is not self.cls
 
     def __iter__(self) -> Iterator[Declaration]:
         return iter(self.members.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from headwater.cells.open_run import Current
 from headwater.clock import Clock
@@ -18,7 +18,7 @@ from headwater.replica.replica import Replica
 from headwater.scheduler.commit_verdicts import CommitVerdicts
 from headwater.scheduler.failures import Failure
 from headwater.scheduler.gates import Gates
-from headwater.scheduler.graph.edges import readers_of
+from headwater.scheduler.graph.edges import readers_of, readers_of_writes
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.introspection.introspection import Introspection
 from headwater.scheduler.invalidation import Invalidation, address_of
@@ -213,6 +213,8 @@ class Scheduler:
             if gone.returns:
                 gone.home.stop_result(gone.outputs[0], gone, is_current=is_current)
             self.registry.drop(gone)
+            for reader in readers_of_writes(gone):
+                reader.expect = AFRESH  # Its next run looks for a writer again, at each of its reads.
             self.graph.remove(gone)
             for document in (*gone.outputs, *(inside for inside, _ in gone.envelope)):
                 self._left(document)
@@ -221,6 +223,17 @@ class Scheduler:
                 self._trace.emit(Removed(gone.id))
         if self.loads.is_untidy():
             self._port.request_tick()  # A node may have waited behind a removed one.
+
+    def writers_left(self, documents: Iterable[Document]) -> None:
+        """Mark the readers of documents that nothing here computes any more: their next run looks for a writer."""
+        self._structural()
+        for document in documents:
+            if document.twig is not None:
+                for spot in document.twig.spots():
+                    for reader in spot.readers:
+                        cast("Node", reader).expect = AFRESH  # The same reads in the same order need not be fresh.
+                value = ABSENT if document.value is NOT_HERE else document.value
+                self.faults.emit(Notification(Kind.REVERT, document, value, value, None, False, 0, None))
 
     def outdate(self, node: Node, *, keeps_result: bool = False) -> None:
         """Make a node invalid whose code changed since its last run: it runs again as soon as it is demanded.
@@ -299,6 +312,8 @@ class Scheduler:
         self._structural()
         if not node.removed and node.status == NEVER_RAN:
             reconnect(self.graph, node, reads)
+            if node.kind is NodeKind.EFFECT:
+                self.gates.invalidated(node)  # As if it had been here when its inputs were written.
             self.loads.joined(node)
             self.marks.count += 1
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from headwater.cells.handle import Input
@@ -420,19 +420,6 @@ class Observers:
         if inspect.iscoroutinefunction(fn):
             raise AuthoringError(f"sink of {handle!r} is an async function: write `async for v in x.watch()` instead")
         return self._sink(handle, fn, group, delays, on_ended).subscription
-
-    def read_again(self, documents: Iterable[Document]) -> None:
-        """Run the sinks and watches that read these documents again: the piece of the documents is over here."""
-        readers = {
-            reader: None
-            for document in documents
-            if document.twig is not None
-            for spot in document.twig.spots()
-            for reader in spot.readers
-        }
-        for node in cast("list[Node]", list(readers)):
-            if isinstance(getattr(node.fn, "__self__", None), Sink):
-                self._core.scheduler.outdate(node)
 
     def _sink(
         self,

@@ -43,6 +43,7 @@ from headwater.pieces.piece import Piece
 from headwater.protocol.messages import ClaimCode
 from headwater.runtime.pieces.fold.fold import Folding
 from headwater.runtime.pieces.identity import KEYS
+from headwater.runtime.pieces.idle import instances_of
 from headwater.runtime.pieces.records import classes as imported_classes
 from headwater.runtime.pieces.records import stored_name
 
@@ -233,6 +234,15 @@ def renew(pieces: PieceRegistry, members: frozenset[tuple[str, str]]) -> None:
             if (at[0], KEYS + at[1]) in members:
                 _renew_keys(pieces, instance, member)
     pieces.core.request_tick()
+
+
+def replace_former_children(instance: PieceInstance) -> None:
+    """Run each row again whose child is of a class that was defined again: it makes a child of the new class."""
+    for home in instances_of(instance):
+        for coordinator in home.coordinators.values():
+            for row in coordinator.rows.values():
+                if row.child is not None and row.node is not None and row.child.schema.is_former:
+                    instance.pieces.core.scheduler.outdate(row.node)
 
 
 def _renew(pieces: PieceRegistry, instance: PieceInstance, member: Declaration) -> None:

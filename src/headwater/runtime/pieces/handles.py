@@ -174,7 +174,7 @@ def is_always_shown(view: ScopedView, member: EffectMember) -> bool:
 def show(view: ScopedView, member: EffectMember) -> Node:
     """Register the node of an effect, for a user and a session."""
     instance = view.instance
-    node = instance.register(
+    return instance.register(
         NodeSpec(
             id=shown_as(view, member),
             kind=NodeKind.EFFECT,
@@ -189,8 +189,6 @@ def show(view: ScopedView, member: EffectMember) -> Node:
         ),
         _shown_by(view, member),
     )
-    instance.apply_delays(node)
-    return node
 
 
 def _shown_by(view: ScopedView, member: EffectMember) -> NodeIdentity | None:

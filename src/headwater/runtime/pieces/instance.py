@@ -349,6 +349,8 @@ class PieceInstance:
         finally:
             current.run = run
         self.nodes.append(node)
+        if node.id in self._delays:  # They were set before, and come before the first change that it is told of.
+            self.pieces.core.set_delays(node, self._delays[node.id])
         if spec.outputs or spec.envelope:
             guard = node.guard = self.root.generation_check()
             if not self.root.is_open:
@@ -507,11 +509,6 @@ class PieceInstance:
             if node.id == id:
                 self.pieces.core.set_delays(node, delays)
 
-    def apply_delays(self, node: Node) -> None:
-        """Give the delays that were set to an effect whose node is registered again."""
-        if node.id in self._delays:
-            self.pieces.core.set_delays(node, self._delays[node.id])
-
     def is_loading(self) -> bool:
         """Return whether one of its effects or keepers waits for a document that may still arrive.
 
@@ -579,9 +576,9 @@ class PieceInstance:
             for node in self.nodes:
                 self.pieces.core.remove(node)
 
-        if self.has_left and not self.is_transient:
-            self._read_again()
+        read_here = self.documents() if self.has_left and not self.is_transient else []
         self.pieces.outside_run(remove)
+        self.pieces.core.scheduler.writers_left(read_here)  # They find the child that replaced it, or a `GoneError`.
         self.nodes.clear()
         for user, session in tuple(self._held):
             self.release(user, session)
@@ -597,15 +594,8 @@ class PieceInstance:
         if read is not None:
             idle.go_on(self, read)
 
-    def _read_again(self) -> None:
-        """Have the observers of this stopped child read again: they find the child that replaced it, or end."""
-        core = self.pieces.core
-        documents = [each for each in self.documents() if each.twig is not None]
-        if documents:
-            core.afterwards(lambda: core.observers.read_again(documents))
-
     def documents(self) -> list[Document]:
-        """Return its own documents that were used here: those that an observer can read. Inputs are of other pieces."""
+        """Return its own documents that were used here: those that others can read. Inputs are of other pieces."""
         used = [
             handle.document
             for view in self._views.values()
@@ -615,4 +605,4 @@ class PieceInstance:
         own = f"{self.id}:"
         # fault pieces.observers_of_inputs_read_again: own = ""
         found = [*used, *(document for node in self.nodes for document in node.outputs)]
-        return [document for document in found if document.key.id.startswith(own)]
+        return [document for document in dict.fromkeys(found) if document.key.id.startswith(own)]

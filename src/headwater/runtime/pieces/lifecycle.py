@@ -29,6 +29,7 @@ from headwater.protocol.messages import Query
 from headwater.replica.document import NOT_HERE, Document, NotLoaded
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import UNDECIDED, Missing
+from headwater.runtime.pieces.code_versions import replace_former_children
 from headwater.runtime.pieces.handles import cells_of
 from headwater.runtime.pieces.idle import instances_of, nodes_of
 from headwater.runtime.pieces.instance import PieceInstance
@@ -113,6 +114,7 @@ async def open_piece(
     made = instance.view("session", space.user, session).piece
     if isinstance(what, Piece) and instance.inputs is None:
         instance.inputs = dict(what.__inputs__)
+    replace_former_children(instance)
     await pieces.code_versions.claim(instance, pieces.channel(space.name))
 
     def make() -> frozenset[str]:
@@ -263,7 +265,7 @@ async def delete(space: SpaceUser, what: Piece) -> None:
     instance.stop()
     await erase(space, instance.id)
     instance.is_made = False  # The next event sent to it creates a new piece.
-    space.pieces.core.observers.read_again(observed)  # They end.
+    space.pieces.core.scheduler.writers_left(observed)  # Observers end, others read the new piece.
 
 
 def _own(space: SpaceUser, what: Piece) -> PieceInstance:

@@ -544,9 +544,12 @@ def kept_by(
 def remade(
     instance: PieceInstance, classes: tuple[type[Piece], ...], element: Input[Any] | None, said: tuple[str, ...]
 ) -> Piece | None:
-    """Return the unbound piece that the texts name. None: its class or an input is not known here."""
+    """Return the unbound piece that the texts name.
+
+    None: its class or an input is not known here, or the class was defined again.
+    """
     cls = next((each for each in classes if each.__schema__.name == said[0]), None)
-    if cls is None:
+    if cls is None or cls.__schema__.is_former:
         return None
     inputs: dict[str, Any] = {}
     for each in said[1:]:
