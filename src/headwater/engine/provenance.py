@@ -14,6 +14,7 @@ from headwater.data.path import Path
 from headwater.engine.engine import Engine
 from headwater.engine.log.history import Logged
 from headwater.protocol.commit import MAIN
+from headwater.protocol.observations import whose_record
 
 
 class End(Enum):
@@ -71,13 +72,17 @@ def last_write(engine: Engine, doc: DocKey, at: int) -> Logged | None:
 
 
 def _causes(engine: Engine, logged: Logged) -> list[tuple[DocKey, Path]]:
-    """Return the causes of a derived commit; for a first run, its reads, once for each document."""
+    """Return the causes of a derived commit; for a first run, its reads, once for each document.
+
+    The record of its piece, which each derived commit names among its reads, stands for code and is no cause.
+    """
     provenance = logged.commit.provenance
     if provenance.causes or not provenance.derived:
         return list(dict.fromkeys(provenance.causes))
-    read = {read.doc: (read.doc, read.path) for read in logged.commit.reads}
+    read = {read.doc: (read.doc, read.path) for read in logged.commit.reads if not whose_record(read.doc)}
     for doc in _read_in_frame(engine, logged):
-        read.setdefault(doc, (doc, ()))
+        if not whose_record(doc):
+            read.setdefault(doc, (doc, ()))
     return list(read.values())
 
 
