@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headwater
-from headwater import Cell, Input, Model, Piece, cell, computed, effect, given, handler
+from headwater import Cell, Input, Model, Piece, Runtime, Space, cell, computed, each, effect, given, handler
 from tests.scenario.pieces_kit import run
 
 RUNS: list[str] = []
@@ -152,5 +152,74 @@ def test_a_piece_that_stops_runs_no_reader(tmp_path: Path) -> None:
             await space.stop(board)
             await rt.idle()
             assert (RUNS, seen) == ([], ["new"])
+
+    run(work)
+
+
+class Row(Piece, name="promises.UnchangedRow"):
+    count: Input[int] = given()
+
+    @computed
+    def twice(self) -> int:
+        RUNS.append("twice")
+        return 2 * self.count.get()
+
+    @effect
+    def show(self) -> None:
+        RUNS.append("row")
+        self.twice.get()
+
+
+class Table(Piece, name="promises.UnchangedTable"):
+    counts: Cell[Mapping[str, int]] = cell(default={"a": 1, "b": 2})
+    others: Cell[Mapping[str, int]] = cell(default={"a": 100})
+    is_other: Cell[bool] = cell(default=False)
+
+    @each(counts)
+    def rows(self, count: Cell[int]) -> Row:
+        return Row(count=self.others.key("a") if self.is_other.get() else count)
+
+
+async def tables(rt: Runtime) -> tuple[Space, Table, list[int]]:
+    """Open a table, and outside of it an effect and a sink on one row."""
+    space = rt.space("s", user="ann")
+    table = await space.open(Table, "t")
+    row = (await table.rows.pull())["a"]
+    await space.open(Outside(size=row.twice), "o")
+    seen: list[int] = []
+    row.twice.sink(seen.append)
+    await rt.settled()
+    RUNS.clear()
+    return space, table, seen
+
+
+def test_a_piece_that_stops_runs_no_reader_of_its_rows() -> None:
+    async def work() -> None:
+        async with Runtime() as rt:
+            space, table, seen = await tables(rt)
+            await space.stop(table)
+            await rt.settled()
+            assert (RUNS, seen) == ([], [2])
+            table.counts.key("a").set(5)
+            await rt.settled()
+            assert (sorted(RUNS), seen) == (["outside", "twice"], [2, 10])
+            table = await space.open(Table, "t")
+            await rt.settled()
+            table.counts.key("a").set(6)
+            RUNS.clear()
+            await rt.settled()
+            assert (sorted(RUNS), seen) == (["outside", "row", "twice"], [2, 10, 12])
+
+    run(work)
+
+
+def test_readers_of_rows_of_a_piece_that_stopped_follow_a_row_that_keeps_another_child() -> None:
+    async def work() -> None:
+        async with Runtime() as rt:
+            space, table, seen = await tables(rt)
+            await space.stop(table)
+            table.is_other.set(True)
+            await rt.settled()
+            assert seen == [2, 200]
 
     run(work)

@@ -7,6 +7,8 @@ from typing import Protocol, cast
 
 from headwater.cells.open_run import Current
 from headwater.clock import Clock
+from headwater.data.address import Depth
+from headwater.data.reader_trie import Spot
 from headwater.data.trace import Demanded, Registered, Removed, Trace
 from headwater.data.value import ABSENT
 from headwater.errors import NotSettlingError
@@ -234,6 +236,11 @@ class Scheduler:
                         cast("Node", reader).expect = AFRESH  # The same reads in the same order need not be fresh.
                 value = ABSENT if document.value is NOT_HERE else document.value
                 self.faults.emit(Notification(Kind.REVERT, document, value, value, None, False, 0, None))
+
+    def add_reads(self, node: Node, documents: Iterable[Document]) -> None:
+        """Have a node read some documents until its next run, besides those that its last run read."""
+        self._structural()
+        self.graph.add_reads(node, self.graph.united([Spot(document, (), Depth.DEEP) for document in documents]))
 
     def outdate(self, node: Node, *, keeps_result: bool = False) -> None:
         """Make a node invalid whose code changed since its last run: it runs again as soon as it is demanded.

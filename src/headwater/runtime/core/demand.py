@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 class Demand:
     """A node that demands stale documents, and the time that they have to become fresh."""
 
-    __slots__ = ("_cancel", "_computed", "_core", "_documents", "_is_extended", "_is_late", "_node", "_who")
+    __slots__ = ("_cancel", "_computed", "_core", "_documents", "_is_extended", "_is_late", "_node", "_spots", "_who")
 
     def __init__(self, core: Core, who: str, documents: Sequence[Document], *, insists: bool = True) -> None:
         """`insists`: it is an error if a node that computes a document is removed meanwhile."""
         self._core = core
         self._who = who
         self._documents = documents
+        self._spots = [Spot(each, (), Depth.DEEP) for each in documents]
         self._is_late = False
         self._is_extended = False  # it was given the time until a gate opens
         self._computed = [each for each in documents if each.writers and insists]
@@ -44,25 +45,23 @@ class Demand:
 
     def _register(self) -> Node:
         core, documents = self._core, self._documents
-        spots = [Spot(each, (), Depth.DEEP) for each in documents]
-
-        def look() -> None:
-            run = core.current.run
-            assert run is not None
-            core.scheduler.runner.need(run, documents)  # All at once: each of them would stop the attempt.
-            for spot in spots:
-                run.record_read(spot)
-
         return core.register(
             NodeSpec(
                 id=f"demand by {self._who}, {core.next_number()}",
                 kind=NodeKind.EFFECT,
-                fn=look,
+                fn=self._look,
                 home=documents[0].home,
                 returns=False,
                 no_auto_debounce=True,
             )
         )
+
+    def _look(self) -> None:
+        core, run = self._core, self._core.current.run
+        assert run is not None
+        core.scheduler.runner.need(run, self._documents)  # All at once: each of them would stop the attempt.
+        for spot in self._spots:
+            run.record_read(spot)
 
     def end(self) -> None:
         """End the demand."""

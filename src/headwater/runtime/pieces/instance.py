@@ -469,16 +469,19 @@ class PieceInstance:
         for each in self.schema.of(MaterializerMember):
             is_left = each.scope == "session" or (each.scope == "user" and all(user != one for one, _ in self._shown))
             view = self._views.get((each.scope, user, session if each.scope == "session" else ""))
-            if not is_left or view is None or each not in view.handles:
-                continue
-            id = view.node_id(each.stored)
-            ended = [node for node in self.nodes if node.id == id]
-            if any(reader.live for node in ended for reader in readers_of_writes(node)):
-                continue
-            del view.handles[each]
-            for node in ended:
-                self.pieces.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
-                self.nodes.remove(node)
+            if is_left and view is not None and each in view.handles:
+                self._drop_materializer(view, each)
+
+    def _drop_materializer(self, view: ScopedView, member: MaterializerMember) -> None:
+        """Remove a materializer that nothing demands any more, unless its writes are read."""
+        id = view.node_id(member.stored)
+        ended = [node for node in self.nodes if node.id == id]
+        if any(reader.live for node in ended for reader in readers_of_writes(node)):
+            return
+        del view.handles[member]
+        for node in ended:
+            self.pieces.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+            self.nodes.remove(node)
 
     def wake(self) -> None:
         """Register everything of a piece that was open and asleep, and of its children."""
@@ -565,21 +568,26 @@ class PieceInstance:
         self.is_stopped = self.parent is not None or self.is_launched or is_replaced
         read = idle.read(self) if is_read_on and not self.is_stopped else None
         self.is_let_go = is_let_go
-        for child in self.children():
-            child.stop(is_let_go=is_let_go or not self.is_stopped)
+        kept = [] if read is None else read.kept
+        staying = {node for each in kept for node in each.nodes()}
+        for coordinator in self.coordinators.values():
+            for child in coordinator.instances():
+                if coordinator in kept:
+                    child.rest()
+                else:
+                    child.stop(is_let_go=is_let_go or not self.is_stopped)
         self.pieces.forget_instance(self)
-        for task in self._periods:
-            task.cancel()
-        self._periods.clear()
+        self._cancel_periods()
 
         def remove() -> None:
             for node in self.nodes:
-                self.pieces.core.remove(node)
+                if node not in staying:
+                    self.pieces.core.remove(node)
 
         read_here = self.documents() if self.has_left and not self.is_transient else []
         self.pieces.outside_run(remove)
         self.pieces.core.scheduler.writers_left(read_here)  # They find the child that replaced it, or a `GoneError`.
-        self.nodes.clear()
+        self.nodes = [node for node in self.nodes if not node.removed]
         for user, session in tuple(self._held):
             self.release(user, session)
         if self._generation_check is not None:
@@ -589,10 +597,37 @@ class PieceInstance:
         self._shown.clear()
         self._kept.clear()
         self._delays.clear()
-        self.coordinators.clear()
+        self.coordinators = {each.member: each for each in kept}
         self.resume_state, self.is_new = None, False
         if read is not None:
             idle.go_on(self, read)
+
+    def rest(self) -> None:
+        """End what runs only because this child is open. Its values are computed further for readers elsewhere."""
+        for child in self.children():
+            child.rest()
+        self._cancel_periods()
+        for node in self.keepers():
+            self.pieces.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+        self.nodes = [node for node in self.nodes if not node.removed]
+        for user, session in tuple(self._held):
+            self.release(user, session)
+        self._shown.clear()
+        self._kept.clear()
+        self._delays.clear()
+        for view in self.views():
+            for each in self.schema.of(MaterializerMember):
+                if each in view.handles and each.scope == view.scope:
+                    self._drop_materializer(view, each)
+
+    def keepers(self) -> list[Node]:
+        """Return its effects, and the nodes that keep its children, while it is open."""
+        return [*self._kept.values(), *dict.fromkeys(node for nodes in self._shown.values() for node in nodes)]
+
+    def _cancel_periods(self) -> None:
+        for task in self._periods:
+            task.cancel()
+        self._periods.clear()
 
     def documents(self) -> list[Document]:
         """Return its own documents that were used here: those that others can read. Inputs are of other pieces."""

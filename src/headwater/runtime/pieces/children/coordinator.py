@@ -153,6 +153,12 @@ class ChildSet:
     def instances(self) -> list[PieceInstance]:
         return [row.child for row in self.rows.values() if row.child is not None]
 
+    def nodes(self) -> list[Node]:
+        """Return its own nodes, those of its rows and those of the children and their descendants."""
+        id = self.node.id
+        own = [each for each in self._instance.nodes if each.id in (id, f"{id} row") or each.id.startswith(f"{id}/")]
+        return [*own, *(node for child in self.instances() for node in idle.nodes_of(child))]
+
     def child(self, text: str) -> PieceInstance | None:
         """Inside a run: return the child of one element, after the keys and the row are up to date."""
         self._order.get(())
