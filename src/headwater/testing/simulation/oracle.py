@@ -192,9 +192,17 @@ class Oracle:
         return all(self.log[seq - 1].commit.provenance.derived for seq in seqs if seq > since)
 
     def _check_overwritten(self, name: str, commit: Commit, seq: int) -> None:
-        """Check that no place written by a merge was written on the parent since the fork, except by earlier merges."""
+        """Check that no place written by a merge was written on the parent since the fork, except by earlier merges.
+
+        What the parent only derived since then may be replaced as a whole.
+        """
+        fork_seq = self.lines[name].fork_seq
         for operation in commit.operations:
-            then = self.value(operation.doc, self.lines[name].fork_seq, commit.branch)
+            is_whole = all(not patch.path for patch in operation.patches)
+            is_known = (commit.branch, operation.doc) in self._versions
+            if is_whole and is_known and self._is_derived(commit.branch, operation.doc, fork_seq):
+                continue
+            then = self.value(operation.doc, fork_seq, commit.branch)
             now = self.value(operation.doc, seq - 1, commit.branch)
             for patch in operation.patches:
                 if not equal(lookup(then, patch.path), lookup(now, patch.path)):
