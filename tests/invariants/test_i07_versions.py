@@ -4,6 +4,9 @@ A program in versions, which differ in a constant, in a helper, in defaults and 
 again and again. Meanwhile others have written, in its space, in another one, or without any piece. A model by hand says
 for each node what it read and what its code was when it last ran on a branch: it runs if one of these is another, and
 never otherwise. After a kill more may run, never fewer. `./dev sim` plays 5,000 such histories, `./dev test` a few.
+
+The first write of the default of a cell shows its readers no other value. It runs no reader in a process that is there,
+and reports them as clean again. The engine does not know defaults, so for all other readers it is a write.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import pytest
 from headwater.protocol.commit import MAIN
 from headwater.runtime import LocalDirectory
 from tests.counts import is_exploring, seldom
-from tests.invariants.i07_kit import Site, asked, compared, embedded, killed, put, site, stories
+from tests.invariants.i07_kit import Site, asked, compared, embedded, killed, put, run, site, stories
 from tests.invariants.i07_program import AWAY, HERE, KEYS, Program, Version
 
 CELLS: Final = ("b:a", "b:b", "b:c", "b:entry", "b:unread", *[f"t:items/{key}" for key in KEYS], "s:n", "s:unread")
@@ -58,8 +61,16 @@ class Model:
         self.away = Branched()
         self.branches: dict[str, Branched] = {MAIN: Branched()}
 
-    def write(self, branch: str, name: str, value: Any) -> None:
-        (self.away if name in OF_AWAY else self.branches[branch]).put(name, value)
+    def write(self, branch: str, name: str, value: Any, *, is_running: bool) -> None:
+        """Write a cell. `is_running`: the nodes of the branch are in a process, and were clean before."""
+        at = self.away if name in OF_AWAY else self.branches[branch]
+        before = at.stamps.get(name, 0)
+        is_default = name not in at.values and name in DEFAULTS and value == DEFAULTS[name](self.version)
+        at.put(name, value)
+        if is_running and is_default:
+            for _, reads in self.branches[branch].seen.values():
+                if reads.get(name) == before:
+                    reads[name] = at.stamps[name]
 
     def stored(self, branch: str, name: str) -> Any:
         return (self.away if name in OF_AWAY else self.branches[branch]).values.get(name)
@@ -163,14 +174,14 @@ class History:
     async def begin(self) -> None:
         async with embedded(self.at) as data:
             async with self.on(data, identity=None) as first:
-                await self._written(first, {"b:entry": 1, **{f"t:items/{key}": 1 for key in KEYS}}, is_raw=False)
+                await self._written(first, {"b:entry": 1, **{f"t:items/{key}": 1 for key in KEYS}}, is_running=False)
             async with self.on(data) as one:
                 await self.program.started(one)
                 compared(self.model.settle(self.branch), self._ran(one), may_run_more=False)
 
-    async def _written(self, one: Site, cells: dict[str, int], *, is_raw: bool) -> None:
+    async def _written(self, one: Site, cells: dict[str, int], *, is_raw: bool = False, is_running: bool) -> None:
         for name, n in cells.items():
-            self.model.write(self.branch, name, n)
+            self.model.write(self.branch, name, n, is_running=is_running)
         if not is_raw:
             await self.program.write(one, cells)
             return
@@ -224,7 +235,7 @@ class History:
         self.branch = self.rng.choice([here, here, *self.model.branches])
         written = {name: n for name, n in self.draw().items() if not is_raw or name in RAW}
         async with self.on(data, identity=None) as other:
-            await self._written(other, written, is_raw=is_raw)
+            await self._written(other, written, is_raw=is_raw, is_running=False)
             await other.rt.durable()
         self.branch = here
 
@@ -239,7 +250,7 @@ class History:
         self.came_back += len(set(NODES) - ran)
         await self._check(pieces)
         one.taken()
-        await self._written(one, self.draw(), is_raw=False)
+        await self._written(one, self.draw(), is_running=True)
         await one.settled()
         compared(self.model.settle(self.branch), self._ran(one), may_run_more=False)
         await self._check(pieces)
@@ -268,3 +279,13 @@ def test_what_comes_back_runs_what_changed_whatever_that_is(tmp_path: Path) -> N
     seeds = seldom(5_000) if is_exploring() else max(3, seldom(5_000) // 3)
     came_back = stories(_history, tmp_path, range(seeds))
     assert came_back > 10 * seeds, "hardly anything came back: then this says nothing"
+
+
+@pytest.mark.parametrize("seed", [16])
+def test_a_history_that_once_went_wrong(tmp_path: Path, seed: int) -> None:
+    """16: the first write of a cell, on a branch, writes its default. Readers that are there do not run."""
+
+    async def story() -> None:
+        await _history(seed, tmp_path)
+
+    run(story, too_long_s=120)
