@@ -266,7 +266,7 @@ class Input(NotAValue, Generic[T_co]):
             at_link, value = _walk(root, path)
             if at_link is None or (at_link == len(path) and self._holds_links()):
                 if document is not self._document:
-                    # A link led here. Once the document is deleted, this reader sees another default than other readers.
+                    # A link led here. Once the document is deleted, this reader sees another default than others.
                     # fault handle.default_of_target_kept: pass
                     document.imply(ABSENT)
                 if depth is not None:
