@@ -78,6 +78,25 @@ def name_of_charge() -> str:
     return f"{Cart.__schema__.name}.charge"
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_drained_ends_after_writes_of_deliveries_by_other_processes_are_shown(seed: int) -> None:
+    PROVIDER.reset()
+    PROVIDER.takes_s = 0.01
+
+    async def story(sim: Simulation) -> list[str]:
+        wrong: list[str] = []
+        here, there = [await sim.runtime(name).space("s").open(Cart, "a") for name in ("ann", "cid")]
+        for count in range(1, 21):
+            await here.checkout.send(count)
+            await sim.runtime("cid").reactions.drained()
+            shown = len(await there.receipts.pull())
+            if shown != count:
+                wrong.append(f"{shown} of {count}")
+        return wrong
+
+    assert told(story, seed=seed) == []
+
+
 def test_what_a_reaction_returns_is_handled_with_the_acknowledgement_once() -> None:
     PROVIDER.reset()
 

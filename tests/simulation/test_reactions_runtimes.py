@@ -23,6 +23,9 @@ SEEN: dict[str, list[int]] = {}
 PACE = Backoff.fixed(base_ms=50)
 LOST_ONCE = (36, 39, 60, 66, 93, 99, 103, 109, 135)
 """Seeds whose first records were lost where a subscription was not waited for."""
+NOT_SHOWN = (1_082,)
+"""Seeds in which `drained` ended before the last delivery by another process was shown."""
+SEEDS = [*NOT_SHOWN, *LOST_ONCE[: max(1, scaled(len(LOST_ONCE)))], *range(1_000, 1_000 + scaled(200))]
 
 
 class Cart(Piece, name="reactions_runtimes.Cart"):
@@ -91,7 +94,7 @@ async def _story(sim: Simulation, seed: int) -> None:
 
 
 @pytest.mark.random
-@pytest.mark.parametrize("seed", [*LOST_ONCE[: max(1, scaled(len(LOST_ONCE)))], *range(1_000, 1_000 + scaled(200))])
+@pytest.mark.parametrize("seed", dict.fromkeys(SEEDS))
 def test_from_the_first_record_on_everything_is_delivered_whatever_fails(seed: int) -> None:
     async def test(sim: Simulation) -> None:
         await _story(sim, seed)

@@ -354,10 +354,11 @@ class Failures(Message, frozen=True, tag="failures"):
 
 
 class Drained(Message, frozen=True, tag="drained"):
-    """Whether it is so."""
+    """Whether it is so, and the last commit of the space: those that acknowledge the records are not after it."""
 
     id: Number
     is_drained: bool
+    seq: Number
 
 
 class TargetsDue(Message, frozen=True, tag="targets_due"):

@@ -71,6 +71,18 @@ def test_a_reader_wakes_for_the_target_and_for_the_link_and_for_nothing_else() -
     assert seen == [1, 10, 20]
 
 
+def test_reader_through_a_link_sees_the_delete_of_a_value_equal_to_the_default_of_the_target() -> None:
+    hand = Hand()
+    target = hand.cell(int, 7, id="target", default=7)
+    hand.cell(Link, link("target"), id="x")
+    x = hand.cell(int, id="x")
+    values, presences = hand.seen(lambda: x.get(0)), hand.seen(x.exists)
+    x.delete()  # A delete of the cell itself would store its default.
+    hand.settle()
+    assert target.get() == 7
+    assert (values, presences) == ([7, 0], [True, False])
+
+
 def test_following_a_link_is_a_read_of_its_shape_and_of_the_target() -> None:
     hand = Hand()
     hand.cell(Cards, {"a": Card(title="x")}, id="cards")

@@ -142,7 +142,7 @@ class DeliveryFacade:
                 return self._admin.failures(question)
             case QueryDrained(id=id, through=through):
                 is_there = through is None or through < self._log.next_seq
-                return Drained(id, is_there and self._admin.is_drained(through))
+                return Drained(id, is_there and self._admin.is_drained(through), self._log.next_seq - 1)
             case _:
                 assert_never(question)
 

@@ -62,6 +62,7 @@ class Reactions:
     async def drained(self, *, through: int | None = None, space: str | None = None) -> None:
         """Wait until every record emitted up to commit `through`, or every record, is delivered, by any worker.
 
+        Then the writes of handlers of `then=` for these records are shown here, also if another process made them.
         Records that are blocked or parked, or of a paused reaction, are not waited for. A commit that does not exist
         yet is waited for, and so is a reaction that no worker serves: `list` tells which (`unserved_us`).
         """
@@ -80,7 +81,14 @@ class Reactions:
             if is_refusal(error):
                 raise
             return False  # The connection was lost: the question is asked again.
-        return answer.is_drained and not self._runtime.served.is_looking(space)
+        if not answer.is_drained or self._runtime.served.is_looking(space):
+            return False
+        channel = self._runtime.channel(space)
+        assert channel is not None
+        # Other workers may have delivered the records, and the answer may arrive before the changes of their commits.
+        # fault reactions.drained_before_shown: pass
+        await channel.reached(answer.seq)
+        return True
 
     async def list(self, *, space: str | None = None) -> tuple[ReactionState, ...]:
         """Return every reaction of a space, and its progress."""
