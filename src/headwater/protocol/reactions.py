@@ -358,7 +358,7 @@ class Drained(Message, frozen=True, tag="drained"):
 
     id: Number
     is_drained: bool
-    seq: Number
+    seq: Number = 0
 
 
 class TargetsDue(Message, frozen=True, tag="targets_due"):
