@@ -112,7 +112,6 @@ def test_waits_and_diagnostics_on_another_thread_are_refused_and_name_call(tmp_p
             lambda: asyncio.run(rt.written()),
             lambda: asyncio.run(rt.until(lambda: True)),
             lambda: asyncio.run(rt.reactions.drained()),
-            rt.graph,
             introspection.snapshot,
             introspection.dot,
             introspection.stats,
@@ -121,7 +120,7 @@ def test_waits_and_diagnostics_on_another_thread_are_refused_and_name_call(tmp_p
             with pytest.raises(AuthoringError, match=r"rt\.call\(fn\)"):
                 use()
         rt.call(rt.idle)
-        assert rt.call(rt.graph).nodes
+        assert rt.call(introspection.snapshot).nodes
 
     _beside(tmp_path, work)
 

@@ -32,7 +32,6 @@ from headwater.errors import (
     AuthoringError,
     InvalidValueError,
     LimitError,
-    author_call,
     cut_frames,
 )
 from headwater.replica.document import NOT_HERE, Document
@@ -58,15 +57,21 @@ class Cell(Input[T]):
 
     __slots__ = ()
 
-    @author_call
     def key(self: Cell[Mapping[K, V]], k: K, /) -> Cell[V]:
         """The handle of one entry of a Mapping."""
-        return self._part(*step(self._codec, k))  # type: ignore[no-any-return]
+        try:
+            return self._part(*step(self._codec, k))  # type: ignore[no-any-return]
+        except Exception as error:
+            cut_frames(error)
+            raise
 
-    @author_call
     def at(self, path: Callable[[T], U], /) -> Cell[U]:
         """The handle of a field at any depth: `at(lambda card: card.title)`."""
-        return self._part(*self._runtime.selector.select(self._codec, path))  # type: ignore[no-any-return]
+        try:
+            return self._part(*self._runtime.selector.select(self._codec, path))  # type: ignore[no-any-return]
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     def as_input(self) -> Input[T]:
         """Return a handle on the same place that can only be read."""
@@ -128,81 +133,101 @@ class Cell(Input[T]):
 
         return act
 
-    @author_call
     def update(self, fn: Callable[[T], T], /, *, group: object | None = None) -> None:
         """Read, change and replace. Outside a run it is repeated if another write came first."""
-        if self._current.run is not None:
-            self._update(fn)
-        else:
-            self._run_or_write(lambda: self._update(fn), group)
+        try:
+            if self._current.run is not None:
+                self._update(fn)
+            else:
+                self._run_or_write(lambda: self._update(fn), group)
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     def _update(self, fn: Callable[[T], T]) -> None:
         self._set(fn(self.get()))
 
-    @author_call
     def delete(self, *, group: object | None = None) -> None:
         """Remove it. A cell or field with a default has that again. Nothing happens if nothing is there."""
-        is_plain, old = self._current.run is None, self._document.value
-        if is_plain and not self._path and type(self._default) is dict and type(old) is dict:
-            # The same as a plain set of the default: fields that others write and this caller has not seen stay.
-            self._runtime.check_thread()
-            self._put(self._codec.decode(self._default, ()), self._default, _Seen(old, self._default), group)
-            return
-        seen: _Seen | None = None
+        try:
+            is_plain, old = self._current.run is None, self._document.value
+            if is_plain and not self._path and type(self._default) is dict and type(old) is dict:
+                # The same as a plain set of the default: fields that others write and this caller has not seen stay.
+                self._runtime.check_thread()
+                self._put(self._codec.decode(self._default, ()), self._default, _Seen(old, self._default), group)
+                return
+            seen: _Seen | None = None
 
-        def act() -> None:
-            nonlocal seen
-            seen = self._delete(seen, merges=is_plain)
+            def act() -> None:
+                nonlocal seen
+                seen = self._delete(seen, merges=is_plain)
 
-        self._run_or_write(act, group)
+            self._run_or_write(act, group)
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     # ---- intents -----------------------------------------------------------------------------------
 
-    @author_call
     def push(self: Cell[tuple[E, ...]], *items: E, keep: int | None = None, group: object | None = None) -> None:
         """Append, and keep the last `keep` only. Merges with appends of others; reads nothing."""
-        if keep is not None and (type(keep) is not int or keep < 0):
-            raise AuthoringError(f"push to {self!r} with keep={keep!r}: write how many elements stay, 0 or more")
-        element = self._element("push", TupleCodec)
-        raw = tuple(self._encoded(element, item) for item in items)
-        if raw or keep is not None:
-            self._run_or_write(lambda: self._apply_intent("append", (raw, keep), ()), group)
+        try:
+            if keep is not None and (type(keep) is not int or keep < 0):
+                raise AuthoringError(f"push to {self!r} with keep={keep!r}: write how many elements stay, 0 or more")
+            element = self._element("push", TupleCodec)
+            raw = tuple(self._encoded(element, item) for item in items)
+            if raw or keep is not None:
+                self._run_or_write(lambda: self._apply_intent("append", (raw, keep), ()), group)
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     @overload
     def add(self: Cell[frozenset[E]], item: E, /, *, group: object | None = None) -> None: ...
     @overload
     def add(self: Cell[tuple[E, ...]], item: E, /, *, group: object | None = None) -> None: ...
-    @author_call
     def add(self: Cell[Any], item: Any, /, *, group: object | None = None) -> None:
         """Append an element that is not there yet, in any stored form. Merges with additions of others."""
-        element = self._element("add", TupleCodec, FrozensetCodec)
-        raw = self._encoded(element, item)
-        self._run_or_write(lambda: self._apply_intent("add_unique", self._stored_forms(element, raw)[-1], ()), group)
+        try:
+            element = self._element("add", TupleCodec, FrozensetCodec)
+            raw = self._encoded(element, item)
+            self._run_or_write(
+                lambda: self._apply_intent("add_unique", self._stored_forms(element, raw)[-1], ()), group
+            )
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     @overload
     def discard(self: Cell[frozenset[E]], item: E, /, *, group: object | None = None) -> None: ...
     @overload
     def discard(self: Cell[tuple[E, ...]], item: E, /, *, group: object | None = None) -> None: ...
-    @author_call
     def discard(self: Cell[Any], item: Any, /, *, group: object | None = None) -> None:
         """Take out every equal element, in any stored form. Merges with removals of others."""
-        element = self._element("discard", TupleCodec, FrozensetCodec)
-        raw = self._encoded(element, item)
-        self._run_or_write(lambda: self._discard(element, raw), group)
+        try:
+            element = self._element("discard", TupleCodec, FrozensetCodec)
+            raw = self._encoded(element, item)
+            self._run_or_write(lambda: self._discard(element, raw), group)
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     @overload
     def increment(self: Cell[int], by: int = 1, /, *, group: object | None = None) -> None: ...
     @overload
     def increment(self: Cell[float], by: float = 1, /, *, group: object | None = None) -> None: ...
-    @author_call
     def increment(self: Cell[Any], by: Any = 1, /, *, group: object | None = None) -> None:
         """Add to a number. Merges with increments of others; an absent number starts from 0."""
-        if isinstance(self._codec, ConstrainedCodec):
-            raise AuthoringError(f"increment of {self!r} would not look at the bounds of its type: use update(fn)")
-        if not isinstance(self._codec, (IntCodec, FloatCodec)):
-            raise AuthoringError(f"increment needs a cell of int or float, {self!r} is {self._codec.expected}")
-        raw = self._encoded(self._codec, by)
-        self._run_or_write(lambda: self._apply_intent("increment", raw, 0), group)
+        try:
+            if isinstance(self._codec, ConstrainedCodec):
+                raise AuthoringError(f"increment of {self!r} would not look at the bounds of its type: use update(fn)")
+            if not isinstance(self._codec, (IntCodec, FloatCodec)):
+                raise AuthoringError(f"increment needs a cell of int or float, {self!r} is {self._codec.expected}")
+            raw = self._encoded(self._codec, by)
+            self._run_or_write(lambda: self._apply_intent("increment", raw, 0), group)
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     def _encoded(self, codec: TypeCodec[Any], value: Any) -> Value:
         """Return the stored form of an argument of an intent."""

@@ -21,7 +21,7 @@ from headwater.data.address import SPACE_SCOPE, Depth, Link, doc_text
 from headwater.data.path import Path
 from headwater.data.reader_trie import OBJECT, Spot
 from headwater.data.value import ABSENT, MaybeValue, Value, lookup
-from headwater.errors import AbsentError, AuthoringError, HeadwaterError, InvalidValueError, author_call, cut_frames
+from headwater.errors import AbsentError, AuthoringError, HeadwaterError, InvalidValueError, cut_frames
 from headwater.replica.document import NOT_HERE, Document
 
 if TYPE_CHECKING:
@@ -160,12 +160,15 @@ class Input(NotAValue, Generic[T_co]):
             cut_frames(error)
             raise
 
-    @author_call
     def exists(self) -> bool:
         """Whether a value is there. Inside a run this subscribes to its presence, not to the value."""
-        self._wake_writers()
-        self._record_read(self._document, self._path, Depth.SHAPE)
-        return self._value_or_default(self._find(Depth.SHAPE)) is not ABSENT
+        try:
+            self._wake_writers()
+            self._record_read(self._document, self._path, Depth.SHAPE)
+            return self._value_or_default(self._find(Depth.SHAPE)) is not ABSENT
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     def view(self) -> Any:
         """Open a lazy, read-only view: inside a run, only the parts that are touched are read."""
@@ -348,15 +351,21 @@ class Input(NotAValue, Generic[T_co]):
 
     # ---- further down ------------------------------------------------------------------------------
 
-    @author_call
     def key(self: Input[Mapping[K, V]], k: K, /) -> Input[V]:
         """The handle of one entry of a Mapping."""
-        return self._part(*step(self._codec, k))  # type: ignore[no-any-return]
+        try:
+            return self._part(*step(self._codec, k))  # type: ignore[no-any-return]
+        except Exception as error:
+            cut_frames(error)
+            raise
 
-    @author_call
     def at(self, path: Callable[[T_co], U], /) -> Input[U]:
         """The handle of a field at any depth: `at(lambda card: card.title)`."""
-        return self._part(*self._runtime.selector.select(self._codec, path))  # type: ignore[no-any-return]
+        try:
+            return self._part(*self._runtime.selector.select(self._codec, path))  # type: ignore[no-any-return]
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     def below(self, path: Path, /) -> Any:
         """Return the handle at a stored path below this one, for callers that name places by their paths."""
@@ -392,16 +401,18 @@ class Input(NotAValue, Generic[T_co]):
 
     # ---- observing ---------------------------------------------------------------------------------
 
-    @author_call
     def pull(self) -> Coroutine[Any, Any, T_co]:
         """Bring it up to date and return it."""
-        return self._runtime.pull(self)
+        try:
+            return self._runtime.pull(self)
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     def watch(self) -> AsyncIterator[T_co]:
         """The value now, then the latest whenever it changed; never a backlog."""
         return self._runtime.watch(self)
 
-    @author_call
     def sink(
         self,
         fn: Callable[[T_co], object],
@@ -413,7 +424,11 @@ class Input(NotAValue, Generic[T_co]):
         auto_debounce: bool = True,
     ) -> SinkSubscription:
         """Call `fn` with the value now and whenever it changes, but not for changes made with the same group."""
-        return self._runtime.sink(self, fn, group, Delays.of(debounce_ms, throttle_ms, auto_debounce))
+        try:
+            return self._runtime.sink(self, fn, group, Delays.of(debounce_ms, throttle_ms, auto_debounce))
+        except Exception as error:
+            cut_frames(error)
+            raise
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {doc_text(self._document.key, self._path)}>"

@@ -191,8 +191,8 @@ def known_places(codec: TypeCodec[Any], raw: Value, path: Path) -> list[tuple[Pa
     return found if len(found) <= CELL_LIMITS.known_places else [(path, Depth.DEEP)]
 
 
-def _known(codec: TypeCodec[Any] | None, raw: Value, path: Path) -> Iterator[tuple[Path, Depth]]:
-    if isinstance(codec, UnionCodec) and len(codec.records) < 2:
+def _known(codec: TypeCodec[Any] | None, raw: MaybeValue, path: Path) -> Iterator[tuple[Path, Depth]]:
+    if isinstance(codec, UnionCodec) and len(codec.records) < 2 and raw is not ABSENT:
         codec = _member(codec, raw)
     if type(raw) is not dict or not isinstance(codec, (RecordCodec, MappingCodec, JsonCodec)):
         yield path, Depth.DEEP
@@ -201,7 +201,8 @@ def _known(codec: TypeCodec[Any] | None, raw: Value, path: Path) -> Iterator[tup
         yield path, Depth.SHAPE
     stored = [field.stored for field in codec.fields] if isinstance(codec, RecordCodec) else list(raw)
     for step in stored:
-        yield from _known(_below(codec, raw, step)[0], raw[step], (*path, step))
+        # A field that was deleted is not stored, and has its default.
+        yield from _known(_below(codec, raw, step)[0], raw.get(step, ABSENT), (*path, step))
 
 
 def _member(codec: UnionCodec, raw: Value) -> TypeCodec[Any] | None:

@@ -564,4 +564,5 @@ class _Replay:
 
 def _written_again(value: Any, place: tuple[Step, ...], new: Any) -> Any:
     """A value with something at a place, or with nothing there."""
-    return value if new is NOTHING and inside(value, place) is NOTHING else replaced(value, place, new)
+    is_above = not place or inside(value, place[:-1]) is not NOTHING  # Otherwise it was not written there again.
+    return replaced(value, place, new) if is_above and (new, inside(value, place)) != (NOTHING, NOTHING) else value

@@ -231,6 +231,8 @@ class SharedPlayer(Listener):
         await self._site.crash(who)
         await asyncio.gather(*user.under_way)
         self._users[who] = user = _User(who, user.number + 1)
+        # The new process takes up stored events before it opens the pieces, with the newest classes of their names.
+        self._classes[who] = real_classes(self._program.classes, user=who)
         self._site.go_online(who)
         await self._enter(user)
 
