@@ -527,14 +527,17 @@ class Record:
     ) -> None:
         """Replay the actions at the end of the tape that landed, by the cells and events that were found.
 
-        Of each space some last actions may be lost, and none before an acknowledged one. Spaces do not wait for each
-        other. That a record was skipped is stored by itself, in the order of its piece.
+        Of each space some last actions of each window may be lost, and none before an acknowledged one. Spaces do not
+        wait for each other, and neither do the sessions of windows. That a record was skipped is stored by itself, in
+        the order of its piece.
         """
         order = [eid for at, eid in enumerate(tail) if eid not in tail[at + 1 :]]
         spaces: dict[str, list[int]] = {}
         for eid in order:
             action = self._actions[eid]
-            spaces.setdefault(_piece_of(action) if eid in self._skipped else self._space_of(action), []).append(eid)
+            window = action.user if isinstance(action, By) else ANN
+            key = _piece_of(action) if eid in self._skipped else f"{self._space_of(action)} of {window}"
+            spaces.setdefault(key, []).append(eid)
         least = [max([at + 1 for at, eid in enumerate(eids) if eid in done], default=0) for eids in spaces.values()]
         ranges = [range(low, len(eids) + 1) for low, eids in zip(least, spaces.values(), strict=True)]
         missing: list[str] = []
