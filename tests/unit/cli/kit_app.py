@@ -75,12 +75,13 @@ def write_app(folder: Path, text: str = SHOP, *, name: str = "shop") -> Path:
 
 @contextmanager
 def imported() -> Iterator[None]:
-    """What a test imports is not there for the next one."""
+    """Modules of applications that a test imports are not there for the next test. Installed packages stay."""
     path, before, somewhere = list(sys.path), set(sys.modules), tempfile.gettempdir()
     try:
         yield
     finally:
         for name in sys.modules.keys() - before:  # Not those of before: all of this may itself be somewhere there.
-            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(somewhere):
+            file = str(getattr(sys.modules[name], "__file__", None) or "")
+            if file.startswith(somewhere) and not file.startswith(sys.prefix):
                 del sys.modules[name]
         sys.path[:] = path
