@@ -252,7 +252,7 @@ def test_materializer_of_a_further_user_that_reads_its_own_output_does_not_run_a
 
 
 def test_computed_of_a_child_whose_row_is_judged_twice_does_not_run_after_restart(tmp_path: Path) -> None:
-    """The row's child was replaced when its piece woke, and what was known of its first node was used up."""
+    """Waking the piece made a second child for the row, after the observation of the first child's node was used up."""
 
     async def write(rt: Runtime) -> None:
         entries: Any = await rt.space("one").open(Entries, "entries")

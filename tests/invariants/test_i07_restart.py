@@ -101,7 +101,7 @@ LOOKS = ("sum", "parity", "chosen", "last", "texts", "total", "all")
 
 
 class Changes:
-    """Draws transactions that somebody makes: every part of one is a change, most of the time."""
+    """Draws transactions. Every part of a transaction changes a value, most of the time."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng

@@ -149,8 +149,14 @@ def test_transact_that_waits_at_closing_is_told_that_the_runtime_was_closed(tmp_
         slow = await space.open(Slow, "p")
         await slow.value.pull()
         slow.n.set(5)
-        waiting = asyncio.ensure_future(space.transact(lambda: slow.value.get()))
-        await asyncio.sleep(0.1)
+        called: list[None] = []
+
+        def read() -> int:
+            called.append(None)
+            return slow.value.get()
+
+        waiting = asyncio.ensure_future(space.transact(read))
+        await rt.until(lambda: bool(called))  # It found a value that a delay holds back, and waits for it.
         assert not waiting.done()
         await asyncio.gather(rt.close(), return_exceptions=True)
         with pytest.raises(SessionExpiredError, match="this runtime was closed"):

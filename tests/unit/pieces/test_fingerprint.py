@@ -269,7 +269,7 @@ class TestGlobalsThatAFunctionChanges:
             "return next(iter(LIST))",
         ],
     )
-    def test_what_it_only_reads_counts(self, read: str) -> None:
+    def test_global_that_a_function_only_reads_counts(self, read: str) -> None:
         assert digest(globals_of(1, read)) != digest(globals_of(2, read))
 
 
