@@ -133,7 +133,7 @@ def look_again(pieces: PieceRegistry, readers: Iterable[Node]) -> None:
     asking = None if run is None else run.node
     for each in readers:
         if each is not asking:  # I5: a run never invalidates itself. It reads the new nodes.
-            pieces.outside_run(
+            pieces.core.outside_run(
                 lambda each=each: pieces.core.scheduler.outdate(each, keeps_result=True)  # type: ignore[misc]
             )
 

@@ -251,7 +251,7 @@ class PieceInstance:
             gone = [each for each in self.nodes if each.id in ids]
             readers = idle.readers(gone)
             for node in gone:
-                self.pieces.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+                self.pieces.core.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
                 self.nodes.remove(node)
             idle.look_again(self.pieces, readers)
 
@@ -342,7 +342,7 @@ class PieceInstance:
         pieces = self.pieces
         core = pieces.core
         current = core.current
-        run, current.run = current.run, None  # As `PieceRegistry.outside_run` does.
+        run, current.run = current.run, None  # As `Core.outside_run` does.
         try:
             core.check_thread()
             node = core.scheduler.register(spec, rooted=rooted)
@@ -480,7 +480,7 @@ class PieceInstance:
             return
         del view.handles[member]
         for node in ended:
-            self.pieces.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+            self.pieces.core.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
             self.nodes.remove(node)
 
     def wake(self) -> None:
@@ -551,7 +551,7 @@ class PieceInstance:
         for child in self.children():
             child.close(user, session)
         for node in gone:
-            self.pieces.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+            self.pieces.core.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
         self.nodes = [each for each in self.nodes if each not in gone]
         self._end_materializers(user, session)
         return True
@@ -585,7 +585,7 @@ class PieceInstance:
                     self.pieces.core.remove(node)
 
         read_here = self.documents() if self.has_left and not self.is_transient else []
-        self.pieces.outside_run(remove)
+        self.pieces.core.outside_run(remove)
         self.pieces.core.scheduler.writers_left(read_here)  # They find the child that replaced it, or a `GoneError`.
         self.nodes = [node for node in self.nodes if not node.removed]
         for user, session in tuple(self._held):
@@ -608,7 +608,7 @@ class PieceInstance:
             child.rest()
         self._cancel_periods()
         for node in self.keepers():
-            self.pieces.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+            self.pieces.core.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
         self.nodes = [node for node in self.nodes if not node.removed]
         for user, session in tuple(self._held):
             self.release(user, session)

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from headwater.runtime.writing.space_channel import SpaceChannel
     from headwater.runtime.writing.transactions import Transactions
 
-T = TypeVar("T")
 PieceT = TypeVar("PieceT", bound=Piece)
 
 
@@ -248,10 +247,6 @@ class PieceRegistry:
     def is_quiet(self) -> bool:
         """Return whether no event waits for its turn or for local work, and no piece is being resumed."""
         return not self.events.has_local_work() and self.node_source.is_quiet()
-
-    def outside_run(self, act: Callable[[], T]) -> T:
-        """Change the graph outside the open run, as `Core.outside_run` does."""
-        return self.core.outside_run(act)
 
     # ---- members -----------------------------------------------------------------------------------
 
