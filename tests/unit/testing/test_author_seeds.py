@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.errors import AuthoringError
+from headwater.errors import AuthoringError, LimitError
 from headwater.testing import Simulation, simulated
 from headwater.testing.author.faults import FAULTS
 from headwater.testing.author.seeds import Simulated, run_seed
@@ -183,6 +183,19 @@ def test_nothing_is_left_of_a_seed() -> None:
     with pytest.raises(RuntimeError):
         asyncio.get_running_loop()
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("seconds", [0, 30])
+def test_nothing_is_left_of_a_seed_that_waits_in_a_loop(seconds: float) -> None:
+    async def test(sim: Simulation) -> None:
+        asyncio.get_running_loop().create_task(asyncio.sleep(10_000)).add_done_callback(ended.append)
+        while True:
+            await asyncio.sleep(seconds)
+
+    ended: list[object] = []
+    with pytest.raises(LimitError, match="the test"):
+        run_seed(test, 0, ())
+    assert len(ended) == 1
 
 
 @pytest.mark.random

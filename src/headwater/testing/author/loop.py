@@ -68,6 +68,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """A test lets time pass by itself: that is not waiting."""
         self._patient_until_us += us
 
+    def begin_clean_up(self) -> None:
+        """The test is over, maybe because it used all its turns or all its time: the clean-up has its own."""
+        self._turns = 0
+        self._patient_until_us = self._clock.monotonic_us() + PATIENCE_US
+
     def pass_time(self, timeout: float | None) -> None:
         """Let time go on: not at all or for a moment if a callback is ready, otherwise to the next due moment."""
         clock = self._clock

@@ -210,6 +210,7 @@ def _clean_up(loop: VirtualLoop, made: list[Simulation], test: asyncio.Task[None
     def done(work: Coroutine[Any, Any, None]) -> None:
         loop.run_until_complete(loop.create_task(work))
 
+    loop.begin_clean_up()
     if not test.done():
         test.cancel()
     for sim in made:
