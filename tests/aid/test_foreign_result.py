@@ -83,6 +83,26 @@ async def test_computed_is_right_after_a_raw_write_to_its_result(sim: Simulation
 
 
 @simulated(seeds=3, faults=())
+async def test_computed_that_came_back_without_a_run_is_right_after_a_raw_write_to_its_result(sim: Simulation) -> None:
+    ann, bob = sim.runtime("ann"), sim.runtime("bob")
+    piece = await ann.space("s").open(Doubled, "d")
+    piece.double.sink(lambda _: None)
+    await piece.put.send(5)
+    await sim.settle()
+    await sim.crash("ann")
+    piece, runs = await sim.runtime("ann").space("s").open(Doubled, "d"), sim.runs(Doubled.double)
+    shown: list[int] = []
+    piece.double.sink(shown.append)
+    await sim.settle()
+    assert (shown, sim.runs(Doubled.double)) == ([10], runs)
+    bob.cell("s", "d:double", int).set(99)
+    await bob.durable()
+    await sim.settle()
+    assert (shown[-1], sim.runs(Doubled.double)) == (10, runs + 1)
+    assert await bob.cell("s", "d:double", int).pull() == 10
+
+
+@simulated(seeds=3, faults=())
 async def test_peer_that_sends_its_result_with_its_input_costs_no_further_run(sim: Simulation) -> None:
     ann, bob = sim.runtime("ann"), sim.runtime("bob")
     of_ann = await ann.space("s").open(Doubled, "d")
