@@ -288,15 +288,22 @@ class Outside(Piece):
     """A piece of another space with members of the same names."""
 
     x: Input[int] = given()
+    notes: Cell[Mapping[str, int]] = cell(default={"there": 1})
 
     @computed
     def double(self) -> int:
         return self.x.get() * 100
 
+    @materializer(envelope=(notes,))
+    def noting(self) -> None:
+        self.notes.key("x").set(self.x.get())
+
 
 class Both(Piece):
     x: Cell[int] = cell(default=1)
+    notes: Cell[Mapping[str, int]] = cell(default={"here": 1})
     other: Input[int] = given()
+    other_notes: Input[Mapping[str, int]] = given()
 
     @computed
     def double(self) -> int:
@@ -306,6 +313,12 @@ class Both(Piece):
     def go(self) -> tuple[int, int, int]:
         self.x.set(5)
         return self.double.get(), self.other.get(), self.double.get()
+
+    @handler
+    def note(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        self.x.set(6)
+        self.notes.key("y").set(7)
+        return dict(self.notes.get()), dict(self.other_notes.get())
 
 
 def test_cells_that_handler_and_nodes_write_show_the_writes_of_both(tmp_path: Path) -> None:
@@ -337,8 +350,11 @@ def test_results_of_two_spaces_are_told_apart(tmp_path: Path) -> None:
             here, there = rt.space("s", user="ann"), rt.space("o", user="ann")
             x = here.piece(Both, "p").x
             outside = await there.open(Outside(x=x), "p")
-            both = await here.open(Both(other=outside.double), "p")
+            both = await here.open(Both(other=outside.double, other_notes=outside.notes), "p")
             assert await both.go.send() == (10, 500, 10)
+            assert await both.note.send() == ({"here": 1, "y": 7}, {"there": 1, "x": 6})
+            await rt.settled()
+            assert (both.notes.get(), outside.notes.get()) == ({"here": 1, "y": 7}, {"there": 1, "x": 6})
 
     run(work)
 
