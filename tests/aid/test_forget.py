@@ -15,6 +15,7 @@ from headwater.runtime import Runtime
 from headwater.testing import Simulation, simulated
 
 KEYS = ("a", "b", "c")
+STEP_S = 0.002  # with delays, an erasure asks about 10 ms after the removal, and ends 15 ms later
 Kept = tuple[str, tuple[int, ...]]
 
 
@@ -157,6 +158,25 @@ async def test_keys_removed_and_added_quickly_leave_no_error_and_no_old_data(sim
     await sim.settle()
     assert await kept_by(board) == dict.fromkeys(KEYS, ("", ()))
     assert errors == []
+
+
+@simulated(seeds=20, faults=("delay",))
+async def test_key_removed_again_while_its_child_is_erased_leaves_no_old_data(sim: Simulation) -> None:
+    """The erasure for the first removal has asked which documents there are, and another one is written after that."""
+    ann = sim.runtime("ann")
+    board = await ann.space("s").open(Board, "b", setup=lambda board: board.titles.set({"a": "A"}))
+    board.cards.get()["a"].note.set("first")
+    await ann.durable()
+    board.titles.key("a").delete()
+    await asyncio.sleep(sim.seed * STEP_S)
+    board.titles.key("a").set("A")
+    await ann.until(lambda: "a" in board.cards.get())
+    board.cards.get()["a"].marks.push(1)
+    board.titles.key("a").delete()
+    await sim.settle()
+    board.titles.key("a").set("A")
+    await sim.settle()
+    assert await kept_by(board) == {"a": ("", ())}
 
 
 @simulated(seeds=6, faults=("delay",))
