@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import headwater
-from headwater import Cell, Piece, Refused, cell, handler
+from headwater import Cell, Piece, Refused, cell, computed, handler
+from headwater.runtime import Space
 from headwater.testing import Simulation, simulated
 
 
@@ -76,6 +77,11 @@ class Desk(Piece, name="aid.Desk"):
     size: Cell[int] = cell(default=0)
     note: Cell[str] = cell(default="", scope="user")
     log: Cell[tuple[str, ...]] = cell(default=())
+    drawers: Cell[Mapping[str, int]] = cell(default={})
+
+    @computed(debounce_ms=1)
+    def label(self) -> str:
+        return f"size {self.size.get()}"
 
     @handler
     def file(self) -> str:
@@ -86,6 +92,10 @@ class Desk(Piece, name="aid.Desk"):
     def check(self) -> None:
         if not self.note.get():
             raise Refused("there is no note")
+
+    def open_drawer(self) -> bool:
+        self.drawers.key("opened").increment()
+        return "size 5" in self.drawers.get()
 
 
 @pytest.mark.parametrize("how", ["handler", "transaction", "refusal"])
@@ -99,11 +109,42 @@ def test_value_that_was_written_before_is_read_also_if_its_document_had_to_arriv
             bobs = space.piece(Desk, "d")
             bobs.note.set("mine")  # The document is not here yet: the write waits for it.
             await anns.size.pull()
-            if how == "handler":
-                assert await bobs.file.send() == "mine"
-            elif how == "transaction":
-                assert await space.transact(bobs.note.get) == "mine"
-            else:
-                await bobs.check.send()
+            await check_note(space, bobs, "mine", how)
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("how", ["handler", "transaction", "refusal"])
+@simulated(faults=(), seeds=3)
+async def test_value_that_was_written_before_is_read_also_if_its_write_waits(sim: Simulation, how: str) -> None:
+    space = sim.runtime("ann").space("s", user="ann")
+    desk = await space.open(Desk, "d")
+    assert await desk.label.pull() == "size 0"
+    desk.size.set(5)
+    desk.note.update(lambda _: desk.label.get())  # The label is stale for a moment: the write waits for it.
+    await check_note(space, desk, "size 5", how)
+
+
+@simulated(faults=("delay",), seeds=3)
+async def test_transactions_that_begin_in_every_turn_of_the_loop_follow_an_earlier_write(sim: Simulation) -> None:
+    """Also one that begins between the moment at which the write has its turn and the moment at which it is made."""
+    space = sim.runtime("ann").space("s", user="ann")
+    desk = await space.open(Desk, "d")
+    assert await desk.label.pull() == "size 0"
+    desk.size.set(5)
+    desk.drawers.update(lambda drawers: {**drawers, desk.label.get(): 0})
+    opening: list[asyncio.Future[bool]] = []
+    while not desk.drawers.get():
+        opening.append(asyncio.ensure_future(space.transact(desk.open_drawer)))
+        await asyncio.sleep(0)  # With slow messages, a turn of the loop may take a moment.
+    assert all(await asyncio.gather(*opening))
+    assert await desk.drawers.pull() == {"size 5": 0, "opened": len(opening)}
+
+
+async def check_note(space: Space, desk: Desk, note: str, how: str) -> None:
+    if how == "handler":
+        assert await desk.file.send() == note
+    elif how == "transaction":
+        assert await space.transact(desk.note.get) == note
+    else:
+        await desk.check.send()

@@ -14,6 +14,7 @@ from headwater import Cell, Model, Piece, cell, handler
 from headwater.testing import Simulation, simulated
 
 SPACE = "shelf"
+ROUNDS = 20
 
 
 class Card(Model):
@@ -69,8 +70,30 @@ async def test_value_that_is_written_after_its_removal_stays(sim: Simulation, ho
 
 
 @pytest.mark.parametrize(("away", "again"), PAIRS)
-@simulated(seeds=3, faults=())
+@simulated(seeds=3, faults=("delay",))
 async def test_value_that_the_sender_of_a_removal_has_not_seen_is_removed(
+    sim: Simulation, away: str, again: str
+) -> None:
+    """Ann's write is acknowledged, and in one of the rounds Bob has not heard of it when his removal is made."""
+    space = sim.runtime("bob").space(SPACE)
+    for number in range(ROUNDS):
+        ann = await sim.runtime("ann").space(SPACE).open(Shelf, f"s{number}")
+        bob = await space.open(Shelf, f"s{number}")
+        await sim.settle()
+        before = values(bob)
+        await ann.do.send(again)
+        is_unseen = values(bob) == before
+        await space.transact(ACTS[away], bob)
+        await sim.settle()
+        assert values(ann) == values(bob) == before
+        if is_unseen:
+            return
+    raise AssertionError(f"in {ROUNDS} rounds Bob had always heard of what Ann wrote")
+
+
+@pytest.mark.parametrize(("away", "again"), PAIRS)
+@simulated(seeds=3, faults=())
+async def test_value_that_is_written_while_the_sender_of_a_removal_has_no_connection_is_removed(
     sim: Simulation, away: str, again: str
 ) -> None:
     ann = await sim.runtime("ann").space(SPACE).open(Shelf, "s")

@@ -50,6 +50,7 @@ class Note(Piece, name="aid.SetWithoutConnection"):
     @handler
     def change(self) -> None:
         self.card.at(lambda card: card.colour).set("red")
+        self.counts.key("a").delete()
         self.counts.key("b").set(7)
         self.counts.key("c").set(8)
         self.boxes.key("k").at(lambda box: box.card.colour).set("red")
@@ -58,6 +59,7 @@ class Note(Piece, name="aid.SetWithoutConnection"):
 
 @simulated(seeds=10)
 async def test_fields_that_others_changed_meanwhile_stay(sim: Simulation) -> None:
+    """Also if a write has to be made again: Bob's new value of the key that Ann removed has nothing to replace."""
     ann = await sim.runtime("ann").space("s").open(Note, "n")
     bob = await sim.runtime("bob").space("s").open(Note, "n")
     await ann.begin.send()
