@@ -537,8 +537,6 @@ class _Replay:
     def _difference(self, one: Values, two: Values) -> str:
         """A cell that two states have other values of, as text."""
         for piece, member in sorted({*one, *two}):
-            if member.startswith("order of "):
-                continue
             got, expected = (stored_form(self._value(cells, piece, member)) for cells in (two, one))
             if got != expected:
                 return f"{piece}.{member} {got!r}, and the model has {expected!r}"

@@ -566,7 +566,7 @@ class Record:
     def _wrong_cells(self, cells: Mapping[Address, Any]) -> Iterator[str]:
         """The cells that have another value in the store than in the model."""
         for path, member in sorted({*cells, *self._world.cells}):
-            if member.startswith("order of ") or path not in self._world.pieces:
+            if path not in self._world.pieces:
                 continue
             declared = type(self._world.pieces[path]).__dict__[member.partition("@")[0]]
             expected = stored_form(self._world.cells.get((path, member), declared.default))
