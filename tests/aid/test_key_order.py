@@ -37,6 +37,16 @@ class Shelf(Piece, name="aid.Shelf"):
         return tuple(self.flat.view())
 
     @computed
+    def doubled(self) -> Mapping[str, Mapping[str, int]]:
+        return {
+            key: {"n": n, "twice": 2 * n} if n % 2 else {"twice": 2 * n, "n": n} for key, n in self.flat.get().items()
+        }
+
+    @computed
+    def doubled_order(self) -> str:
+        return in_order(self.doubled.get())
+
+    @computed
     def swapped(self) -> Mapping[str, Mapping[str, int]]:
         """A derived Mapping whose keys come in another order each time that the sum changes."""
         items = list(self.flat.get().items())
@@ -200,6 +210,34 @@ async def test_key_removed_and_added_again_is_last_everywhere_and_computeds_foll
     await sim.settle()
     assert [await each.keys.pull() for each in (ann, bob)] == [("moves", "a", "b")] * 2
     assert await bob.listed.pull() == await ann.listed.pull() == listed_of(ann)
+
+
+@simulated(seeds=3, faults=("delay",))
+async def test_derived_mapping_has_the_order_that_was_shown_also_if_results_in_between_were_not_stored(
+    sim: Simulation,
+) -> None:
+    runtime = sim.runtime("ann")
+    ann = await runtime.space(SPACE).open(Shelf, "s")
+    seen: list[str] = []
+    ann.doubled_order.sink(seen.append)
+    await sim.settle()
+    ann.flat.set({"a": 1, "b": 1})
+    await runtime.idle()  # This result is on its way when the next ones are shown.
+    for key, n in (("b", 3), ("a", 2)):
+        ann.flat.key(key).delete()
+        await runtime.idle()
+        ann.flat.key(key).set(n)
+        await runtime.idle()
+    runs = sim.runs(Shelf.doubled), sim.runs(Shelf.doubled_order)
+    shown = in_order(ann.doubled.get())
+    assert shown == in_order({"b": {"n": 3, "twice": 6}, "a": {"twice": 4, "n": 2}})
+    await sim.settle()
+    assert in_order(ann.doubled.get()) == seen[-1] == shown
+    assert (sim.runs(Shelf.doubled), sim.runs(Shelf.doubled_order)) == runs
+    await sim.crash("ann")
+    again = await sim.runtime("ann").space(SPACE).open(Shelf, "s")
+    assert in_order(await again.doubled.pull()) == await again.doubled_order.pull() == shown
+    assert sim.runs(Shelf.doubled_order) == runs[1]
 
 
 def listed_of(shelf: Shelf) -> str:

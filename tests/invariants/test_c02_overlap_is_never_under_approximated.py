@@ -10,6 +10,7 @@ from headwater.data.address import Depth
 from headwater.data.patch import (
     Patch,
     add,
+    add_sorted,
     add_unique,
     append,
     increment,
@@ -62,6 +63,7 @@ def collides(patch: Patch, path: Path, depth: Depth) -> bool:
         ),
         (append(("l",), [4], keep=2), [(), ("l",), ("l", 0)], [("l",), ("l", 0)], [("n",), ("a",)]),
         (add_unique(("l",), 9), [(), ("l",), ("l", 3)], [("l",), ("l", 3)], [("l", 0), ("a",)]),
+        (add_sorted(("l",), 0), [(), ("l",), ("l", 0), ("l", 3)], [("l",), ("l", 0)], [("n",), ("a",)]),
         (remove_value(("l",), 2), [(), ("l",), ("l", 1), ("l", 2)], [("l",), ("l", 2)], [("n",), ("a",)]),
         (splice(("l",), 0, 1, []), [(), ("l",), ("l", 0), ("l", 2)], [("l",), ("l", 2)], [("n",), ("a",)]),
         (replace(("l", 1), 7), [(), ("l",), ("l", 1)], [("l", 1)], [("l", 0), ("l", 2), ("n",)]),

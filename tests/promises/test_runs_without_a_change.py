@@ -139,6 +139,46 @@ def test_a_write_that_keeps_the_field_of_a_node_leaves_the_node_clean_after_a_re
     run(work)
 
 
+class Labels(Piece, name="promises.UnchangedLabels"):
+    tags: Cell[frozenset[str]] = cell(default=frozenset({"b", "c"}))
+
+    @computed
+    def listed(self) -> tuple[str, ...]:
+        RUNS.append("listed")
+        return tuple(sorted(self.tags.get()))
+
+    @handler
+    def renew(self, tag: str) -> None:
+        self.tags.discard(tag)
+        self.tags.add(tag)
+
+
+@pytest.mark.parametrize("tag", ["a", "b", "c"])
+def test_a_set_that_loses_and_gains_the_same_element_is_no_other_value(tag: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            labels = await rt.space("s", user="ann").open(Labels, "l")
+            labels.tags.set(frozenset({"b", "c"}))
+            for each in ("a", "c"):
+                await labels.renew.send(each)
+            seen: list[object] = []
+            labels.tags.sink(seen.append)
+            labels.listed.sink(seen.append)
+            await rt.idle()
+            RUNS.clear()
+            seen.clear()
+            await labels.renew.send(tag)
+            await rt.settled()
+            await rt.durable()
+            assert (RUNS, seen) == ([], [])
+        async with headwater.open(tmp_path) as rt:
+            labels = await rt.space("s", user="ann").open(Labels, "l")
+            assert await labels.listed.pull() == ("a", "b", "c")
+            assert RUNS == []
+
+    run(work)
+
+
 def test_a_piece_that_stops_runs_no_reader(tmp_path: Path) -> None:
     async def work() -> None:
         async with headwater.open(tmp_path) as rt:

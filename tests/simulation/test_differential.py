@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from headwater.data.address import Depth, DocKey
-from headwater.data.patch import add, append, increment, remove_value, replace, splice
+from headwater.data.patch import add, add_sorted, append, increment, remove_value, replace, splice
 from headwater.data.path import Path
 from headwater.engine import Limits
 from headwater.protocol.commit import Commit, Operation, Read
@@ -214,6 +214,14 @@ EXTRA: dict[str, tuple[Limits, list[Step]]] = {
         [
             one("p", write(1, A, add((), ["a", "b", "c"]))),
             one("q", write(1, A, remove_value((), "c"))),
+            one("p", look(2, deep(A, FIRST, 1))),
+        ],
+    ),
+    "add_sorted_whole_array": (
+        Limits(),
+        [
+            one("p", write(1, A, add((), ["a", "b"]))),
+            one("q", write(1, A, add_sorted((), "c"))),
             one("p", look(2, deep(A, FIRST, 1))),
         ],
     ),

@@ -187,13 +187,13 @@ class Cell(Input[T]):
     @overload
     def add(self: Cell[tuple[E, ...]], item: E, /, *, group: object | None = None) -> None: ...
     def add(self: Cell[Any], item: Any, /, *, group: object | None = None) -> None:
-        """Append an element that is not there yet, in any stored form. Merges with additions of others."""
+        """Add an element that is not there yet, in any stored form: to a tuple at its end. Merges with additions."""
         try:
             element = self._element("add", TupleCodec, FrozensetCodec)
             raw = self._encoded(element, item)
-            self._run_or_write(
-                lambda: self._apply_intent("add_unique", self._stored_forms(element, raw)[-1], ()), group
-            )
+            # fault cell.set_in_order_of_additions: kind: Kind = "add_unique"
+            kind: Kind = "add_sorted" if isinstance(self._codec, FrozensetCodec) else "add_unique"
+            self._run_or_write(lambda: self._apply_intent(kind, self._stored_forms(element, raw)[-1], ()), group)
         except Exception as error:
             cut_frames(error)
             raise

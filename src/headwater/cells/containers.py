@@ -12,6 +12,7 @@ entries. The cache is trimmed when it outgrows the stored object. Fields are in 
 from __future__ import annotations
 
 import re
+from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from operator import is_
@@ -469,7 +470,7 @@ class FrozensetCodec(TypeCodec[frozenset[Any]]):
             return self.enter(items, level)
         kept: list[Value] = []
         there: set[Any] = set()
-        for raw in old:  # In the stored order: a set that gained one element is one element longer.
+        for raw in old:
             try:
                 item = self.element.leave(raw)
             except Mismatch:
@@ -477,8 +478,9 @@ class FrozensetCodec(TypeCodec[frozenset[Any]]):
             if item in items and item not in there:
                 there.add(item)
                 kept.append(raw)
-        added = sorted([self._enter_one(item, level) for item in items - there], key=canonical)
-        return shared(old, (*kept, *added))
+        for item in items - there:
+            insort(kept, self._enter_one(item, level), key=canonical)
+        return shared(old, tuple(kept))
 
     def schema(self, within: tuple[type, ...] = ()) -> dict[str, Any]:
         return {"type": "array", "items": self.element.schema(within), "uniqueItems": True}

@@ -1,21 +1,21 @@
 """The patches that lead from one value to another.
 
 `diff` compares states, not intents: it never guesses an append or an increment, and it never emits an indexed insert or
-removal. `aligned` gives the order of keys that those patches make; `rebased` makes the same changes in another value.
-Invariants: applying the patches in order to `before` gives a value equal to `after`; equal values give no patch; shared
-parts are skipped without a look inside.
+removal. `aligned` gives the order of keys that those patches make, and `ordered_diff` makes any order; `rebased` makes
+the same changes in another value. Invariants: applying the patches in order to `before` gives a value equal to `after`;
+equal values give no patch of `diff`; shared parts are skipped without a look inside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import eq, is_
 
-from headwater.data.patch import Patch
+from headwater.data.patch import Patch, apply
 from headwater.data.path import Path
-from headwater.data.value import ABSENT, MaybeValue, Value, equal, size_of
+from headwater.data.value import ABSENT, MaybeValue, Value, equal, same, size_of
 
-__all__ = ["aligned", "diff", "rebased"]
+__all__ = ["aligned", "diff", "ordered_diff", "rebased"]
 
 
 Inside = Callable[[Path], bool]
@@ -37,6 +37,43 @@ def diff(before: MaybeValue, after: MaybeValue, may_cut: Inside = lambda _: True
     patches: list[Patch] = []
     _compare(before, after, (), patches, may_cut)
     return tuple(patches)
+
+
+def ordered_diff(before: MaybeValue, after: MaybeValue) -> tuple[Patch, ...]:
+    """Patches that turn `before` into `after` with its order of keys: a key that has to be behind others is removed and
+    added again.
+    """
+    # fault+ diff.order_of_results_lost: return diff(before, after)
+    if (type(after) is not dict and type(after) is not tuple) or same(aligned(before, after), after):
+        return diff(before, after)
+    moves = tuple(_moves(before, after, ()))
+    made = _applied(before, moves)
+    patches = (*moves, *diff(made, after))
+    if same(_applied(before, patches), after):
+        return patches
+    return (Patch("remove", (), None), Patch("add", (), after))  # Elements of an array have keys in another order.
+
+
+def _moves(before: MaybeValue, after: MaybeValue, path: Path) -> Iterator[Patch]:
+    """Yield the removals of the keys that do not come in the same order, from the first such key on."""
+    if before is after or type(before) is not dict or type(after) is not dict:
+        return
+    places = {key: place for place, key in enumerate(before)}
+    last, stays = -1, True
+    for key in after:
+        place = places.get(key)
+        stays = stays and place is not None and place > last
+        if stays and place is not None:
+            last = place
+            yield from _moves(before[key], after[key], (*path, key))
+        elif place is not None:
+            yield Patch("remove", (*path, key), None)
+
+
+def _applied(value: MaybeValue, patches: Iterable[Patch]) -> MaybeValue:
+    for patch in patches:
+        value, _ = apply(value, patch)
+    return value
 
 
 def _compare(before: Value, after: Value, path: Path, patches: list[Patch], may_cut: Inside) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "PatchError",
     "Touch",
     "add",
+    "add_sorted",
     "add_unique",
     "append",
     "apply",
@@ -188,6 +189,11 @@ def append(
 def add_unique(path: Sequence[str | int], item: object, limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> Patch:
     """Put `item` at the end of the array unless an equal element is there. An absent array is made."""
     return _made("add_unique", path, item, limits)
+
+
+def add_sorted(path: Sequence[str | int], item: object, limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> Patch:
+    """Put `item` into an array in canonical order unless an equal element is there. An absent array is made."""
+    return _made("add_sorted", path, item, limits)
 
 
 def remove_value(path: Sequence[str | int], item: object, limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> Patch:

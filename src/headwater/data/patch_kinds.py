@@ -1,4 +1,4 @@
-"""The eight kinds of patch, one descriptor each.
+"""The nine kinds of patch, one descriptor each.
 
 A descriptor has, for its kind: the edit of the value at the path, the touches of that edit, whether it can change the
 key set of the parent, and the check of its argument. Admission, reader matching and replay all derive from these; no
@@ -8,11 +8,13 @@ when it changed nothing; an edit never mutates.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from headwater.data.address import Link
+from headwater.data.json_form import canonical
 from headwater.data.limits import ValueLimits
 from headwater.data.path import MAX_INDEX, Path, path_text
 from headwater.data.text import shown
@@ -21,7 +23,9 @@ from headwater.errors import InvalidValueError
 
 __all__ = ["DESCRIPTORS", "KINDS", "Descriptor", "Edited", "Kind", "PatchError", "Touch", "noun"]
 
-Kind: TypeAlias = Literal["replace", "add", "remove", "splice", "append", "add_unique", "remove_value", "increment"]
+Kind: TypeAlias = Literal[
+    "replace", "add", "remove", "splice", "append", "add_unique", "add_sorted", "remove_value", "increment"
+]
 
 
 _NOUNS: Final[dict[type, str]] = {
@@ -141,6 +145,17 @@ def _add_unique(current: MaybeValue, path: Path, arg: Value) -> Edited:
     return (*array, arg), (Touch((*path, len(array)), True),)
 
 
+def _add_sorted(current: MaybeValue, path: Path, arg: Value) -> Edited:
+    array = _array(current, path, "add_sorted")
+    if array is None:
+        return (arg,), (Touch(path, True),)
+    for item in array:
+        if equal(item, arg):
+            return current, ()
+    index = bisect(array, canonical(arg), key=canonical)
+    return (*array[:index], arg, *array[index:]), (Touch(path, False),)
+
+
 def _remove_value(current: MaybeValue, path: Path, arg: Value) -> Edited:
     array = _array(current, path, "remove_value")
     if array is None:
@@ -234,6 +249,7 @@ _ALL: Final = (
     Descriptor(kind="splice", edit=_splice, check=_check_splice, keyset=False, in_array=True),
     Descriptor(kind="append", edit=_append, check=_check_append, keyset=True, in_array=True),
     Descriptor(kind="add_unique", edit=_add_unique, check=_check_item, keyset=True, in_array=True),
+    Descriptor(kind="add_sorted", edit=_add_sorted, check=_check_item, keyset=True, in_array=True),
     Descriptor(kind="remove_value", edit=_remove_value, check=_check_item, keyset=False, in_array=True, takes=True),
     Descriptor(kind="increment", edit=_increment, check=_check_increment, keyset=True, in_array=True),
 )

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, cast
 
 from headwater.data.address import Depth, DocKey
-from headwater.data.diff import diff
+from headwater.data.diff import ordered_diff
 from headwater.data.patch import Patch
 from headwater.data.path import Path
 from headwater.data.reader_trie import Spot
@@ -408,7 +408,8 @@ class Tier:
         document = entry.document
         before = document.confirmed
         assert before is not NOT_HERE  # `compose` checked it.
-        patches = diff(before, entry.value, _reads_all)
+        # What is stored is what is shown, also if results in between were never stored.
+        patches = ordered_diff(before, entry.value)
         for patch in patches:
             if patch.path or patch.kind not in SAYS_ALL:
                 # C1: a difference stands on the value that it is a difference to.
@@ -470,10 +471,6 @@ def _misses_read(entry: TierEntry) -> bool:
             if document.confirmed is NOT_HERE and document.home is home:
                 return True
     return False
-
-
-def _reads_all(_: object) -> bool:
-    return True
 
 
 def _size(entry: TierEntry) -> int:

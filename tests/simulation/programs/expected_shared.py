@@ -402,11 +402,12 @@ class _Replay:
         """The states that a merged write makes which writes the places of earlier writes of its runtime again.
 
         Those that were not decided yet count, also if they had no effect: an event or another write of that runtime. A
-        follow-up may have been handled there.
+        follow-up may have been handled there. Of a place that the write has a part of, it writes that part.
         """
         assert isinstance(made.action, Write)
         at = self._address(made)
         wanted = self._value(self._with_write(space, made, {**cells, at: made.seen}, made.seen), *at)
+        own = self._places(space, made, cells, at)
         places: set[tuple[Step, ...]] = set()
         earlier = [
             each
@@ -415,7 +416,8 @@ class _Replay:
         ]
         for each in reversed(earlier):
             known = len(places)
-            places |= self._places(space, each, cells, at)
+            others = self._places(space, each, cells, at)
+            places |= {max(one, other, key=len) for one in own for other in others if _is_part(one, other)}
             if len(places) > known:
                 value = merged(made.seen, wanted, self._value(cells, *at))
                 for place in sorted(places, key=len):
@@ -537,8 +539,6 @@ class _Replay:
     def _difference(self, one: Values, two: Values) -> str:
         """A cell that two states have other values of, as text."""
         for piece, member in sorted({*one, *two}):
-            if member.startswith("order of "):
-                continue
             got, expected = (stored_form(self._value(cells, piece, member)) for cells in (two, one))
             if got != expected:
                 return f"{piece}.{member} {got!r}, and the model has {expected!r}"
@@ -560,6 +560,11 @@ class _Replay:
                     late = self._made[before].action
                     raise Mismatch(f"{sender.name}: {action} landed at {seq}, after {late}, which was made later")
                 last[sender.label, action.piece] = eid
+
+
+def _is_part(one: tuple[Step, ...], other: tuple[Step, ...]) -> bool:
+    """Whether one of two places is in the other, or both are the same."""
+    return all(each == same for each, same in zip(one, other, strict=False))
 
 
 def _written_again(value: Any, place: tuple[Step, ...], new: Any) -> Any:

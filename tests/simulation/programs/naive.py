@@ -268,15 +268,8 @@ class Writable(Readable):
         self._world, self._address, self._default = world, address, default
 
     def _state(self) -> Any:
-        value = self._root()
-        # The first write is a change, also of a default; and so is another order of the stored elements of a set.
-        return self._address in self._world.cells, value, self._order() if isinstance(value, frozenset) else None
-
-    def _order(self) -> tuple[Any, ...]:
-        """The elements of a set in their stored order: sorted at first, and an element that is added comes last."""
-        path, name = self._address
-        order: tuple[Any, ...] = self._world.cells.get((path, f"order of {name}"), tuple(sorted(self._root())))
-        return order
+        # The first write is a change, also of a default.
+        return self._address in self._world.cells, self._root()
 
     def _below(self, *steps: Step) -> Any:
         return Writable(self._world, self._address, self._default, (*self._steps, *steps))
@@ -287,13 +280,7 @@ class Writable(Readable):
 
     def _put(self, value: Any) -> None:
         self._world.written.add((self._address, self._steps))
-        is_set = isinstance(value, frozenset) and not self._steps
-        before = self._order() if is_set else ()
         self._world.write(self._address, replaced(self._root(), self._steps, value))
-        if is_set:
-            path, name = self._address
-            order = (*(each for each in before if each in value), *sorted(value.difference(before)))
-            self._world.write((path, f"order of {name}"), order)
 
     def update(self, fn: Callable[[Any], Any]) -> None:
         self._put(fn(self.get()))

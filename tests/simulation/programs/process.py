@@ -29,7 +29,14 @@ from tests.simulation.programs.expressions import CELL_KINDS
 from tests.simulation.programs.messages import Request, Serve, read_message, write_message
 from tests.simulation.programs.play import Player
 from tests.simulation.programs.record import FOLLOW_UPS
-from tests.simulation.programs.stored import StoredSend, engine_of, stored_cells, stored_records, stored_sends
+from tests.simulation.programs.stored import (
+    StoredSend,
+    engine_of,
+    stored_cells,
+    stored_receipts,
+    stored_records,
+    stored_sends,
+)
 from tests.simulation.programs.values import listen
 
 OURS: Final = ("pull ", "sink ", "demand ", "watch ")
@@ -94,6 +101,7 @@ class _Stored:
 def _stored(request: Request, program: Program) -> _Stored:
     """Read the files of a directory before it is opened."""
     found = _Stored({}, [])
+    receipts: set[str] = set()
     folder = Path(request.folder)
     classes = real_classes(program.segments[request.number].classes)
     for space in sorted({piece.space for piece in program.pieces}):
@@ -102,7 +110,8 @@ def _stored(request: Request, program: Program) -> _Stored:
                 cells = stored_cells(program, classes, space, engine)
                 found.cells.update((at, _plain(value)) for at, value in cells.items())
                 found.sends.extend((*stored_sends(space, engine), *stored_records(space, engine)))
-    return found
+                receipts |= stored_receipts(engine)
+    return _Stored(found.cells, [replace(each, is_handled=each.id in receipts) for each in found.sends])
 
 
 async def _play(request: Request, pipe: Any) -> None:

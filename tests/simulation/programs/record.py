@@ -177,7 +177,6 @@ class Record:
         self._landed: set[int] = set()  # actions of processes before
         self._receipted: set[int] = set()  # those the rows of which the present process finds stored
         self._posted: set[int] = set()  # follow-ups and records that are to be handled
-        self._skipped: set[int] = set()  # records that were refused
         self._refused = 0  # follow-ups and records that were refused
         self._has_closed = False  # a piece was closed or deleted
         self._fresh: set[str] = set()  # computeds that ran, and nothing that they read changed since
@@ -367,7 +366,6 @@ class Record:
             self._posted.discard(eid)
             if kind == REFUSED:
                 self._refused += 1
-                self._skipped |= {eid} if _is_record(self._actions[eid]) else set()
         for each in self._world.posted:
             if isinstance(each.step, Send):
                 self._actions[each.step.eid] = each
@@ -528,16 +526,16 @@ class Record:
         """Replay the actions at the end of the tape that landed, by the cells and events that were found.
 
         Of each space some last actions of each window may be lost, and none before an acknowledged one. Spaces do not
-        wait for each other, and neither do the sessions of windows. That a record was skipped is stored by itself, in
-        the order of its piece.
+        wait for each other, and neither do the sessions of windows. An event or a record that is stored has landed if
+        its receipt is stored, too: that one was refused is stored by itself, and told after that.
         """
-        order = [eid for at, eid in enumerate(tail) if eid not in tail[at + 1 :]]
+        waiting = {each.send.eid for each in found.sends if not each.is_handled} - done
+        order = [eid for at, eid in enumerate(tail) if eid not in tail[at + 1 :] and eid not in waiting]
         spaces: dict[str, list[int]] = {}
         for eid in order:
             action = self._actions[eid]
             window = action.user if isinstance(action, By) else ANN
-            key = _piece_of(action) if eid in self._skipped else f"{self._space_of(action)} of {window}"
-            spaces.setdefault(key, []).append(eid)
+            spaces.setdefault(f"{self._space_of(action)} of {window}", []).append(eid)
         least = [max([at + 1 for at, eid in enumerate(eids) if eid in done], default=0) for eids in spaces.values()]
         ranges = [range(low, len(eids) + 1) for low, eids in zip(least, spaces.values(), strict=True)]
         missing: list[str] = []
@@ -566,7 +564,7 @@ class Record:
     def _wrong_cells(self, cells: Mapping[Address, Any]) -> Iterator[str]:
         """The cells that have another value in the store than in the model."""
         for path, member in sorted({*cells, *self._world.cells}):
-            if member.startswith("order of ") or path not in self._world.pieces:
+            if path not in self._world.pieces:
                 continue
             declared = type(self._world.pieces[path]).__dict__[member.partition("@")[0]]
             expected = stored_form(self._world.cells.get((path, member), declared.default))
@@ -583,7 +581,8 @@ class Record:
             yield f"{self._actions[eid]} is not stored"
         for each in sends:
             action = self._actions.get(each.send.eid)
-            is_over = each.send.eid in self._landed | landed and each.space != self._space_of(action or each.send)
+            is_elsewhere = each.space != self._space_of(action or each.send)
+            is_over = each.is_handled and is_elsewhere and each.send.eid in self._landed | landed
             if each.send.eid not in self._posted and not is_over:
                 yield f"{each.send} is stored"
             elif not isinstance(action, By) or (action.step, user_of(action.user)) != (each.send, each.user):
@@ -604,11 +603,6 @@ def _path_of(action: Action) -> str:
 def _piece_of(action: Action) -> str:
     """The piece that an action writes, or to the child of which it writes."""
     return _path_of(action).partition("/")[0]
-
-
-def _is_record(action: Action) -> bool:
-    """Whether an action is a record of a topic, which has no user."""
-    return isinstance(action, By) and not action.user
 
 
 def stored_form(value: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from headwater.data.address import DocKey
 from headwater.data.value import ABSENT
@@ -27,12 +27,15 @@ __all__ = [
     "owner_of",
     "sent",
     "stored_cells",
+    "stored_receipts",
     "stored_records",
     "stored_sends",
 ]
 
 KEPT = (*CELL_KINDS, "link", "log")
 """Kinds of members that are stored, and written by actions only."""
+RECEIPT: Final = "$result:"
+"""How the id of the document begins that says that an event was handled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class StoredSend:
     space: str
     send: Send
     user: str
+    is_handled: bool = False  # its receipt is stored
 
 
 @contextmanager
@@ -133,6 +137,12 @@ def stored_sends(space: str, engine: Engine) -> list[StoredSend]:
         if page.next is None:
             return found
         page = engine.events(after=page.next)
+
+
+def stored_receipts(engine: Engine) -> set[str]:
+    """The ids of the events that were handled in a space."""
+    documents = {operation.doc.id for logged in log_of(engine) for operation in logged.commit.operations}
+    return {id.removeprefix(RECEIPT) for id in documents if id.startswith(RECEIPT)}
 
 
 def stored_records(space: str, engine: Engine) -> list[StoredSend]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from headwater.data.codec import encode
-from headwater.data.diff import aligned, diff
+from headwater.data.diff import aligned, diff, ordered_diff
 from headwater.data.patch import Patch, apply, validate_patch
 from headwater.data.value import ABSENT, MaybeValue, equal, lookup, same
 from tests.counts import scaled
@@ -58,6 +58,30 @@ def test_applying_a_diff_gives_the_other_value(before: Any, after: Any) -> None:
     assert (patches == ()) == equal(before, after)
 
 
+@given(values, values)
+def test_applying_an_ordered_diff_gives_the_other_value_with_its_order_of_keys(before: Any, after: Any) -> None:
+    patches = ordered_diff(before, after)
+    assert same(applied(before, patches), after)
+    assert (patches == ()) == same(before, after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "patches"),
+    [
+        ({"a": 1, "b": 2, "c": 3}, {"b": 2, "c": 3, "a": 1}, [("remove", ("a",), None), ("add", ("a",), 1)]),
+        ({"a": 1, "b": 2}, {"a": 1, "c": 3}, [("remove", ("b",), None), ("add", ("c",), 3)]),
+        (
+            {"x": {"a": 1, "b": 2}, "y": 3},
+            {"x": {"b": 2, "a": 1}, "y": 4},
+            [("remove", ("x", "a"), None), ("add", ("x", "a"), 1), ("replace", ("y",), 4)],
+        ),
+        (({"a": 1, "b": 2},), ({"b": 2, "a": 1},), [("remove", (), None), ("add", (), ({"b": 2, "a": 1},))]),
+    ],
+)
+def test_an_ordered_difference_moves_the_keys_that_come_later(before: Any, after: Any, patches: list[Any]) -> None:
+    assert [tuple(patch) for patch in ordered_diff(before, after)] == patches
+
+
 @pytest.mark.random
 def test_diffs_of_related_values_apply_and_stay_small() -> None:
     rng = random.Random(8)
@@ -68,6 +92,7 @@ def test_diffs_of_related_values_apply_and_stay_small() -> None:
         case = (number, before, after, patches)
         assert equal(applied(before, patches), after), case
         assert (patches == ()) == equal(before, after), case
+        assert same(applied(before, ordered_diff(before, after)), after), case
         for patch in patches:
             assert equal(validate_patch(patch).arg, patch.arg), case
             assert patch.kind in ("add", "replace", "remove", "splice"), case

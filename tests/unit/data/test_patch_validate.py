@@ -32,7 +32,7 @@ def test_a_short_patch_on_the_wire_has_no_argument() -> None:
     assert validate_patch(record_decoder(Patch).decode(data)) == remove(("a",))
 
 
-KINDS_TEXT = "replace, add, remove, splice, append, add_unique, remove_value, increment"
+KINDS_TEXT = "replace, add, remove, splice, append, add_unique, add_sorted, remove_value, increment"
 
 REFUSED: list[tuple[Any, str]] = [
     (("put", (), 1), f"'put' is not a kind of patch: use one of {KINDS_TEXT}"),

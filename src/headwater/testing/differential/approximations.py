@@ -23,6 +23,7 @@ from headwater.protocol.commit import Read
 KINDS: Final[dict[str, str]] = {
     "splice_whole_array": "a splice counts as a write to its whole array",
     "remove_value_whole_array": "so does a remove_value that took something out",
+    "add_sorted_whole_array": "so does an add_sorted that put something in",
     "bounded_append": "so does an append that dropped elements at the front",
     "replaced_container": "a container replaced as a whole counts as written in every part of it",
     "no_net_change": "a change that its own commit undid counts if that commit changes another part of the document",
@@ -37,6 +38,7 @@ KINDS: Final[dict[str, str]] = {
 _BY_PATCH: Final = {
     "splice": "splice_whole_array",
     "remove_value": "remove_value_whole_array",
+    "add_sorted": "add_sorted_whole_array",
     "append": "bounded_append",
     "replace": "replaced_container",
     "add": "replaced_container",

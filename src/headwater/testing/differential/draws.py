@@ -13,6 +13,7 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.patch import (
     Patch,
     add,
+    add_sorted,
     add_unique,
     append,
     apply,
@@ -137,8 +138,10 @@ def _patch_of_array(rng: Random, path: Path, current: tuple[Value, ...]) -> Patc
         return append(path, array(rng)[:2])
     if roll < 0.35:
         return append(path, array(rng)[:2], rng.randrange(1, 5))
-    if roll < 0.5:
+    if roll < 0.43:
         return add_unique(path, scalar(rng))
+    if roll < 0.5:
+        return add_sorted(path, scalar(rng))
     if roll < 0.62:
         return remove_value(path, scalar(rng))
     if roll < 0.8:
