@@ -242,7 +242,7 @@ def replace_former_children(instance: PieceInstance) -> None:
         for coordinator in home.coordinators.values():
             for row in coordinator.rows.values():
                 if row.child is not None and row.node is not None and row.child.schema.is_former:
-                    instance.pieces.core.scheduler.outdate(row.node)
+                    instance.core.scheduler.outdate(row.node)
 
 
 def _renew(pieces: PieceRegistry, instance: PieceInstance, member: Declaration) -> None:

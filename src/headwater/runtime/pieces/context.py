@@ -71,7 +71,7 @@ class _Context:
 
     def past(self, when: datetime, /) -> bool:
         """Return whether a moment has come. The reader runs again at that moment."""
-        return self._view.instance.pieces.core.has_passed(when)
+        return self._view.instance.core.has_passed(when)
 
     def follow(self, link: Link, /) -> Any:
         """Return the handle or the piece that a link points at."""
@@ -157,7 +157,7 @@ class EventContext(_Context):
 
     def past(self, when: datetime, /) -> bool:
         """Return whether a moment has come by the current clock, so that a delayed handler knows how late it is."""
-        return self._view.instance.pieces.core.has_passed(when)
+        return self._view.instance.core.has_passed(when)
 
     def new_id(self) -> str:
         """Return a new id, the same in every retry of one event."""

@@ -61,7 +61,7 @@ def make(view: ScopedView, member: Declaration) -> Any:
             )
         case TopicMember():
             codec = view.instance.schema.codec(member)
-            return Topic(view.instance.pieces.core, view.document(member.stored), codec, view.instance)
+            return Topic(view.instance.core, view.document(member.stored), codec, view.instance)
         case EachMember() | ChildMember():
             return view.instance.pieces.coordinator(view.instance, member).handle(view)
         case FoldMember():
@@ -80,7 +80,7 @@ def make(view: ScopedView, member: Declaration) -> Any:
 def _cell(view: ScopedView, member: CellMember) -> Cell[Any]:
     instance = view.instance
     codec = instance.schema.codec(member)
-    made: Cell[Any] = Cell(instance.pieces.core, view.document(member.stored), codec, (), codec.encode(member.default))
+    made: Cell[Any] = Cell(instance.core, view.document(member.stored), codec, (), codec.encode(member.default))
     # fault cells.side_writers_not_demanded: writers: list[Declaration] = []
     writers = [each for each in instance.schema.writers_of(member) if each.scope == member.scope]
     if writers or instance.parent is not None:
@@ -109,7 +109,7 @@ def _given(view: ScopedView, member: GivenMember) -> Any:
 def _computed(view: ScopedView, member: ComputedMember | MaterializerMember) -> Computed[Any]:
     instance = view.instance
     document = view.result_document(member.stored)
-    handle: Computed[Any] = Computed(instance.pieces.core, document, instance.schema.codec(member))
+    handle: Computed[Any] = Computed(instance.core, document, instance.schema.codec(member))
     id = view.node_id(member.stored)
     is_materializer = isinstance(member, MaterializerMember)
     writes = member.writes if isinstance(member, ComputedMember) else ()

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.children.coordinator import ChildSet
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
 
@@ -121,20 +120,20 @@ def go_on(instance: PieceInstance, found: PieceReads) -> None:
     if found.kept:
         instance.pieces.idle.used(instance)
     for reader, rows in found.rows.items():
-        instance.pieces.core.scheduler.add_reads(reader, rows)
+        instance.core.scheduler.add_reads(reader, rows)
     for view, member in found.members:
         view.handle(member)
-    look_again(instance.pieces, found.readers)
+    look_again(instance.core, found.readers)
 
 
-def look_again(pieces: PieceRegistry, readers: Iterable[Node]) -> None:
+def look_again(core: Core, readers: Iterable[Node]) -> None:
     """Invalidate readers whose inputs no node computes any more: their next run has them computed."""
-    run = pieces.core.current.run
+    run = core.current.run
     asking = None if run is None else run.node
     for each in readers:
         if each is not asking:  # I5: a run never invalidates itself. It reads the new nodes.
-            pieces.core.outside_run(
-                lambda each=each: pieces.core.scheduler.outdate(each, keeps_result=True)  # type: ignore[misc]
+            core.outside_run(
+                lambda each=each: core.scheduler.outdate(each, keeps_result=True)  # type: ignore[misc]
             )
 
 

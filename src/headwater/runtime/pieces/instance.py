@@ -158,6 +158,7 @@ class PieceInstance:
         "_windows",
         "cls",
         "coordinators",
+        "core",
         "generation",
         "id",
         "inputs",
@@ -190,6 +191,7 @@ class PieceInstance:
         maker: Node | None = None,
     ) -> None:
         self.pieces = pieces
+        self.core = pieces.core
         self.space = space
         self.cls = cls
         self.schema = cls.__schema__
@@ -251,9 +253,9 @@ class PieceInstance:
             gone = [each for each in self.nodes if each.id in ids]
             readers = idle.readers(gone)
             for node in gone:
-                self.pieces.core.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+                self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
                 self.nodes.remove(node)
-            idle.look_again(self.pieces, readers)
+            idle.look_again(self.core, readers)
 
     def make(self, view: ScopedView, member: Declaration) -> Any:
         """Create the handle of a member for a view."""
@@ -320,7 +322,7 @@ class PieceInstance:
         """Return the check that the derived runs of a piece without a parent, and of its children, begin with."""
         found = self._generation_check
         if found is None:
-            found = self._generation_check = GenerationCheck(self.pieces.core, self)
+            found = self._generation_check = GenerationCheck(self.core, self)
         return found
 
     def check_generation(self) -> None:
@@ -340,7 +342,7 @@ class PieceInstance:
         if self.is_stopped:
             raise self.gone()
         pieces = self.pieces
-        core = pieces.core
+        core = self.core
         current = core.current
         run, current.run = current.run, None  # As `Core.outside_run` does.
         try:
@@ -350,7 +352,7 @@ class PieceInstance:
             current.run = run
         self.nodes.append(node)
         if node.id in self._delays:  # They were set before, and come before the first change that it is told of.
-            self.pieces.core.set_delays(node, self._delays[node.id])
+            self.core.set_delays(node, self._delays[node.id])
         if spec.outputs or spec.envelope:
             guard = node.guard = self.root.generation_check()
             if not self.root.is_open:
@@ -480,7 +482,7 @@ class PieceInstance:
             return
         del view.handles[member]
         for node in ended:
-            self.pieces.core.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+            self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
             self.nodes.remove(node)
 
     def wake(self) -> None:
@@ -510,14 +512,14 @@ class PieceInstance:
         self._delays[id] = delays.over(self._delays.get(id, delays))
         for node in self.nodes:
             if node.id == id:
-                self.pieces.core.set_delays(node, delays)
+                self.core.set_delays(node, delays)
 
     def is_loading(self) -> bool:
         """Return whether one of its effects or keepers waits for a document that may still arrive.
 
         A resumed node waits for each document it read that is not here.
         """
-        core = self.pieces.core
+        core = self.core
         for node in [node for nodes in (self._kept.values(), *self._shown.values()) for node in nodes]:
             loading = core.scheduler.loads.awaited_by(node)
             awaited = [] if loading is None else [loading]
@@ -551,7 +553,7 @@ class PieceInstance:
         for child in self.children():
             child.close(user, session)
         for node in gone:
-            self.pieces.core.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+            self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
         self.nodes = [each for each in self.nodes if each not in gone]
         self._end_materializers(user, session)
         return True
@@ -582,11 +584,11 @@ class PieceInstance:
         def remove() -> None:
             for node in self.nodes:
                 if node not in staying:
-                    self.pieces.core.remove(node)
+                    self.core.remove(node)
 
         read_here = self.documents() if self.has_left and not self.is_transient else []
-        self.pieces.core.outside_run(remove)
-        self.pieces.core.scheduler.writers_left(read_here)  # They find the child that replaced it, or a `GoneError`.
+        self.core.outside_run(remove)
+        self.core.scheduler.writers_left(read_here)  # They find the child that replaced it, or a `GoneError`.
         self.nodes = [node for node in self.nodes if not node.removed]
         for user, session in tuple(self._held):
             self.release(user, session)
@@ -608,7 +610,7 @@ class PieceInstance:
             child.rest()
         self._cancel_periods()
         for node in self.keepers():
-            self.pieces.core.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+            self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
         self.nodes = [node for node in self.nodes if not node.removed]
         for user, session in tuple(self._held):
             self.release(user, session)

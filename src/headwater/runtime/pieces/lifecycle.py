@@ -185,7 +185,7 @@ async def _ready(instance: PieceInstance) -> None:
 
     Other work of the runtime is not waited for: there may be no end of it.
     """
-    pieces, scheduler = instance.pieces, instance.pieces.core.scheduler
+    pieces, scheduler = instance.pieces, instance.core.scheduler
     is_resumed = pieces.node_source.readiness(instance)
     coming: list[Node] = []  # the node that was waited for at the last check: others are looked at after it
 

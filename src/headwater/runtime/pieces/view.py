@@ -64,7 +64,7 @@ class ScopedView:
         found = self.handles.get(member)
         if found is not None:
             return found
-        core = self.instance.pieces.core
+        core = self.instance.core
         if core.is_own_thread():
             return self._made(member)
         return core.on_own_thread(partial(self._made, member))
@@ -134,9 +134,7 @@ class ScopedView:
     def _again(self, member: Declaration) -> Computed[Any]:
         """Return a handle of a stopped child that looks for the successor when read: the keeper may keep it again."""
         instance = self.instance
-        made: Computed[Any] = Computed(
-            instance.pieces.core, self.document(member.stored), instance.schema.codec(member)
-        )
+        made: Computed[Any] = Computed(instance.core, self.document(member.stored), instance.schema.codec(member))
 
         made.set_maker(lambda: self._handle_after(member))
         return made

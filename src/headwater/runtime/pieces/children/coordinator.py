@@ -96,7 +96,7 @@ class ChildSet:
         self.rows: dict[str, ChildRow] = {}
         self.listing = Listing()
         view = instance.view("space")
-        core = instance.pieces.core
+        core = instance.core
         self._order: Computed[Any] = Computed(core, view.result_document(member.stored), codec_for(tuple[str, ...]))
         self._source: Source | None = None
         self._apart: dict[str, Any] = {}  # the keys on the view of a transaction, by their text
@@ -167,7 +167,7 @@ class ChildSet:
 
     async def pulled(self, text: str) -> PieceInstance | None:
         """Outside a run: bring the keys and the row of one element up to date, and return its child. None: no child."""
-        core = self._instance.pieces.core
+        core = self._instance.core
         await core.pull(self._order)
         row = self.rows.get(text)
         if row is None or row.result is None:
@@ -183,7 +183,7 @@ class ChildSet:
             self._forget(self._due, found)
         if self.is_sparse:  # From here on it has and keeps all rows, as in a piece that is awake.
             self.complete()
-            self._instance.pieces.core.afterwards(lambda: self._instance.keep(self.member))
+            self._instance.core.afterwards(lambda: self._instance.keep(self.member))
         with self._instance.pieces.node_source.batch_nodes():
             for text, key in found.items():
                 if text not in self.rows:
@@ -199,7 +199,7 @@ class ChildSet:
         before, self._unordered = self._unordered, unordered
         changed = [text for text in {**before, **unordered} if repr(before.get(text)) != repr(unordered.get(text))]
         rows = [self.rows[text] for text in changed if text in self.rows]
-        idle.look_again(self._instance.pieces, [row.node for row in rows if row.node is not None])
+        idle.look_again(self._instance.core, [row.node for row in rows if row.node is not None])
 
     def _forget(self, due: Cell[Mapping[str, str]], found: Container[str]) -> None:
         """Store the keys that left the source, in the commit of this run.
@@ -207,7 +207,7 @@ class ChildSet:
         Keys that left are also looked for in the stored list of rows: they may have left before this runtime started. A
         key whose commit was rejected is in no list any more, and is stored again.
         """
-        core, listed, stored = self._instance.pieces.core, self._order.document.value, due.document.value
+        core, listed, stored = self._instance.core, self._order.document.value, due.document.value
         rows = [*(map(str, listed) if isinstance(listed, tuple) else ()), *self.rows]
         # fault forget.not_stored: gone: list[str] = []
         gone = [text for text in dict.fromkeys(rows) if text not in found]
@@ -245,7 +245,7 @@ class ChildSet:
         id = view.node_id(f"{stored} row")
         codec = self._elements.value or codec_for(Json)
         document = instance.space.document(f"{child_name(instance.id, member.stored, text)}:row")
-        row.result = Computed(instance.pieces.core, document, codec)
+        row.result = Computed(instance.core, document, codec)
         row.node = instance.register(
             NodeSpec(
                 id=id,
@@ -294,7 +294,7 @@ class ChildSet:
 
     def _own_view(self) -> OwnView | None:
         """Return the view of the open transaction. None: no transaction is open, or it has written nothing."""
-        run = self._instance.pieces.core.current.run
+        run = self._instance.core.current.run
         return run.tracker.own_view if run is not None and isinstance(run.tracker, TransactionTracker) else None
 
     def _keys_apart(self) -> tuple[str, ...]:
@@ -328,7 +328,7 @@ class ChildSet:
                     own.children[id] = transient
         if transient is not None and own.children.get(id) is not transient:
             transient.stop()
-        return None if made is None else described(self._instance.pieces.core, made)
+        return None if made is None else described(self._instance.core, made)
 
     def _child_of(self, text: str, row: ChildRow | None) -> PieceInstance | None:
         """Return the child of a row, or the child that takes its place in the open transaction."""
@@ -341,7 +341,7 @@ class ChildSet:
 
     def _shown_apart(self, own: OwnView, text: str, view: ScopedView) -> Any:
         """Return the child or value of a key that the open transaction has added. None: the key is left out."""
-        run = self._instance.pieces.core.current.run
+        run = self._instance.core.current.run
         assert run is not None
         tracker = cast(TransactionTracker, run.tracker)
         try:
@@ -376,7 +376,7 @@ class ChildSet:
         if listed is not None and text not in self.rows:
             made = self.rows[text] = self._row(self._key(listed), text)
             assert made.node is not None
-            self._instance.pieces.core.scheduler.demand(made.node)
+            self._instance.core.scheduler.demand(made.node)
         return self.rows.get(text)
 
     def complete(self) -> None:
@@ -442,7 +442,7 @@ class ChildSet:
                 self._let_go(row)
                 self._instance.pieces.node_source.drop_child(self._instance, id)
             row.child = self._instance.pieces.add_child(self._instance, made, id, row.node, is_new=row.is_new)
-        return described(self._instance.pieces.core, made)
+        return described(self._instance.core, made)
 
     def _check_child(self, made: object) -> None:
         """Check that the author's method made a new piece."""
@@ -461,7 +461,7 @@ class ChildSet:
             self._instance.pieces.node_source.drop_child(self._instance, id)
         self._let_go(row)
         if row.node is not None and not row.node.removed:
-            core, node = self._instance.pieces.core, row.node
+            core, node = self._instance.core, row.node
             core.outside_run(lambda: core.remove(node))
 
     def _let_go(self, row: ChildRow) -> None:
@@ -474,7 +474,7 @@ class ChildSet:
     def shown(self, texts: tuple[str, ...], view: ScopedView) -> dict[Any, Any]:
         """Return the children or values of the rows by key, in order, as a view sees them."""
         found: dict[Any, Any] = {}
-        run = self._instance.pieces.core.current.run
+        run = self._instance.core.current.run
         self._need(texts)
         for text in texts:
             row = self.rows.get(text)
@@ -508,7 +508,7 @@ class ChildSet:
 
     def _need(self, texts: tuple[str, ...]) -> None:
         """Inside a run: request the results of some rows together, and have stale ones run together."""
-        run = self._instance.pieces.core.current.run
+        run = self._instance.core.current.run
         if run is not None and isinstance(run.tracker, (TransactionTracker, Runner)):
             self.listing.shown(run.node, texts)
             rows = [self.rows[text] for text in texts if text in self.rows]

@@ -31,7 +31,7 @@ class EachHandle(Each[K, C_co]):
     __slots__ = ("_coordinator", "_view")
 
     def __init__(self, coordinator: ChildSet, view: ScopedView, order: Input[Any]) -> None:
-        super().__init__(view.instance.pieces.core, order.document, codec_for(tuple[str, ...]))
+        super().__init__(view.instance.core, order.document, codec_for(tuple[str, ...]))
         self._coordinator = coordinator
         self._view = view
 
@@ -76,7 +76,7 @@ class ChildHandle(Child[C_co]):
     __slots__ = ("_coordinator", "_view")
 
     def __init__(self, coordinator: ChildSet, view: ScopedView, order: Input[Any]) -> None:
-        super().__init__(view.instance.pieces.core, order.document, codec_for(tuple[str, ...]))
+        super().__init__(view.instance.core, order.document, codec_for(tuple[str, ...]))
         self._coordinator = coordinator
         self._view = view
 

@@ -80,7 +80,7 @@ class FoldCheckpoint:
         self._view = view
         self._output = value.document
         self._note: Cell[Any] = Cell(
-            view.instance.pieces.core, view.result_document(f"{member.stored}/folded"), codec_for(Json)
+            view.instance.core, view.result_document(f"{member.stored}/folded"), codec_for(Json)
         )
         self._code: str | None = None
         self._is_known = False  # whether `_code` was looked up
@@ -155,7 +155,7 @@ class FoldCheckpoint:
 
     def _need(self, document: Document) -> None:
         if document.value is NOT_HERE:
-            run = self._view.instance.pieces.core.current.run
+            run = self._view.instance.core.current.run
             assert run is not None
             run.tracker.absent(run, document)
 
@@ -347,7 +347,7 @@ def fold(view: ScopedView, member: FoldMember) -> Computed[Any]:
     schema = instance.schema
     elements = schema.elements(member)
     document = view.result_document(member.stored)
-    handle: Computed[Any] = Computed(instance.pieces.core, document, schema.codec(member))
+    handle: Computed[Any] = Computed(instance.core, document, schema.codec(member))
     assert elements.source is not None
     folded = FoldCheckpoint(member, handle, view)
     folding = Folding(member, view, folded, elements.source)
