@@ -9,8 +9,8 @@ import pytest
 
 from headwater import AuthoringError, Cell, Input, Piece, cell, computed, each, given
 from headwater.protocol.messages import Answer, Query
+from headwater.runtime.pieces.classes import class_named
 from headwater.runtime.pieces.lifecycle import SpaceUser, listing
-from headwater.runtime.pieces.records import class_named
 from tests.scenario.pieces_kit import at, run
 
 

@@ -20,7 +20,8 @@ from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError, 
 from headwater.pieces.names import SEPARATOR, child_name, document_id, unescaped
 from headwater.protocol.messages import Query
 from headwater.runtime.events.event_rows import is_of_class
-from headwater.runtime.pieces.records import RECORD, class_named
+from headwater.runtime.pieces.classes import class_named
+from headwater.runtime.pieces.records import RECORD
 from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:

@@ -52,8 +52,8 @@ from headwater.runtime.events.lineage import Lineage, Origin, Status
 from headwater.runtime.events.pickup import StoredEventPickup
 from headwater.runtime.events.receipts import HandledBefore, Retention
 from headwater.runtime.events.table import EventOutcome, EventTable, IntentRow
+from headwater.runtime.pieces.classes import topic_name
 from headwater.runtime.pieces.instance import PieceInstance
-from headwater.runtime.pieces.records import topic_name
 from headwater.runtime.writing.states import Happened, WriteState
 
 if TYPE_CHECKING:

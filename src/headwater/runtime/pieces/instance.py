@@ -30,6 +30,7 @@ from headwater.protocol.observations import generation_of
 from headwater.replica.document import NOT_HERE, Document, NotLoaded
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces import idle
+from headwater.runtime.pieces.classes import member_digest
 from headwater.runtime.pieces.handles import (
     cells_of,
     documents_of,
@@ -332,7 +333,7 @@ class PieceInstance:
 
     def digest(self, member: Declaration, *, keys: bool = False) -> str:
         """Return the fingerprint of a member, or of its element keys."""
-        return self.pieces.code_versions.digest(self.cls, member, keys=keys)
+        return member_digest(self.cls, member, keys=keys)
 
     def register(self, spec: NodeSpec, identity: NodeIdentity | None = None, *, rooted: bool | None = None) -> Node:
         """Register a node of this piece. It is not a child of the open run, whichever run asked for it.

@@ -29,11 +29,12 @@ from headwater.protocol.messages import Query
 from headwater.replica.document import NOT_HERE, Document, NotLoaded
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import UNDECIDED, Missing
+from headwater.runtime.pieces.classes import cell_names, class_named, stored_name
 from headwater.runtime.pieces.code_versions import replace_former_children
 from headwater.runtime.pieces.handles import cells_of
 from headwater.runtime.pieces.idle import instances_of, nodes_of
 from headwater.runtime.pieces.instance import PieceInstance
-from headwater.runtime.pieces.records import RECORD, NotArrivedError, class_named, stored_name
+from headwater.runtime.pieces.records import RECORD, NotArrivedError
 from headwater.runtime.pieces.view import ScopedView
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ async def open_piece(
     if isinstance(what, Piece) and instance.inputs is None:
         instance.inputs = dict(what.__inputs__)
     replace_former_children(instance)
-    await pieces.code_versions.claim(instance, pieces.channel(space.name))
+    await pieces.code_claims.claim(instance)
 
     def make() -> frozenset[str]:
         if pieces.records.exists(instance):
@@ -164,7 +165,7 @@ async def _warn_of_unclaimed(space: SpaceUser, instance: PieceInstance, gone: fr
     A cell that was renamed without `was=` is one of them, and its new name begins with its default.
     """
     here = stored_name(instance.cls)
-    claimed = {name.rpartition(".")[2] for name in space.pieces.code_versions.cells(instance.cls)}
+    claimed = {name.rpartition(".")[2] for name in cell_names(instance.cls)}
     found: dict[str, None] = {}
     for scope in ("space", *((f"user:{space.user}",) if space.user else ())):
         async for key, _ in documents(space, after=instance.id, until=f"{instance.id};", scope=scope):

@@ -24,7 +24,7 @@ from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.observers import Existence
 from headwater.runtime.pieces.children.coordinator import ChildSet
 from headwater.runtime.pieces.children.prefetch import Prefetch
-from headwater.runtime.pieces.code_versions import CodeVersions
+from headwater.runtime.pieces.code_versions import CodeClaims
 from headwater.runtime.pieces.context import EventContext, NodeContext
 from headwater.runtime.pieces.fold.fold import fold
 from headwater.runtime.pieces.fold.history import PastDocuments
@@ -64,7 +64,7 @@ class PieceRegistry:
         "_resources",
         "_tasks",
         "channel",
-        "code_versions",
+        "code_claims",
         "core",
         "erasures",
         "events",
@@ -108,7 +108,7 @@ class PieceRegistry:
         self._pasts: dict[str, PastDocuments] = {}  # by space, created at its first use
         self.records = Records(core, self)
         self.idle = IdlePieces(core, policy.named_pieces)
-        self.code_versions = CodeVersions(is_only=is_only)
+        self.code_claims = CodeClaims(channel, is_only=is_only)
         self.erasures = Erasures(core, tasks, self, policy.erasures)
         self._resources = Resources(core, tasks, transactions, worker)
         self.link_access = LinkAccess(core, sessions, self)

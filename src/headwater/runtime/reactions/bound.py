@@ -38,8 +38,9 @@ from headwater.reactions.retry_rules import Rules, SourceGoneError
 from headwater.runtime.core.time_documents import EPOCH
 from headwater.runtime.events.deleted_target import Gone
 from headwater.runtime.events.event import Event
+from headwater.runtime.pieces.classes import stored_name, topic_name
 from headwater.runtime.pieces.links import pulled
-from headwater.runtime.pieces.records import RECORD, stored_name, topic_name
+from headwater.runtime.pieces.records import RECORD
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Piece

@@ -29,7 +29,7 @@ from headwater.pieces.piece import Piece
 from headwater.protocol.observations import MOST_AWAKE, WHOLE, About, Footprint, NodeKey, encode_part
 from headwater.replica.document import Document
 from headwater.runtime.channel.sessions import stable_name
-from headwater.runtime.pieces.code_versions import with_children
+from headwater.runtime.pieces.classes import with_children
 from headwater.runtime.pieces.handles import WHILE_OPEN
 from headwater.runtime.pieces.identity import KEYS, Key, name_of
 from headwater.runtime.pieces.idle import instances_of, nodes_of

@@ -38,8 +38,9 @@ from headwater.replica.feed import Kind, Notification
 from headwater.replica.replica import Replica
 from headwater.runtime.channel.backend import InMemory
 from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.pieces.classes import class_named
 from headwater.runtime.pieces.identity import Key, NodeIdentity
-from headwater.runtime.pieces.records import RECORD, Record, class_named
+from headwater.runtime.pieces.records import RECORD, Record
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import CodeFingerprints, about, owner_of
 from headwater.runtime.resume.resume import Resume

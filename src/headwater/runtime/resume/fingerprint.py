@@ -29,10 +29,10 @@ from headwater.pieces.names import SEPARATOR, child_name, document_id
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import About, NodeKey
 from headwater.replica.document import NOT_HERE, Document
-from headwater.runtime.pieces.code_versions import described_members, with_children
+from headwater.runtime.pieces.classes import class_named, described_members, with_children
 from headwater.runtime.pieces.identity import NodeIdentity, row_of, with_kinds
 from headwater.runtime.pieces.inputs import HANDLER, OtherScopeHandle, written
-from headwater.runtime.pieces.records import RECORD, class_named
+from headwater.runtime.pieces.records import RECORD
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
 from headwater.runtime.resume.writers import DERIVED
 

@@ -66,7 +66,7 @@ from headwater.protocol.observations import (
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.channel.backend import LocalDirectory
 from headwater.runtime.channel.sessions import stable_name
-from headwater.runtime.pieces.code_versions import with_children
+from headwater.runtime.pieces.classes import with_children
 from headwater.runtime.pieces.handles import show, shown_as, shown_in
 from headwater.runtime.pieces.identity import Key, named, row_of
 from headwater.runtime.pieces.idle import instances_of, nodes_of

@@ -17,6 +17,7 @@ from headwater.data.value import ABSENT, MaybeValue, freeze
 from headwater.pieces.declarations import HandlerMember, ReactionMember
 from headwater.pieces.names import document_id
 from headwater.protocol.observations import NodeKey, Observed, label_of
+from headwater.runtime.pieces.classes import member_digests
 from headwater.runtime.pieces.identity import changes, kind_of
 from headwater.runtime.pieces.records import RECORD, Record
 from headwater.runtime.resume.dry_nodes import DryNode, DryNodes, OpenDry
@@ -159,7 +160,7 @@ def _fresh(pieces: PieceRegistry, known: PreviewInput) -> list[tuple[str, str, s
             continue
         head = f"{instance.schema.name}."
         was = {name.removeprefix(head) for name in record.members if name.startswith(head)}
-        for name in pieces.code_versions.members(instance.cls):
+        for name in member_digests(instance.cls):
             member = instance.schema.get(name.removeprefix(head)) if name.startswith(head) else None
             if (
                 member is not None

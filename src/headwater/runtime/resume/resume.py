@@ -38,7 +38,7 @@ from headwater.protocol.observations import (
 )
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
-from headwater.runtime.pieces.code_versions import with_children
+from headwater.runtime.pieces.classes import with_children
 from headwater.runtime.pieces.identity import Key, NodeIdentity, row_of
 from headwater.runtime.pieces.idle import nodes_of
 from headwater.runtime.pieces.resume_state import LookupBatch, RegisteredNode, ResumeState

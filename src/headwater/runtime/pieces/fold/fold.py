@@ -43,6 +43,7 @@ from headwater.pieces.handles import Computed
 from headwater.pieces.types import instead
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.nodes import encoder
+from headwater.runtime.pieces.classes import member_digests
 from headwater.runtime.pieces.identity import part_of
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -99,8 +100,8 @@ class FoldCheckpoint:
     @property
     def code(self) -> str | None:
         if not self._is_known:
-            instance = self._view.instance
-            self._code = instance.pieces.code_versions.code_of(instance.cls, self._member)
+            cls = self._view.instance.cls
+            self._code = member_digests(cls).get(f"{cls.__schema__.name}.{self._member.stored}")
             self._is_known = True
         return self._code
 
