@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def descendant(pieces: PieceRegistry, space: LocalSpace, id: str) -> PieceInstance | None:
     """Inside a run: return the child with that id. None: no piece keeps one."""
     root = id.partition(SEPARATOR)[0]
-    instance: PieceInstance | None = pieces.find(space.name, root) or pieces.records.found(space, root)
+    instance: PieceInstance | None = pieces.find_recorded(space, root)
     while instance is not None and instance.id != id:
         instance = None if instance.is_stopped else _below(instance, id)
     return instance

@@ -21,13 +21,12 @@ from headwater.pieces.names import document_id
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.pieces.classes import cell_names, class_named, has_other_code, member_digests
+from headwater.runtime.pieces.classes import cell_names, has_other_code, member_digests
 from headwater.runtime.pieces.inputs import written
 from headwater.runtime.pieces.instance import PieceInstance
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
-    from headwater.runtime.pieces.registry import PieceRegistry
 
 RECORD = "@"
 
@@ -55,11 +54,10 @@ class Record(Model):
 class Records:
     """Reading and writing of records, inside and outside runs."""
 
-    __slots__ = ("_codec", "_core", "_pieces", "_templates")
+    __slots__ = ("_codec", "_core", "_templates")
 
-    def __init__(self, core: Core, pieces: PieceRegistry) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._pieces = pieces
         self._codec: Any = None
         # By class, with the fingerprints that it has: they change when code is replaced in the running program.
         self._templates: WeakKeyDictionary[type[Piece], tuple[object, dict[str, Value]]] = WeakKeyDictionary()
@@ -71,9 +69,10 @@ class Records:
 
     def read(self, instance: PieceInstance) -> Record:
         """Return the record of a piece that is known by its name. Inside a run this is not recorded as a read."""
-        return self._stored(instance.space, instance.id, instance.name)
+        return self.read_at(instance.space, instance.id, instance.name)
 
-    def _stored(self, space: LocalSpace, id: str, name: str) -> Record:
+    def read_at(self, space: LocalSpace, id: str, name: str) -> Record:
+        """Return the record of the piece with an id. `name` names the piece in errors."""
         cell = self.cell(space, id)
         document: Document = cell.document
         value = document.value
@@ -96,11 +95,6 @@ class Records:
             record = Record(cls=schema.name, name="", inputs={}, members=members, cells=cells, version=schema.version)
             known = self._templates[cls] = (members, self._codec.encode(record))
         return known[1]
-
-    def found(self, space: LocalSpace, id: str) -> PieceInstance:
-        """Return the instance of a piece that is known by its id alone."""
-        record = self._stored(space, id, id)
-        return self._pieces.find_or_make(space, class_named(record.cls), record.name)
 
     def write(self, instance: PieceInstance) -> frozenset[str]:
         """Inside a transaction: create the piece or update its record. Refuse a record of another class.

@@ -24,6 +24,7 @@ from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.observers import Existence
 from headwater.runtime.pieces.children.coordinator import ChildSet
 from headwater.runtime.pieces.children.prefetch import Prefetch
+from headwater.runtime.pieces.classes import class_named
 from headwater.runtime.pieces.code_versions import CodeClaims
 from headwater.runtime.pieces.context import EventContext, NodeContext
 from headwater.runtime.pieces.fold.fold import fold
@@ -106,7 +107,7 @@ class PieceRegistry:
         self._instances: WeakValueDictionary[tuple[str, str], PieceInstance] = WeakValueDictionary()
         self._kept: dict[PieceInstance, None] = {}
         self._pasts: dict[str, PastDocuments] = {}  # by space, created at its first use
-        self.records = Records(core, self)
+        self.records = Records(core)
         self.idle = IdlePieces(core, policy.named_pieces)
         self.code_claims = CodeClaims(channel, is_only=is_only)
         self.erasures = Erasures(core, tasks, self, policy.erasures)
@@ -216,7 +217,15 @@ class PieceRegistry:
             found = descendant(self, space, id)
             if found is None:
                 raise AbsentError(f"{space.name} has no piece {id!r} any more: its key left, or its parent is gone")
-        return found or self.records.found(space, id)
+        return found or self.find_recorded(space, id)
+
+    def find_recorded(self, space: LocalSpace, id: str) -> PieceInstance:
+        """Return the instance of a piece by its id: one of this runtime, or one made from the record."""
+        found = self._instances.get((space.name, id))
+        if found is not None:
+            return found
+        record = self.records.read_at(space, id, id)
+        return self.find_or_make(space, class_named(record.cls), record.name)
 
     def find_piece(self, document: Document) -> Existence | None:
         """Inside a run: return whether the piece that a document belongs to exists, and subscribe to that.

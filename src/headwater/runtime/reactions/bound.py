@@ -211,7 +211,7 @@ class BoundReaction:
             known = self._pieces.find(self._space.name, id)
             if known is not None and not known.is_stopped:
                 return known
-            found = self._pieces.find(self._space.name, root) or self._pieces.records.found(self._space, root)
+            found = self._pieces.find_recorded(self._space, root)
             return found if root == id else await pulled(self._pieces, found, id)
         finally:
             self._space.release_if_unread(document)
