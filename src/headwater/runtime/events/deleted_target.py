@@ -21,7 +21,7 @@ from headwater.pieces.names import SEPARATOR, child_name, document_id, unescaped
 from headwater.protocol.messages import Query
 from headwater.runtime.events.event_rows import is_of_class
 from headwater.runtime.pieces.classes import class_named
-from headwater.runtime.pieces.records import RECORD
+from headwater.runtime.pieces.records import RECORD, record_document
 from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def check(event: Event, *, is_stored: bool) -> None:
         return
     # No sender wants a period or the result of a reaction to make a piece.
     makes_none = event.period is not None or event.delivers is not None
-    if makes_none or instance is not root or _was_there(records.cell(root.space, root.id).document):
+    if makes_none or instance is not root or _was_there(record_document(root.space, root.id)):
         raise Gone(event.stream)
 
 

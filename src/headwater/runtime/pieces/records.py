@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 RECORD = "@"
 
 
+def record_document(space: LocalSpace, id: str) -> Document:
+    """Return the document with the record of a piece."""
+    return space.document(document_id(id, RECORD))
+
+
 class NotArrivedError(NotReadyError):
     """A record is not loaded yet. Carries its document, so that a caller can wait for it."""
 
@@ -65,7 +70,7 @@ class Records:
     def cell(self, space: LocalSpace, id: str) -> Cell[Record]:
         if self._codec is None:
             self._codec = codec_for(Record)
-        return Cell(self._core, space.document(document_id(id, RECORD)), self._codec)
+        return Cell(self._core, record_document(space, id), self._codec)
 
     def read(self, instance: PieceInstance) -> Record:
         """Return the record of a piece that is known by its name. Inside a run this is not recorded as a read."""

@@ -40,7 +40,7 @@ from headwater.runtime.events.deleted_target import Gone
 from headwater.runtime.events.event import Event
 from headwater.runtime.pieces.classes import stored_name, topic_name
 from headwater.runtime.pieces.links import pulled
-from headwater.runtime.pieces.records import RECORD
+from headwater.runtime.pieces.records import RECORD, record_document
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Piece
@@ -203,7 +203,7 @@ class BoundReaction:
     async def _look_up(self, id: str) -> PieceInstance:
         """Return a piece by the documents here; a child is found through the piece that keeps it."""
         root = id.partition(SEPARATOR)[0]
-        document = self._pieces.records.cell(self._space, root).document
+        document = record_document(self._space, root)
         await self._core.loaded(document)
         try:
             if document.value is ABSENT:

@@ -30,7 +30,7 @@ from headwater.pieces.declarations import (
     FoldMember,
     MaterializerMember,
 )
-from headwater.pieces.names import SEPARATOR, document_id
+from headwater.pieces.names import SEPARATOR
 from headwater.protocol.observations import BETWEEN, About, Observed
 from headwater.replica.detached import Detached
 from headwater.replica.document import Document
@@ -40,7 +40,7 @@ from headwater.runtime.channel.backend import InMemory
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces.classes import class_named
 from headwater.runtime.pieces.identity import Key, NodeIdentity
-from headwater.runtime.pieces.records import RECORD, Record
+from headwater.runtime.pieces.records import Record, record_document
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import CodeFingerprints, about, owner_of
 from headwater.runtime.resume.resume import Resume
@@ -191,7 +191,7 @@ class DryNodes(Resume):
         for name, doc in dict.fromkeys(named):
             id = owner_of(doc)[0].partition(SEPARATOR)[0]
             if id and self._pieces.find(name, id) is None:
-                core.load(core.space(name).document(document_id(id, RECORD)))
+                core.load(record_document(core.space(name), id))
 
     @contextmanager
     def batch_nodes(self) -> Iterator[None]:

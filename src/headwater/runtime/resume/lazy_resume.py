@@ -70,6 +70,7 @@ from headwater.runtime.pieces.classes import with_children
 from headwater.runtime.pieces.handles import show, shown_as, shown_in
 from headwater.runtime.pieces.identity import Key, named, row_of
 from headwater.runtime.pieces.idle import instances_of, nodes_of
+from headwater.runtime.pieces.records import record_document
 from headwater.runtime.resume import clean_pieces
 from headwater.runtime.resume.foreign_reads import ask_engine
 from headwater.scheduler.introspection.causes import ASLEEP, Explanation
@@ -521,7 +522,7 @@ class LazyResume:
         if known is None or not fingerprint or known.fingerprint != fingerprint:
             return
         # I7: if its record was written since, it may be another piece of that name.
-        if self._pieces.records.cell(instance.space, instance.id).document.written <= known.as_of:
+        if record_document(instance.space, instance.id).written <= known.as_of:
             self.put_to_sleep(followed, instance, known)
 
     def may_be_clean(self, instance: PieceInstance) -> bool:

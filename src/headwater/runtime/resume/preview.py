@@ -19,7 +19,7 @@ from headwater.pieces.names import document_id
 from headwater.protocol.observations import NodeKey, Observed, label_of
 from headwater.runtime.pieces.classes import member_digests
 from headwater.runtime.pieces.identity import changes, kind_of
-from headwater.runtime.pieces.records import RECORD, Record
+from headwater.runtime.pieces.records import RECORD, Record, record_document
 from headwater.runtime.resume.dry_nodes import DryNode, DryNodes, OpenDry
 from headwater.runtime.resume.judge import Reason, judge
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
@@ -140,13 +140,13 @@ async def preview(known: Iterable[PreviewInput], shown: Container[str] | None = 
 
 def register_stored(dry_nodes: DryNodes, known: PreviewInput) -> None:
     """Register the stored nodes of one space."""
-    core, records = dry_nodes.core, dry_nodes.pieces.records
+    core = dry_nodes.core
     space = core.space(known.space)
     by_piece: dict[str, list[Observed]] = {}
     for each in known.observed:
         by_piece.setdefault(each.node.piece, []).append(each)
     for piece in by_piece:
-        core.load(records.cell(space, piece).document)
+        core.load(record_document(space, piece))
     for piece, observed in by_piece.items():
         dry_nodes.register_stored(space, piece, known.records.get(piece), observed)
 

@@ -37,9 +37,10 @@ from headwater.replica.document import NOT_HERE
 from headwater.runtime.api.entry_points import taking_part
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.pieces.children.handles import EachHandle
-from headwater.runtime.pieces.classes import class_named, imported_classes
+from headwater.runtime.pieces.classes import imported_classes
 from headwater.runtime.pieces.handles import WHILE_OPEN
 from headwater.runtime.pieces.instance import PieceInstance
+from headwater.runtime.pieces.records import record_document
 from headwater.scheduler.node import Node
 from headwater.server.application.member_json import (
     RIGHT_FOR,
@@ -320,12 +321,11 @@ class CommandApi:
         known = pieces.find(space, name)
         if known is not None:
             return known
-        cell = pieces.records.cell(local, piece_id(name))
-        await core.loaded(cell.document)
-        value = cell.document.value
-        if value is not ABSENT and value is not NOT_HERE:
-            record = cell.memo().decode(value)
-            return pieces.find_or_make(local, class_named(record.cls), record.name)
+        id = piece_id(name)
+        record = record_document(local, id)
+        await core.loaded(record)
+        if record.value is not ABSENT and record.value is not NOT_HERE:
+            return pieces.find_recorded(local, id)
         if not cls:
             there = ""
             if space in self._engines.sizes():
