@@ -244,7 +244,7 @@ class EventDelivery(RetriedWrite):
             return False
         if event.is_known and events.channel(instance.space.name) is None:
             return False
-        return events.is_prepared(instance) and not pieces.node_source.is_asleep(instance.root)
+        return events.is_prepared(instance) and not instance.is_asleep
 
     def prepare_quickly(self) -> None:
         """Decode its arguments, and find the view of its piece for its sender."""
@@ -259,7 +259,7 @@ class EventDelivery(RetriedWrite):
         pieces, instance = events.pieces, event.instance
         self._check_age()
         await pieces.records.check(instance)
-        await pieces.node_source.start_effects(instance)
+        await instance.start_effects_asleep()
         try:
             await check_right(events.core, event)
         except AccessError:

@@ -63,7 +63,7 @@ def make(view: ScopedView, member: Declaration) -> Any:
             codec = view.instance.schema.codec(member)
             return Topic(view.instance.core, view.document(member.stored), codec, view.instance)
         case EachMember() | ChildMember():
-            return view.instance.pieces.coordinator(view.instance, member).handle(view)
+            return view.instance.child_set(member).handle(view)
         case FoldMember():
             return view.instance.pieces.fold(view, member)
         case ResourceMember():

@@ -30,6 +30,7 @@ from headwater.protocol.observations import generation_of
 from headwater.replica.document import NOT_HERE, Document, NotLoaded
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces import idle
+from headwater.runtime.pieces.children.coordinator import ChildSet
 from headwater.runtime.pieces.classes import member_digest
 from headwater.runtime.pieces.handles import (
     cells_of,
@@ -47,7 +48,6 @@ from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
-    from headwater.runtime.pieces.children.coordinator import ChildSet
     from headwater.runtime.pieces.identity import NodeIdentity
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.resume_state import ResumeState
@@ -266,6 +266,25 @@ class PieceInstance:
         """Return the handles of a member that exist so far."""
         return [view.handles[member] for view in self._views.values() if member in view.handles]
 
+    def child_set(self, member: EachMember | ChildMember) -> ChildSet:
+        """Return the rows of an `each` or a `child`, all of them."""
+        found, node_source = self.coordinators.get(member), self.pieces.node_source
+        if found is None:
+            with node_source.batch_nodes():
+                found = self.coordinators[member] = ChildSet(self, member)
+            if self.is_asleep:
+                self.core.afterwards(lambda: self.keep(member))  # In a piece that is awake they are kept already.
+        elif found.is_sparse:
+            node_source.wake_piece(self.root)  # The caller may want all of its rows.
+        return found
+
+    def partial_child_set(self, member: EachMember | ChildMember) -> ChildSet:
+        """Return the rows of a member of a sleeping piece: only those that are needed are made."""
+        found = self.coordinators.get(member)
+        if found is None:
+            found = self.coordinators[member] = ChildSet(self, member, is_sparse=True)
+        return found
+
     def place(self, member: Declaration) -> str:
         """Return the name of a handler in messages and traces."""
         return f"{self.space.name}/{self.id}:{member.stored}"
@@ -310,6 +329,15 @@ class PieceInstance:
         """Return whether stored nodes of the children may exist that are not registered here."""
         state = self.root.resume_state
         return state is not None and bool(state.as_of)
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether the piece belongs to one that is open without nodes."""
+        return self.pieces.node_source.is_asleep(self.root)
+
+    async def start_effects_asleep(self) -> None:
+        """Register the effects of a sleeping piece before an event is handled by it or by one of its children."""
+        await self.pieces.node_source.start_effects(self)
 
     @property
     def root(self) -> PieceInstance:
@@ -389,7 +417,7 @@ class PieceInstance:
                 node.reporter.forget()  # From now on the node belongs to the generation that was opened.
         if not self._periods:
             self._periods = self.pieces.events.start_periods(self)
-        is_asleep = self.pieces.node_source.is_asleep(self.root)
+        is_asleep = self.is_asleep
         if is_asleep and is_back and len(self._shown) == 1:
             if self.parent is None:
                 self._hold(user, session, cells_of(view))

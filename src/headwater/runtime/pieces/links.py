@@ -47,14 +47,14 @@ def descendant(pieces: PieceRegistry, space: LocalSpace, id: str) -> PieceInstan
     return instance
 
 
-async def pulled(pieces: PieceRegistry, root: PieceInstance, id: str) -> PieceInstance:
+async def pulled(root: PieceInstance, id: str) -> PieceInstance:
     """Outside a run: return the child with that id, after its keepers are brought up to date, which may take time."""
     instance: PieceInstance | None = root
     while instance is not None and instance.id != id:
         at = None if instance.is_stopped else _keeper(instance, id)
         if at is None:
             raise AbsentError(f"{root.space.name} has no piece {id!r}: nothing that can be known here keeps it")
-        instance = await pieces.coordinator(instance, at[0]).pulled(at[1])
+        instance = await instance.child_set(at[0]).pulled(at[1])
     if instance is None:
         raise GoneError(f"{root.space.name} has no piece {id!r} any more: its key left, or its parent is gone")
     return instance
@@ -63,7 +63,7 @@ async def pulled(pieces: PieceRegistry, root: PieceInstance, id: str) -> PieceIn
 def _below(instance: PieceInstance, id: str) -> PieceInstance | None:
     """Return the child of a piece that is the child with this id or an ancestor of it."""
     at = _keeper(instance, id)
-    return None if at is None else instance.pieces.coordinator(instance, at[0]).child(at[1])
+    return None if at is None else instance.child_set(at[0]).child(at[1])
 
 
 def _keeper(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember, str] | None:

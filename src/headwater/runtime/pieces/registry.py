@@ -15,14 +15,13 @@ from headwater.cells.handle import Input
 from headwater.data.address import SPACE_SCOPE, AddressParts, Link, parse_address
 from headwater.data.value import ABSENT
 from headwater.errors import AbsentError, AuthoringError
-from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
+from headwater.pieces.declarations import GivenMember
 from headwater.pieces.names import SEPARATOR, piece_id
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import whose_record
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.observers import Existence
-from headwater.runtime.pieces.children.coordinator import ChildSet
 from headwater.runtime.pieces.children.prefetch import Prefetch
 from headwater.runtime.pieces.classes import class_named
 from headwater.runtime.pieces.code_versions import CodeClaims
@@ -258,24 +257,6 @@ class PieceRegistry:
         return not self.events.has_local_work() and self.node_source.is_quiet()
 
     # ---- members -----------------------------------------------------------------------------------
-
-    def coordinator(self, instance: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
-        found = instance.coordinators.get(member)
-        if found is None:
-            with self.node_source.batch_nodes():
-                found = instance.coordinators[member] = ChildSet(instance, member)
-            if self.node_source.is_asleep(instance.root):
-                self.core.afterwards(lambda: instance.keep(member))  # In a piece that is awake they are kept already.
-        elif found.is_sparse:
-            self.node_source.wake_piece(instance.root)  # The caller may want all of its rows.
-        return found
-
-    def partial_children(self, instance: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
-        """Return the coordinator of a sleeping piece, which makes only the rows that are needed."""
-        found = instance.coordinators.get(member)
-        if found is None:
-            found = instance.coordinators[member] = ChildSet(instance, member, is_sparse=True)
-        return found
 
     def fold(self, view: ScopedView, member: FoldMember) -> Computed[Any]:
         return fold(view, member)

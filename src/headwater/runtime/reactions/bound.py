@@ -212,7 +212,7 @@ class BoundReaction:
             if known is not None and not known.is_stopped:
                 return known
             found = self._pieces.find_recorded(self._space, root)
-            return found if root == id else await pulled(self._pieces, found, id)
+            return found if root == id else await pulled(found, id)
         finally:
             self._space.release_if_unread(document)
 

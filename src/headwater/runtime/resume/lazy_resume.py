@@ -397,9 +397,8 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
     stored, child, scope, principal = key
     home_id, _, text = child.partition(BETWEEN)
     instance: PieceInstance | None = root
-    for parent, name, at in (_above(root, home_id) or []) if home_id else []:
-        keeper = root if parent == root.id else root.pieces.find(root.space.name, parent)
-        row = None if keeper is None else _row(keeper, name, at)
+    for _, name, at in (_above(root, home_id) or []) if home_id else []:
+        row = None if instance is None else _row(instance, name, at)
         instance = None if row is None else row[0]
     if instance is None:
         return None
@@ -413,7 +412,7 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
     if isinstance(member, EffectMember):
         return _effect(instance, member, scope, principal)
     if isinstance(member, (EachMember, ChildMember)):
-        coordinator = instance.pieces.coordinator(instance, member)
+        coordinator = instance.child_set(member)
         return None if coordinator.is_sparse else coordinator.node
     if not isinstance(member, (ComputedMember, FoldMember, MaterializerMember, ResourceMember)):
         return None
@@ -429,7 +428,7 @@ def _row(instance: PieceInstance, stored: str, text: str) -> tuple[PieceInstance
     member = instance.schema.get(stored)
     if not isinstance(member, (EachMember, ChildMember)):
         return None
-    row = instance.pieces.partial_children(instance, member).row(text)
+    row = instance.partial_child_set(member).row(text)
     return None if row is None else (row.child, row.node)
 
 

@@ -143,7 +143,7 @@ class ChildSet:
     def now(self) -> ChildSet:
         """Return the current coordinator of the member: this one may be released. A stopped piece has only this one."""
         instance = self._instance
-        return self if instance.is_stopped else instance.pieces.coordinator(instance, self.member)
+        return self if instance.is_stopped else instance.child_set(self.member)
 
     @property
     def values(self) -> TypeCodec[Any] | None:
