@@ -29,7 +29,7 @@ from headwater.protocol.messages import Query
 from headwater.replica.document import NOT_HERE, Document, NotLoaded
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import UNDECIDED, Missing
-from headwater.runtime.pieces.classes import cell_names, class_named, stored_name
+from headwater.runtime.pieces.classes import cell_names, stored_name
 from headwater.runtime.pieces.code_versions import replace_former_children
 from headwater.runtime.pieces.handles import cells_of
 from headwater.runtime.pieces.idle import instances_of, nodes_of
@@ -353,22 +353,6 @@ async def find(space: SpaceUser, cls: type[PieceT], after: str | None, limit: in
         items.append(piece(space, cls, str(value.get("name", id))))
         last = key.id
     return Page(tuple(items), None)
-
-
-async def listing(space: SpaceUser) -> list[tuple[str, str, bool]]:
-    """Return every piece of a space: its name, its class, and whether that class is imported here."""
-    found = []
-    async for key, value in documents(space, after="", skip=_next_piece):
-        id, _, stored = key.id.rpartition(":")
-        if stored == RECORD and "/" not in id and isinstance(value, dict):
-            named = str(value.get("cls", ""))
-            try:
-                class_named(named)
-            except AuthoringError:
-                found.append((str(value.get("name", id)), named, False))
-            else:
-                found.append((str(value.get("name", id)), named, True))
-    return found
 
 
 def _next_piece(id: str) -> str:
