@@ -118,7 +118,7 @@ class RuntimeParts:
         self.events.on_emitted = self.served.emits
         self.events.on_declared = self.served.declared
         core.record_port = self.events
-        core.check_link = self.pieces.link_access.check
+        core.check_link = self.pieces.links.access.check
         core.on_missed = self.pieces.prefetch.missed
         self.transactions.on_missed = self.pieces.prefetch.missed_by_author
         self.transactions.release_if_unread = self.pieces.prefetch.release_if_unread

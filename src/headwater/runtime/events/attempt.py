@@ -36,6 +36,7 @@ from headwater.runtime.events import deleted_target, event_rows, periodic, recei
 from headwater.runtime.events.lineage import Origin
 from headwater.runtime.events.table import EventOutcome
 from headwater.runtime.pieces.context import EventContext
+from headwater.runtime.pieces.links import is_for_all
 from headwater.runtime.writing.states import Happened
 from headwater.scheduler.node import Node
 
@@ -147,7 +148,7 @@ def _note_kept(events: Events, delivery: EventDelivery) -> None:
     tracker = cast(HandlerTracker, run.tracker)
     kept = receipts.narrowest(document.key.scope for document in (*tracker.documents_read, *tracker.wrote))
     others = {each.home: each for each in tracker.documents_read if each.home is not here and core.name_of(each.home)}
-    attempt.is_of_elsewhere = kept != "user" and not all(map(events.pieces.link_access.is_for_all, others.values()))
+    attempt.is_of_elsewhere = kept != "user" and not all(is_for_all(core, each) for each in others.values())
     attempt.kept = ("user" if delivery.event.user else "session") if attempt.is_of_elsewhere else kept
 
 

@@ -75,7 +75,7 @@ class _Context:
 
     def follow(self, link: Link, /) -> Any:
         """Return the handle or the piece that a link points at."""
-        return self._view.instance.pieces.follow(self._view, link)
+        return self._view.instance.pieces.links.follow(self._view, link)
 
 
 class NodeContext(_Context):

@@ -92,7 +92,7 @@ def _given(view: ScopedView, member: GivenMember) -> Any:
     """Return the handle that was passed in, restricted to its declaration: an Input is read-only, even of a Cell."""
     instance = view.instance
     given = instance.schema.given(member)
-    value = instance.pieces.resolve_input(instance, member)
+    value = instance.pieces.links.resolve_input(instance, member)
     if isinstance(value, OtherScopeHandle):
         value = value.seen_by(view)
         if isinstance(value, OtherScopeHandle):

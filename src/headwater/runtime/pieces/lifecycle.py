@@ -21,8 +21,7 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.patch import Patch
 from headwater.data.text import shown
 from headwater.data.value import ABSENT, Absent, Value
-from headwater.errors import AbsentError, AccessError, AuthoringError, author_call
-from headwater.pieces.declarations import GivenMember
+from headwater.errors import AccessError, AuthoringError, author_call
 from headwater.pieces.names import SEPARATOR
 from headwater.pieces.piece import Piece
 from headwater.protocol.messages import Query
@@ -34,7 +33,7 @@ from headwater.runtime.pieces.code_versions import replace_former_children
 from headwater.runtime.pieces.handles import cells_of
 from headwater.runtime.pieces.idle import instances_of, nodes_of
 from headwater.runtime.pieces.instance import PieceInstance
-from headwater.runtime.pieces.records import RECORD, NotArrivedError
+from headwater.runtime.pieces.records import RECORD
 from headwater.runtime.pieces.view import ScopedView
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ async def open_piece(
             await _until_here(space, [instance.generation_check().document])
         if gone := await pieces.transactions.transact(space.local, make):
             await _warn_of_unclaimed(space, instance, gone)
-        await _given(instance)
+        await pieces.links.load_inputs(instance)
         await pieces.node_source.prepare_open(instance, space.user, session)
     except BaseException:
         if is_requested and not instance.is_open:
@@ -215,21 +214,6 @@ async def _until_here(space: SpaceUser, documents: list[Document]) -> None:
     await core.observers.until(
         lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in documents)
     )
-
-
-async def _given(instance: PieceInstance) -> None:
-    """Load the records that the inputs of a piece are resolved with."""
-    pieces = instance.pieces
-    for member in instance.schema.of(GivenMember):
-        for _ in range(RUNTIME_LIMITS.input_records):
-            try:
-                pieces.resolve_input(instance, member)
-            except NotArrivedError as missing:
-                await pieces.core.loaded(missing.document)
-            except (AbsentError, AuthoringError):
-                break  # A reader of the input gets the error.
-            else:
-                break
 
 
 async def _arrived(space: SpaceUser, view: ScopedView) -> None:

@@ -16,24 +16,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
 from headwater.cells.open_run import Run
-from headwater.data.address import SPACE_SCOPE, Depth, DocKey
+from headwater.data.address import SPACE_SCOPE, AddressParts, Depth, DocKey, Link, parse_address
 from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.admission.access import ACCESS, EVERYBODY, Right, right_in
-from headwater.errors import AbsentError, AccessError, GoneError
-from headwater.pieces.declarations import ChildMember, EachMember
+from headwater.errors import AbsentError, AccessError, AuthoringError, GoneError
+from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
 from headwater.pieces.handles import Handler
 from headwater.pieces.names import SEPARATOR, child_name, unescaped
 from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.pieces.inputs import HANDLER
+from headwater.runtime.pieces.records import NotArrivedError
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
     from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
@@ -81,6 +86,104 @@ def _keeper(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember,
         if unescaped(stored) == member.stored and (id == name or id.startswith(name + SEPARATOR)):
             return member, text
     return None
+
+
+class Links:
+    """Resolves links, and the inputs that records name, for the pieces of one runtime."""
+
+    __slots__ = ("_core", "_records", "_registry", "access")
+
+    def __init__(self, core: Core, registry: PieceRegistry, records: Records, access: LinkAccess) -> None:
+        self._core = core
+        self._registry = registry
+        self._records = records
+        self.access = access
+
+    def follow(self, view: ScopedView, link: Link) -> Any:
+        """Return the handle or the piece that a link points at."""
+        space = view.instance.space if link.space is None else self._core.space(link.space)
+        id, colon, stored = link.id.rpartition(":")
+        if not colon:
+            raise AuthoringError(f"{link!r} points at no piece and at no member of one")
+        self.access.cross(view.instance.space, space)
+        instance = self._registry.find_by_id(space, id)
+        seen = view.seen_in(instance)
+        if stored == "@":
+            return seen.piece
+        if link.scope not in (SPACE_SCOPE, f"user:{view.user}", f"session:{seen.session}"):
+            raise AuthoringError(f"{link!r} points at data of {link.scope}: only a run for that scope may follow it")
+        member = instance.schema.get(stored)
+        if member is None:
+            raise AuthoringError(f"{link!r}: {instance!r} has no member {stored!r} any more")
+        handle = seen.handle(member)
+        return handle.below(link.path) if link.path else handle
+
+    def resolve_input(self, instance: PieceInstance, member: GivenMember) -> Any:
+        """Return the input of a piece by its name, from its maker or from its record."""
+        if instance.inputs is not None:
+            return instance.inputs[member.name]
+        said = self._records.read(instance).inputs.get(member.name)
+        if not isinstance(said, str):
+            raise AuthoringError(
+                f"{instance!r} has no input {member.name!r} yet: open it with {instance.cls.__name__}(...)"
+            )
+        if said.startswith(HANDLER):
+            return self._handler(said.removeprefix(HANDLER))
+        parts = parse_address(said)
+        space = instance.space if parts.space is None else self._core.space(parts.space)
+        found = self._owned(space, parts)
+        if found is not None:
+            return found
+        given = instance.schema.given(member)
+        assert given.codec is not None
+        kind: type[Input[Any]] = Cell if given.is_cell else Input
+        made = kind(self._core, space.document(parts.id, parts.scope), given.codec, parts.path)
+        if SEPARATOR in parts.id:
+            made.set_maker(lambda: self._owned(space, parts))  # A child is found only inside a run, when it reads.
+        return made
+
+    async def load_inputs(self, instance: PieceInstance) -> None:
+        """Load the records that the inputs of a piece are resolved with."""
+        for member in instance.schema.of(GivenMember):
+            for _ in range(RUNTIME_LIMITS.input_records):
+                try:
+                    self.resolve_input(instance, member)
+                except NotArrivedError as missing:
+                    await self._core.loaded(missing.document)
+                except (AbsentError, AuthoringError):
+                    break  # A reader of the input gets the error.
+                else:
+                    break
+
+    def _owned(self, space: LocalSpace, parts: AddressParts) -> Input[Any] | None:
+        """Return the handle of the member at an address, with its default and its node. None: no member is there."""
+        id, _, stored = parts.id.rpartition(":")
+        instance = None
+        if id:
+            try:
+                instance = self._registry.find_by_id(space, id)
+            except (AbsentError, AuthoringError):
+                return None  # No record, or the class is not imported: the stored value can still be read.
+        member = None if instance is None else instance.schema.get(stored)
+        if instance is None or member is None:
+            return None
+        scope, _, owner = parts.scope.partition(":")
+        user, session = (owner, "") if scope == "user" else ("", owner)
+        if member.scope != scope:
+            return None
+        handle = instance.view(member.scope, user, session).handle(member)
+        if not isinstance(handle, Input):
+            return None
+        return handle.below(parts.path) if parts.path else handle
+
+    def _handler(self, place: str) -> Any:
+        space, _, rest = place.partition("/")
+        id, _, stored = rest.rpartition(":")
+        instance = self._registry.find_by_id(self._core.space(space), id)
+        member = instance.schema.get(stored)
+        if member is None:
+            raise AuthoringError(f"{instance!r} has no handler {stored!r} any more: keep it, or rename it with was=")
+        return instance.view("space").handle(member)
 
 
 class LinkAccess:
@@ -137,13 +240,6 @@ class LinkAccess:
             known = self._known[here.name, there.name, right] = (mine, others, _includes(mine, others, right))
         return known[2]
 
-    def is_for_all(self, document: Document) -> bool:
-        """Return whether every user may read the space of a document."""
-        run = self._core.current.run
-        assert run is not None
-        access = _read(run, self._core.space_of(document))
-        return access is ABSENT or EVERYBODY in _names(access, *_ROLES[Right.READ])
-
     # ---- records -----------------------------------------------------------------------------------
 
     def given(self, view: ScopedView, handle: Any) -> None:
@@ -169,15 +265,6 @@ class LinkAccess:
                     f"{instance.cls.__name__}(...)"
                 )
             self.cross(instance.space, self._core.space_of(handle.document), what)
-
-    def is_asked_about(self, instance: PieceInstance, handle: Any) -> bool:
-        """Return whether an input that comes from the record of a piece may be refused to some runs of it."""
-        if instance.inputs is not None:
-            return False
-        if isinstance(handle, Handler):
-            return True
-        is_plain = isinstance(handle, Input) and handle.document.home is instance.space.replica
-        return not is_plain or handle.document.key.scope != SPACE_SCOPE or handle.document.key.id.startswith("$")
 
     def _whose(self) -> tuple[str, tuple[str, ...]] | None:
         """Return the space of the open run and the scopes of that space it may see. None: it is a program's own run."""
@@ -211,6 +298,24 @@ class LinkAccess:
         instance = self._pieces.find(self._core.space_name(output), output.key.id.rpartition(":")[0])
         window = None if instance is None else instance.view_of_session(session)
         return () if window is None or not window.user else (f"user:{window.user}",)
+
+
+def is_for_all(core: Core, document: Document) -> bool:
+    """Inside a run: return whether every user may read the space of a document."""
+    run = core.current.run
+    assert run is not None
+    access = _read(run, core.space_of(document))
+    return access is ABSENT or EVERYBODY in _names(access, *_ROLES[Right.READ])
+
+
+def is_asked_about(instance: PieceInstance, handle: Any) -> bool:
+    """Return whether an input that comes from the record of a piece may be refused to some runs of it."""
+    if instance.inputs is not None:
+        return False
+    if isinstance(handle, Handler):
+        return True
+    is_plain = isinstance(handle, Input) and handle.document.home is instance.space.replica
+    return not is_plain or handle.document.key.scope != SPACE_SCOPE or handle.document.key.id.startswith("$")
 
 
 def _read(run: Run, space: LocalSpace) -> MaybeValue:

@@ -23,10 +23,10 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces.classes import cell_names, has_other_code, member_digests
 from headwater.runtime.pieces.inputs import written
-from headwater.runtime.pieces.instance import PieceInstance
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
+    from headwater.runtime.pieces.instance import PieceInstance
 
 RECORD = "@"
 

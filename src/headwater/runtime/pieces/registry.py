@@ -10,12 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
-from headwater.cells.cell import Cell
-from headwater.cells.handle import Input
-from headwater.data.address import SPACE_SCOPE, AddressParts, Link, parse_address
 from headwater.data.value import ABSENT
 from headwater.errors import AbsentError, AuthoringError
-from headwater.pieces.declarations import GivenMember
 from headwater.pieces.names import SEPARATOR, piece_id
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import whose_record
@@ -29,10 +25,9 @@ from headwater.runtime.pieces.context import EventContext, NodeContext
 from headwater.runtime.pieces.fold.fold import fold
 from headwater.runtime.pieces.fold.history import PastDocuments
 from headwater.runtime.pieces.idle import IdlePieces
-from headwater.runtime.pieces.inputs import HANDLER
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.lifecycle import Erasures
-from headwater.runtime.pieces.links import LinkAccess, descendant
+from headwater.runtime.pieces.links import LinkAccess, Links, descendant
 from headwater.runtime.pieces.records import Records
 from headwater.runtime.pieces.resource import Resources, Worker
 from headwater.scheduler.node import Node
@@ -69,7 +64,7 @@ class PieceRegistry:
         "erasures",
         "events",
         "idle",
-        "link_access",
+        "links",
         "make_space",
         "node_source",
         "prefetch",
@@ -111,7 +106,7 @@ class PieceRegistry:
         self.code_claims = CodeClaims(channel, is_only=is_only)
         self.erasures = Erasures(core, tasks, self, policy.erasures)
         self._resources = Resources(core, tasks, transactions, worker)
-        self.link_access = LinkAccess(core, sessions, self)
+        self.links = Links(core, self, self.records, LinkAccess(core, sessions, self))
         self.prefetch = Prefetch(core, self.find, lambda: list(self._instances.values()))
 
     def connect(self, events: EventSender, node_source: NodeSource) -> None:
@@ -271,60 +266,6 @@ class PieceRegistry:
     def resource(self, view: ScopedView, member: ResourceMember) -> Resource[Any]:
         return self._resources.handle(view, member)
 
-    def resolve_input(self, instance: PieceInstance, member: GivenMember) -> Any:
-        """Return the input of a piece by its name, from its maker or from its record."""
-        if instance.inputs is not None:
-            return instance.inputs[member.name]
-        said = self.records.read(instance).inputs.get(member.name)
-        if not isinstance(said, str):
-            raise AuthoringError(
-                f"{instance!r} has no input {member.name!r} yet: open it with {instance.cls.__name__}(...)"
-            )
-        if said.startswith(HANDLER):
-            return self._handler(said.removeprefix(HANDLER))
-        parts = parse_address(said)
-        space = instance.space if parts.space is None else self.core.space(parts.space)
-        found = self._owned(space, parts)
-        if found is not None:
-            return found
-        given = instance.schema.given(member)
-        assert given.codec is not None
-        kind: type[Input[Any]] = Cell if given.is_cell else Input
-        made = kind(self.core, space.document(parts.id, parts.scope), given.codec, parts.path)
-        if SEPARATOR in parts.id:
-            made.set_maker(lambda: self._owned(space, parts))  # A child is found only inside a run, when it reads.
-        return made
-
-    def _owned(self, space: LocalSpace, parts: AddressParts) -> Input[Any] | None:
-        """Return the handle of the member at an address, with its default and its node. None: no member is there."""
-        id, _, stored = parts.id.rpartition(":")
-        instance = None
-        if id:
-            try:
-                instance = self.find_by_id(space, id)
-            except (AbsentError, AuthoringError):
-                return None  # No record, or the class is not imported: the stored value can still be read.
-        member = None if instance is None else instance.schema.get(stored)
-        if instance is None or member is None:
-            return None
-        scope, _, owner = parts.scope.partition(":")
-        user, session = (owner, "") if scope == "user" else ("", owner)
-        if member.scope != scope:
-            return None
-        handle = instance.view(member.scope, user, session).handle(member)
-        if not isinstance(handle, Input):
-            return None
-        return handle.below(parts.path) if parts.path else handle
-
-    def _handler(self, place: str) -> Any:
-        space, _, rest = place.partition("/")
-        id, _, stored = rest.rpartition(":")
-        instance = self.find_by_id(self.core.space(space), id)
-        member = instance.schema.get(stored)
-        if member is None:
-            raise AuthoringError(f"{instance!r} has no handler {stored!r} any more: keep it, or rename it with was=")
-        return instance.view("space").handle(member)
-
     # ---- runs --------------------------------------------------------------------------------------
 
     def context(self, view: ScopedView) -> EventContext | NodeContext:
@@ -386,22 +327,3 @@ class PieceRegistry:
             instance.is_launched, instance.inputs = False, None
             instance.stop()
             instance.is_launched = True
-
-    def follow(self, view: ScopedView, link: Link) -> Any:
-        """Return the handle or the piece that a link points at."""
-        space = view.instance.space if link.space is None else self.core.space(link.space)
-        id, colon, stored = link.id.rpartition(":")
-        if not colon:
-            raise AuthoringError(f"{link!r} points at no piece and at no member of one")
-        self.link_access.cross(view.instance.space, space)
-        instance = self.find_by_id(space, id)
-        seen = view.seen_in(instance)
-        if stored == "@":
-            return seen.piece
-        if link.scope not in (SPACE_SCOPE, f"user:{view.user}", f"session:{seen.session}"):
-            raise AuthoringError(f"{link!r} points at data of {link.scope}: only a run for that scope may follow it")
-        member = instance.schema.get(stored)
-        if member is None:
-            raise AuthoringError(f"{link!r}: {instance!r} has no member {stored!r} any more")
-        handle = seen.handle(member)
-        return handle.below(link.path) if link.path else handle

@@ -102,7 +102,7 @@ class ScopedView:
         found = self._recorded.get(member)
         if found is None:
             found = self._recorded[member] = self._make(member)
-        self.instance.pieces.link_access.given(self, found)
+        self.instance.pieces.links.access.given(self, found)
         return found
 
     def forget(self) -> None:

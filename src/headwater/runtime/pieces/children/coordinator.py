@@ -39,6 +39,7 @@ from headwater.runtime.pieces.children.handles import ONLY, ChildHandle, EachHan
 from headwater.runtime.pieces.children.prefetch import Listing
 from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of
 from headwater.runtime.pieces.inputs import OtherScopeHandle, described, same_inputs
+from headwater.runtime.pieces.links import is_asked_about
 from headwater.scheduler.freshness import failed_upstream
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -593,11 +594,7 @@ def _from(instance: PieceInstance, element: Input[Any] | None, origin: str) -> A
         return None
     handle = instance.view("space").handle(member)
     # A recorded input may be refused to the child; the access check needs a run of the row.
-    return (
-        None
-        if instance.pieces.link_access.is_asked_about(instance, handle) and isinstance(member, GivenMember)
-        else handle
-    )
+    return None if isinstance(member, GivenMember) and is_asked_about(instance, handle) else handle
 
 
 def _same(one: Any, other: Any) -> bool:
