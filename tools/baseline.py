@@ -50,7 +50,7 @@ CHANNEL: Final = ("runtime/channel",)
 # pieces that are kept ready in a process are not restart.
 RESTART: Final = (
     "runtime/resume",
-    *_in("runtime/pieces/fold", "fold history"),
+    *_in("runtime/pieces", "fold"),
     "engine/observations",
     "engine/store/observation_sql.py",
     *_in("protocol", "observations"),

@@ -35,7 +35,6 @@ from headwater.runtime.core.tracker import UNDECIDED, Missing, Stale, Transactio
 from headwater.runtime.events import deleted_target, event_rows, periodic, receipts
 from headwater.runtime.events.lineage import Origin
 from headwater.runtime.events.table import EventOutcome
-from headwater.runtime.pieces.context import EventContext
 from headwater.runtime.pieces.links import is_for_all
 from headwater.runtime.writing.states import Happened
 from headwater.scheduler.node import Node
@@ -82,13 +81,13 @@ def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, argu
         trace.emit(HandlerCalled(event.stream, event.id, delivery.calls))
     core = events.core
     instance = event.instance
-    deleted_target.check(event, is_stored=delivery.is_stored)
+    deleted_target.check(event, events.records, is_stored=delivery.is_stored)
     if event.period is not None and periodic.is_handled(core, event):
         return None
     view = view.kept_now()
-    events.current, events.handling = (event, EventContext(view, event, attempt.launched)), delivery
+    events.current, events.handling = (event, view.event_context(event, attempt.launched)), delivery
     try:
-        instance.pieces.records.keep(instance)
+        events.records.keep(instance)
         made = event.member.fn(view.piece, **arguments)
         result = view.instance.schema.signature(event.member).encode_result(made)
         _sign(events, delivery, result)
@@ -205,7 +204,7 @@ class HandlerTracker(TransactionTracker):
     def check(self) -> None:
         if self._why is None:
             for document in self.postponed:
-                self._events.pieces.prefetch.missed_by_author(document, self._delivery.brought)
+                self._events.prefetch.missed_by_author(document, self._delivery.brought)
         super().check()
 
     def missed(self, run: Run, spot: Spot) -> Spot:
@@ -257,7 +256,7 @@ class HandlerTracker(TransactionTracker):
 
     def _stop(self, why: BaseException) -> NoReturn:
         for document in _not_here(why):
-            self._events.pieces.prefetch.missed_by_author(document, self._delivery.brought)
+            self._events.prefetch.missed_by_author(document, self._delivery.brought)
         super()._stop(why)
 
 

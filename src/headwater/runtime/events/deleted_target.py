@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.events.event import Event
     from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.writing.space_channel import SpaceChannel
 
@@ -47,7 +48,7 @@ class Away(HeadwaterError):
     documents cannot be fetched without a connection."""
 
 
-def check(event: Event, *, is_stored: bool) -> None:
+def check(event: Event, records: Records, *, is_stored: bool) -> None:
     """Raise Gone, inside the handler's transaction, if the event waited and its piece does not exist any more.
 
     A row is made by its parent and by no event, so that an event for a row that left is also refused if it did not
@@ -66,7 +67,6 @@ def check(event: Event, *, is_stored: bool) -> None:
     root = instance
     while root.parent is not None:
         root = root.parent
-    records = instance.pieces.records
     if records.exists(root):
         return
     # No sender wants a period or the result of a reaction to make a piece.

@@ -71,7 +71,9 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.policy import Policy
     from headwater.runtime.core.waiting import Tasks
+    from headwater.runtime.pieces.children.prefetch import Prefetch
     from headwater.runtime.pieces.context import EventContext
+    from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
     from headwater.runtime.writing.space_channel import SpaceChannel
@@ -102,6 +104,8 @@ class Events:
         "pickup",
         "pieces",
         "policy",
+        "prefetch",
+        "records",
         "retention",
         "sessions",
         "tasks",
@@ -113,6 +117,8 @@ class Events:
         pieces: PieceRegistry,
         core: Core,
         *,
+        records: Records,
+        prefetch: Prefetch,
         tasks: Tasks,
         policy: Policy,
         channel: Callable[[str], SpaceChannel | None],
@@ -122,6 +128,8 @@ class Events:
     ) -> None:
         self.pieces = pieces
         self.core = core
+        self.records = records
+        self.prefetch = prefetch
         self.tasks = tasks
         self.policy = policy
         self.channel = channel  # returns the channel of a space by its name; None: the space has no engine

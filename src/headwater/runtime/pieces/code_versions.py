@@ -26,7 +26,7 @@ from headwater.errors import AuthoringError
 from headwater.pieces.declarations import Declaration, ResourceMember
 from headwater.protocol.messages import ClaimCode
 from headwater.runtime.pieces.classes import forget_fingerprints, member_digests, stored_name
-from headwater.runtime.pieces.fold.fold import Folding
+from headwater.runtime.pieces.fold import Folding
 from headwater.runtime.pieces.identity import KEYS
 from headwater.runtime.pieces.idle import instances_of
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headwater.runtime.writing.space_channel import SpaceChannel
 
 
-class CodeClaims:
+class ClassClaims:
     """The claims that one runtime makes for the code of its classes."""
 
     __slots__ = ("_channel", "_is_only")

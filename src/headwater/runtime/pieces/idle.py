@@ -115,17 +115,6 @@ def _led_to(coordinator: ChildSet, above: list[Document]) -> Iterator[tuple[Piec
                 yield from _led_to(each, rows)
 
 
-def go_on(instance: PieceInstance, found: PieceReads) -> None:
-    """Recreate the read members of a piece that was stopped, and invalidate the other readers."""
-    if found.kept:
-        instance.pieces.idle.used(instance)
-    for reader, rows in found.rows.items():
-        instance.core.scheduler.add_reads(reader, rows)
-    for view, member in found.members:
-        view.handle(member)
-    look_again(instance.core, found.readers)
-
-
 def look_again(core: Core, readers: Iterable[Node]) -> None:
     """Invalidate readers whose inputs no node computes any more: their next run has them computed."""
     run = core.current.run
@@ -166,6 +155,16 @@ class IdlePieces:
 
     def forget(self, instance: PieceInstance) -> None:
         self._instances.pop(instance, None)
+
+    def go_on(self, instance: PieceInstance, found: PieceReads) -> None:
+        """Recreate the read members of a piece that was stopped, and invalidate the other readers."""
+        if found.kept:
+            self.used(instance)
+        for reader, rows in found.rows.items():
+            self._core.scheduler.add_reads(reader, rows)
+        for view, member in found.members:
+            view.handle(member)
+        look_again(self._core, found.readers)
 
     def _let_go(self) -> None:
         """Stop pieces above the limit, those used longest ago first, unless they are read or demanded.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakValueDictionary
 
@@ -37,7 +38,6 @@ from headwater.runtime.pieces.handles import (
     documents_of,
     is_always_shown,
     keep_children,
-    make,
     show,
     shown_as,
 )
@@ -49,8 +49,12 @@ from headwater.scheduler.registry import NodeSpec
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.identity import NodeIdentity
+    from headwater.runtime.pieces.idle import IdlePieces
+    from headwater.runtime.pieces.piece_documents import Erasures
+    from headwater.runtime.pieces.ports import EventSender, NodeSource
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.resume_state import ResumeState
+    from headwater.runtime.pieces.view import ViewParts
 
 
 FIRST: Final = 1
@@ -140,6 +144,19 @@ def _version(record: MaybeValue | NotLoaded) -> int:
     return version if isinstance(version, int) else 0
 
 
+@dataclass(frozen=True, slots=True)
+class InstanceParts:
+    """The parts of a runtime that the instances of its pieces use. Made once, by the composition of the runtime."""
+
+    core: Core
+    registry: PieceRegistry
+    idle: IdlePieces
+    events: EventSender
+    node_source: NodeSource
+    erasures: Erasures
+    views: ViewParts
+
+
 class PieceInstance:
     """One piece in one runtime.
 
@@ -153,6 +170,7 @@ class PieceInstance:
         "_generation_check",
         "_held",
         "_kept",
+        "_parts",
         "_periods",
         "_shown",
         "_views",
@@ -173,7 +191,6 @@ class PieceInstance:
         "name",
         "nodes",
         "parent",
-        "pieces",
         "resume_state",
         "schema",
         "space",
@@ -181,7 +198,7 @@ class PieceInstance:
 
     def __init__(
         self,
-        pieces: PieceRegistry,
+        parts: InstanceParts,
         space: LocalSpace,
         cls: type[Piece],
         id: str,
@@ -191,8 +208,8 @@ class PieceInstance:
         parent: PieceInstance | None = None,
         maker: Node | None = None,
     ) -> None:
-        self.pieces = pieces
-        self.core = pieces.core
+        self._parts = parts
+        self.core = parts.core
         self.space = space
         self.cls = cls
         self.schema = cls.__schema__
@@ -232,7 +249,7 @@ class PieceInstance:
         key = (scope, user if scope != "space" else "", session if scope == "session" else "")
         found = self._views.get(key)
         if found is None:
-            found = ScopedView(self, *key)
+            found = ScopedView(self._parts.views, self, *key)
             if scope == "session" and user:
                 self._bind_session_to_user(found)
             self._views[key] = found
@@ -258,20 +275,16 @@ class PieceInstance:
                 self.nodes.remove(node)
             idle.look_again(self.core, readers)
 
-    def make(self, view: ScopedView, member: Declaration) -> Any:
-        """Create the handle of a member for a view."""
-        return make(view, member)
-
     def handles_of(self, member: Declaration) -> list[Any]:
         """Return the handles of a member that exist so far."""
         return [view.handles[member] for view in self._views.values() if member in view.handles]
 
     def child_set(self, member: EachMember | ChildMember) -> ChildSet:
         """Return the rows of an `each` or a `child`, all of them."""
-        found, node_source = self.coordinators.get(member), self.pieces.node_source
+        found, node_source = self.coordinators.get(member), self._parts.node_source
         if found is None:
             with node_source.batch_nodes():
-                found = self.coordinators[member] = ChildSet(self, member)
+                found = self.coordinators[member] = self._make_child_set(member)
             if self.is_asleep:
                 self.core.afterwards(lambda: self.keep(member))  # In a piece that is awake they are kept already.
         elif found.is_sparse:
@@ -282,8 +295,12 @@ class PieceInstance:
         """Return the rows of a member of a sleeping piece: only those that are needed are made."""
         found = self.coordinators.get(member)
         if found is None:
-            found = self.coordinators[member] = ChildSet(self, member, is_sparse=True)
+            found = self.coordinators[member] = self._make_child_set(member, is_sparse=True)
         return found
+
+    def _make_child_set(self, member: EachMember | ChildMember, *, is_sparse: bool = False) -> ChildSet:
+        parts = self._parts
+        return ChildSet(self, member, parts.registry, parts.node_source, parts.erasures, is_sparse=is_sparse)
 
     def place(self, member: Declaration) -> str:
         """Return the name of a handler in messages and traces."""
@@ -298,14 +315,14 @@ class PieceInstance:
         if self.parent is None:
             return None
         try:
-            found = self.pieces.find_by_id(self.space, self.id)
+            found = self._parts.registry.find_by_id(self.space, self.id)
         except (AbsentError, AuthoringError):
             return None
         return found if found.cls is self.cls and not found.is_stopped else None
 
     def replacement(self) -> PieceInstance | None:
         """Return the child that this runtime has now under the id of this stopped one, if it has one."""
-        found = self.pieces.find(self.space.name, self.id)
+        found = self._parts.registry.find(self.space.name, self.id)
         return found if found is not None and found.cls is self.cls and not found.is_stopped else None
 
     def gone(self) -> HeadwaterError:
@@ -331,13 +348,18 @@ class PieceInstance:
         return state is not None and bool(state.as_of)
 
     @property
+    def runtime_identity(self) -> str | None:
+        """The identity of the runtime over restarts, which names the nodes of effects. None: it has none."""
+        return self._parts.node_source.identity
+
+    @property
     def is_asleep(self) -> bool:
         """Whether the piece belongs to one that is open without nodes."""
-        return self.pieces.node_source.is_asleep(self.root)
+        return self._parts.node_source.is_asleep(self.root)
 
     async def start_effects_asleep(self) -> None:
         """Register the effects of a sleeping piece before an event is handled by it or by one of its children."""
-        await self.pieces.node_source.start_effects(self)
+        await self._parts.node_source.start_effects(self)
 
     @property
     def root(self) -> PieceInstance:
@@ -370,7 +392,6 @@ class PieceInstance:
         """
         if self.is_stopped:
             raise self.gone()
-        pieces = self.pieces
         core = self.core
         current = core.current
         run, current.run = current.run, None  # As `Core.outside_run` does.
@@ -388,8 +409,8 @@ class PieceInstance:
                 self.space.hold([guard.document])  # A newer version may open the piece later.
             if guard.document.value is NOT_HERE:
                 core.load(guard.document)  # The piece slept, and was opened without its record, or is only named.
-        pieces.idle.used(self)
-        pieces.node_source.add_node(self, node, spec, identity)
+        self._parts.idle.used(self)
+        self._parts.node_source.add_node(self, node, spec, identity)
         if run is not None and run.node is not None and run.log is None:
             # The new node may write a document that the reader's last run read when a removed node wrote it. From here
             # on the open run checks the freshness of each read instead of comparing with its last reads (I1).
@@ -416,7 +437,7 @@ class PieceInstance:
             if node.reporter is not None:
                 node.reporter.forget()  # From now on the node belongs to the generation that was opened.
         if not self._periods:
-            self._periods = self.pieces.events.start_periods(self)
+            self._periods = self._parts.events.start_periods(self)
         is_asleep = self.is_asleep
         if is_asleep and is_back and len(self._shown) == 1:
             if self.parent is None:
@@ -427,7 +448,7 @@ class PieceInstance:
         if self.parent is None and (user, session) not in self._held:
             self.request(user, session)
         if is_asleep and is_back:
-            self.pieces.node_source.wake_piece(self.root)  # Cleanness is known for the first user and session only.
+            self._parts.node_source.wake_piece(self.root)  # Cleanness is known for the first user and session only.
         self._keep()
         self._show(view, shown)
         for child in self.children():
@@ -607,7 +628,8 @@ class PieceInstance:
                     child.rest()
                 else:
                     child.stop(is_let_go=is_let_go or not self.is_stopped)
-        self.pieces.forget_instance(self)
+        self._parts.registry.forget_instance(self)
+        self._parts.node_source.forget_piece(self)
         self._cancel_periods()
 
         def remove() -> None:
@@ -631,7 +653,7 @@ class PieceInstance:
         self.coordinators = {each.member: each for each in kept}
         self.resume_state, self.is_new = None, False
         if read is not None:
-            idle.go_on(self, read)
+            self._parts.idle.go_on(self, read)
 
     def rest(self) -> None:
         """End what runs only because this child is open. Its values are computed further for readers elsewhere."""

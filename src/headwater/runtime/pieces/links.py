@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.ports import EventSender
     from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
@@ -189,12 +190,13 @@ class Links:
 class LinkAccess:
     """Access checks for links and recorded inputs in the runs of one runtime."""
 
-    __slots__ = ("_core", "_known", "_pieces", "_sessions")
+    __slots__ = ("_core", "_events", "_known", "_registry", "_sessions")
 
-    def __init__(self, core: Core, sessions: UserSessions, pieces: PieceRegistry) -> None:
+    def __init__(self, core: Core, sessions: UserSessions, registry: PieceRegistry, events: EventSender) -> None:
         self._core = core
         self._sessions = sessions
-        self._pieces = pieces
+        self._registry = registry
+        self._events = events
         # By two spaces and a right: both access documents, and whether all writers of the first space have the right in
         # the second.
         self._known: dict[tuple[str, str, Right], tuple[Any, Any, bool]] = {}
@@ -223,7 +225,7 @@ class LinkAccess:
         if run is None or here is there or self._whose() is None:
             return
         mine, others = _read(run, here), _read(run, there)
-        current = self._pieces.events.current
+        current = self._events.current
         sender = "" if current is None else current[0].user
         is_foreign = bool(sender) and right_in(mine, sender) > Right.NONE and right_in(others, sender) < Right.READ
         if is_foreign or not self._includes(run, here, there, Right.READ):
@@ -245,7 +247,7 @@ class LinkAccess:
     def given(self, view: ScopedView, handle: Any) -> None:
         """Check that the open run may use an input that the record of a piece names. Raise `AccessError` if not."""
         run, instance = self._core.current.run, view.instance
-        if run is None or (self._pieces.events.current is None and not isinstance(run.node, Node)):
+        if run is None or (self._events.current is None and not isinstance(run.node, Node)):
             return
         what = f"the record of {instance.name!r}"
         if isinstance(handle, Handler):
@@ -271,7 +273,7 @@ class LinkAccess:
         run = self._core.current.run
         if run is None:
             return None
-        current = self._pieces.events.current
+        current = self._events.current
         if current is not None:
             event = current[0]
             return event.instance.space.name, (SPACE_SCOPE, f"user:{event.user}", f"session:{event.session}")
@@ -295,7 +297,7 @@ class LinkAccess:
         scope, _, session = output.key.scope.partition(":")
         if scope != "session":
             return ()
-        instance = self._pieces.find(self._core.space_name(output), output.key.id.rpartition(":")[0])
+        instance = self._registry.find(self._core.space_name(output), output.key.id.rpartition(":")[0])
         window = None if instance is None else instance.view_of_session(session)
         return () if window is None or not window.user else (f"user:{window.user}",)
 

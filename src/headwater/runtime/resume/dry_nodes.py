@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey
@@ -97,7 +97,7 @@ def attach_dry_nodes(
 
     core.open_space = open_space
     dry_nodes = DryNodes(pieces, core, tasks=tasks, policy=policy, channel=channel)
-    pieces.connect(pieces.events, dry_nodes)
+    pieces.connect(replace(pieces.parts, node_source=dry_nodes))
     return dry_nodes
 
 

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from headwater.cells.codec_base import TypeCodec
     from headwater.runtime.pieces.children.elements import Source
     from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.piece_documents import Erasures
+    from headwater.runtime.pieces.ports import NodeSource
+    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
 ELEMENT: Final = "element"
@@ -76,9 +79,12 @@ class ChildSet:
         "_apart",
         "_due",
         "_elements",
+        "_erasures",
         "_gone",
         "_instance",
+        "_node_source",
         "_order",
+        "_registry",
         "_source",
         "_unmade",
         "_unordered",
@@ -88,8 +94,20 @@ class ChildSet:
         "rows",
     )
 
-    def __init__(self, instance: PieceInstance, member: EachMember | ChildMember, *, is_sparse: bool = False) -> None:
+    def __init__(
+        self,
+        instance: PieceInstance,
+        member: EachMember | ChildMember,
+        registry: PieceRegistry,
+        node_source: NodeSource,
+        erasures: Erasures,
+        *,
+        is_sparse: bool = False,
+    ) -> None:
         self._instance = instance
+        self._registry = registry
+        self._node_source = node_source
+        self._erasures = erasures
         self.member = member
         self._unmade: dict[str, None] | None = {} if is_sparse else None  # listed rows of a sparse coordinator
         self._unordered: Mapping[str, Exception] = {}  # by key: errors of `order=`, with which their rows fail
@@ -130,9 +148,7 @@ class ChildSet:
             ),
         )
         if self._due is not None:
-            instance.pieces.erasures.when_known(
-                self._due.document, self._erase
-            )  # An earlier runtime may have stored some.
+            erasures.when_known(self._due.document, self._erase)  # An earlier runtime may have stored some.
 
     def handle(self, view: ScopedView) -> Any:
         """Create the handle of the member for a view."""
@@ -185,14 +201,14 @@ class ChildSet:
         if self.is_sparse:  # From here on it has and keeps all rows, as in a piece that is awake.
             self.complete()
             self._instance.core.afterwards(lambda: self._instance.keep(self.member))
-        with self._instance.pieces.node_source.batch_nodes():
+        with self._node_source.batch_nodes():
             for text, key in found.items():
                 if text not in self.rows:
                     self.rows[text] = self._row(key, text, is_new=True)
         for text in [text for text in self.rows if text not in found]:
             self._drop(self.rows.pop(text))
         self._fail_unordered({} if self._source is None else self._source.unordered)
-        self._instance.pieces.node_source.drop_rows(self._instance, self.member.stored, found)
+        self._node_source.drop_rows(self._instance, self.member.stored, found)
         return tuple(found)
 
     def _fail_unordered(self, unordered: Mapping[str, Exception]) -> None:
@@ -225,11 +241,11 @@ class ChildSet:
         assert self._due is not None
         document, instance = self._due.document, self._instance
         if document.value is NOT_HERE:
-            instance.pieces.erasures.when_known(document, self._erase)
+            self._erasures.when_known(document, self._erase)
             return
         for text in document.value if isinstance(document.value, Mapping) else ():
             child = child_name(instance.id, self.member.stored, text)
-            instance.pieces.erasures.begin(instance.space, document, text, child, partial(self._is_back, text))
+            self._erasures.begin(instance.space, document, text, child, partial(self._is_back, text))
 
     def _is_back(self, text: str) -> bool:
         """Inside the transaction of the erasure for a stored key: return whether the source has that key again."""
@@ -324,7 +340,7 @@ class ChildSet:
             self._check_child(made)
             if row is None or row.child is None or not _is_same_child(row.child, made):
                 if transient is None or not _is_same_child(transient, made):
-                    own.children[id] = self._instance.pieces.make_transient_child(self._instance, made, id)
+                    own.children[id] = self._registry.make_transient_child(self._instance, made, id)
                 else:
                     own.children[id] = transient
         if transient is not None and own.children.get(id) is not transient:
@@ -422,7 +438,7 @@ class ChildSet:
         # fault coordinator.restored_child_replaced: if True:
         if row.child is None or not _is_same_child(row.child, made):
             id = child_name(self._instance.id, self.member.stored, row.text)
-            row.child = self._instance.pieces.add_child(self._instance, made, id, row.node, is_back=True)
+            row.child = self._registry.add_child(self._instance, made, id, row.node, is_back=True)
         return True
 
     def _made(self, row: ChildRow, made: Any) -> Any:
@@ -433,7 +449,7 @@ class ChildSet:
         if made is None:
             # I7: observations of the child of this or an earlier process do not hold for a later child of the row.
             if row.child is not None or (row.node is not None and not row.node.runs):
-                self._instance.pieces.node_source.drop_child(self._instance, id)
+                self._node_source.drop_child(self._instance, id)
             self._let_go(row)
             return None
         self._check_child(made)
@@ -441,8 +457,8 @@ class ChildSet:
         if child is None or not _is_same_child(child, made):
             if child is not None:
                 self._let_go(row)
-                self._instance.pieces.node_source.drop_child(self._instance, id)
-            row.child = self._instance.pieces.add_child(self._instance, made, id, row.node, is_new=row.is_new)
+                self._node_source.drop_child(self._instance, id)
+            row.child = self._registry.add_child(self._instance, made, id, row.node, is_new=row.is_new)
         return described(self._instance.core, made)
 
     def _check_child(self, made: object) -> None:
@@ -459,7 +475,7 @@ class ChildSet:
                 each.reporter.report_removal(each)
         id = child_name(self._instance.id, self.member.stored, row.text)
         if self._elements.value is None and self._instance.opened_asleep():
-            self._instance.pieces.node_source.drop_child(self._instance, id)
+            self._node_source.drop_child(self._instance, id)
         self._let_go(row)
         if row.node is not None and not row.node.removed:
             core, node = self._instance.core, row.node
