@@ -485,7 +485,7 @@ class Folds:
                 owns_outputs=True,
                 apart=folding.apart,
             ),
-            part_of(view, member),
+            part_of(view.scope, view.user, member),
         )
         handle.set_maker(view.maker(member))
         return handle

@@ -140,7 +140,7 @@ def _computed(view: ScopedView, member: ComputedMember | MaterializerMember) -> 
             throttle_ms=member.throttle_ms,
             fingerprint=instance.digest(member),
         ),
-        part_of(view, member),
+        part_of(view.scope, view.user, member),
     )
     handle.set_maker(view.maker(member))
     return handle

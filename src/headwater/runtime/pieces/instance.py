@@ -362,6 +362,11 @@ class PieceInstance:
         await self._parts.node_source.start_effects(self)
 
     @property
+    def child_id(self) -> str:
+        """The id of the piece in the names of its nodes. Empty: it has no parent."""
+        return self.id if self.parent is not None else ""
+
+    @property
     def root(self) -> PieceInstance:
         """The topmost ancestor of the piece, or the piece itself."""
         instance = self

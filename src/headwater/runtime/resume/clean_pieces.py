@@ -127,7 +127,7 @@ def _writes_beside(node: Node) -> bool:
 
 def _fetching(instance: PieceInstance) -> Iterator[Key]:
     """Yield the demanded resources of a piece."""
-    child = instance.id if instance.parent is not None else ""
+    child = instance.child_id
     for view in instance.views():
         for member, handle in view.handles.items():
             if isinstance(member, ResourceMember) and view.scope != "session":

@@ -168,7 +168,7 @@ class DryNodes(Resume):
             return
         if identity.started is not None:
             self.keepers.update(node.outputs)
-        key = identity.key(instance)
+        key = identity.key(instance.child_id)
         space, root = instance.space.name, instance.root
         observed = self._tables.get((space, root.id), {}).get(key)
         at = (space, root.id, key)
@@ -260,7 +260,7 @@ class DryNodes(Resume):
         waiting = deque([root])
         while waiting:
             instance = waiting.popleft()
-            for key in by_child.get(instance.id if instance.parent is not None else "", ()):
+            for key in by_child.get(instance.child_id, ()):
                 self._make(instance, key)
             waiting += instance.children()
 

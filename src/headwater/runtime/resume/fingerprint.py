@@ -404,7 +404,7 @@ def about(
     codes: CodeFingerprints, instance: PieceInstance, spec: NodeSpec, identity: NodeIdentity, generation: int
 ) -> About:
     """Return the part of an observation that is the same in every run of a node."""
-    member, child, scope, principal = identity.key(instance)
+    member, child, scope, principal = identity.key(instance.child_id)
     fingerprint, kind, delays = codes.said(instance, spec, identity)
     return About(NodeKey(instance.root.id, generation, member, child, scope, principal), kind, fingerprint, delays)
 

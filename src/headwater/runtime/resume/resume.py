@@ -108,7 +108,7 @@ class ObservationLookup:
         core = self._core
         try:
             state.batch = None
-            await self.known(root, state, [each.identity.key(each.instance) for each in batch.held])
+            await self.known(root, state, [each.identity.key(each.instance.child_id) for each in batch.held])
         finally:
             del self._resuming.under_way[batch]
             state.asked -= 1
@@ -355,7 +355,7 @@ class Resume:
             registered = RegisteredNode(instance, node, identity)
             if state.as_of and (identity.is_new or (instance.is_new and instance is not root)):
                 self.counts["nothing is known"] += 1
-            elif state.as_of and identity.key(instance) not in state.table:
+            elif state.as_of and identity.key(instance.child_id) not in state.table:
                 self.lookup.ask_for(root, state, channel, registered)
             elif state.is_over and not state.table:
                 self.counts["nothing is known"] += 1
@@ -398,7 +398,7 @@ class Resume:
         state, channel = instance.root.resume_state, self._channel(instance.space.name)
         if state is None or not state.table:
             return
-        before = f"{instance.id if instance.parent is not None else ''}{BETWEEN}"
+        before = f"{instance.child_id}{BETWEEN}"
         rows = [key for key in state.table if key[0] == row_of(member) and key[1].startswith(before)]
         gone = [key for key in rows if key[1].removeprefix(before) not in here]
         ids = [child_name(instance.id, member, key[1].removeprefix(before)) for key in gone]
@@ -588,7 +588,7 @@ class Resume:
         state = instance.root.resume_state
         if state is None or node.removed or node.reporter is None:
             return None
-        known = state.table.pop(identity.key(instance), None)
+        known = state.table.pop(identity.key(instance.child_id), None)
         if known is None:
             self.counts["nothing is known"] += 1
             return None
