@@ -36,6 +36,7 @@ from headwater.runtime.events import deleted_target, event_rows, periodic, recei
 from headwater.runtime.events.lineage import Origin
 from headwater.runtime.events.table import EventOutcome
 from headwater.runtime.pieces.links import is_for_all
+from headwater.runtime.pieces.ports import HandledEvent
 from headwater.runtime.writing.states import Happened
 from headwater.scheduler.node import Node
 
@@ -85,7 +86,8 @@ def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, argu
     if event.period is not None and periodic.is_handled(core, event):
         return None
     view = view.kept_now()
-    events.current, events.handling = (event, view.event_context(event, attempt.launched)), delivery
+    context = view.event_context(event, attempt.launched)
+    events.current, events.handling = HandledEvent(event, context, attempt.launched), delivery
     try:
         events.records.keep(instance)
         made = event.member.fn(view.piece, **arguments)

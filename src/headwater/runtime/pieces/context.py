@@ -8,7 +8,6 @@ do so instead.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -17,7 +16,7 @@ from headwater.data.address import Link
 from headwater.data.ids import minted_id
 from headwater.errors import AuthoringError
 from headwater.pieces.names import piece_id
-from headwater.pieces.piece import Piece
+from headwater.pieces.piece import Context, Piece
 from headwater.runtime.channel.sessions import called
 from headwater.runtime.core.time_documents import EPOCH
 
@@ -25,23 +24,12 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.links import Links
-    from headwater.runtime.pieces.ports import EventSender
+    from headwater.runtime.pieces.ports import EventHeader, EventSender
     from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
 PieceT = TypeVar("PieceT", bound=Piece)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EventHeader:
-    """The part of an event that is visible in the context of its handler: id, target, sender and time."""
-
-    id: str
-    instance: PieceInstance
-    user: str
-    session: str
-    minted_us: int
 
 
 def as_datetime(us: int) -> datetime:
@@ -69,15 +57,14 @@ class Contexts:
         self._events = events
         self.make_space = make_space  # returns the application's object for a space, a user and a session
 
-    def current(self, view: ScopedView) -> EventContext | NodeContext:
+    def current(self, view: ScopedView) -> Context:
         """Return the current value of `ctx` for a view."""
         current = self._events.current
         if current is None:
             return NodeContext(self, view)
-        event, context = current
-        if event.instance is view.instance:
-            return context
-        return self.of_event(view, event, context.launched)
+        if current.event.instance is view.instance:
+            return current.context
+        return self.of_event(view, current.event, current.launched)
 
     def of_event(
         self, view: ScopedView, event: EventHeader, launched: list[tuple[PieceInstance, bool]]

@@ -1,4 +1,4 @@
-"""Resolving links, recorded inputs and ids of children to pieces, within the rights of the writers of that data.
+"""Resolving links and recorded inputs to handles and pieces, within the rights of the writers of that data.
 
 Access. A link, and the record of a piece, which names its inputs, are data: any writer of their document may have put
 them there. The run of a handler or of a derived node has the rights of its runtime, which exceed those of that writer.
@@ -6,10 +6,6 @@ So such a run is led only to documents that its own scope may see, and into anot
 of the data may read that space, by the access documents of both spaces. Inputs that a piece got from its maker in this
 process are not checked; nor are reads and transactions of a program, which have the program's own rights. The checks
 never read the target of a link or a record.
-
-Children by id. A child has no record and is found through the pieces that keep it. Each keeper is brought up to date
-first, inside a run as for any other reader of an `each` or a `child`. So a stored reference to a child, a link or a
-recorded input, leads to the child again in any runtime. No child is made that its keeper would not make.
 """
 
 from __future__ import annotations
@@ -23,10 +19,10 @@ from headwater.data.address import SPACE_SCOPE, AddressParts, Depth, DocKey, Lin
 from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.admission.access import ACCESS, EVERYBODY, Right, right_in
-from headwater.errors import AbsentError, AccessError, AuthoringError, GoneError
-from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
+from headwater.errors import AbsentError, AccessError, AuthoringError
+from headwater.pieces.declarations import GivenMember
 from headwater.pieces.handles import Handler
-from headwater.pieces.names import SEPARATOR, child_name, unescaped
+from headwater.pieces.names import SEPARATOR
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
@@ -42,51 +38,6 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
-
-
-def descendant(pieces: PieceRegistry, space: LocalSpace, id: str) -> PieceInstance | None:
-    """Inside a run: return the child with that id. None: no piece keeps one."""
-    root = id.partition(SEPARATOR)[0]
-    instance: PieceInstance | None = pieces.find_recorded(space, root)
-    while instance is not None and instance.id != id:
-        instance = None if instance.is_stopped else _below(instance, id)
-    return instance
-
-
-async def pulled(root: PieceInstance, id: str) -> PieceInstance:
-    """Outside a run: return the child with that id, after its keepers are brought up to date, which may take time."""
-    instance: PieceInstance | None = root
-    while instance is not None and instance.id != id:
-        at = None if instance.is_stopped else _keeper(instance, id)
-        if at is None:
-            raise AbsentError(f"{root.space.name} has no piece {id!r}: nothing that can be known here keeps it")
-        instance = await instance.child_set(at[0]).pulled(at[1])
-    if instance is None:
-        raise GoneError(f"{root.space.name} has no piece {id!r} any more: its key left, or its parent is gone")
-    return instance
-
-
-def _below(instance: PieceInstance, id: str) -> PieceInstance | None:
-    """Return the child of a piece that is the child with this id or an ancestor of it."""
-    at = _keeper(instance, id)
-    return None if at is None else instance.child_set(at[0]).child(at[1])
-
-
-def _keeper(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember, str] | None:
-    """Return the member and the element key that an id leads through.
-
-    None: the id leads elsewhere, or was too long and contains a digest instead of the key.
-    """
-    if not id.startswith(instance.id + SEPARATOR):
-        return None
-    stored, _, rest = id[len(instance.id) + 1 :].partition(SEPARATOR)
-    text = unescaped(rest.partition(SEPARATOR)[0])
-    members: list[EachMember | ChildMember] = [*instance.schema.of(EachMember), *instance.schema.of(ChildMember)]
-    for member in members:
-        name = child_name(instance.id, member.stored, text)
-        if unescaped(stored) == member.stored and (id == name or id.startswith(name + SEPARATOR)):
-            return member, text
-    return None
 
 
 class Links:
@@ -226,7 +177,7 @@ class LinkAccess:
             return
         mine, others = _read(run, here), _read(run, there)
         current = self._events.current
-        sender = "" if current is None else current[0].user
+        sender = "" if current is None else current.event.user
         is_foreign = bool(sender) and right_in(mine, sender) > Right.NONE and right_in(others, sender) < Right.READ
         if is_foreign or not self._includes(run, here, there, Right.READ):
             raise AccessError(
@@ -275,7 +226,7 @@ class LinkAccess:
             return None
         current = self._events.current
         if current is not None:
-            event = current[0]
+            event = current.event
             return event.instance.space.name, (SPACE_SCOPE, f"user:{event.user}", f"session:{event.session}")
         node = run.node
         if not isinstance(node, Node) or not node.outputs:
@@ -308,16 +259,6 @@ def is_for_all(core: Core, document: Document) -> bool:
     assert run is not None
     access = _read(run, core.space_of(document))
     return access is ABSENT or EVERYBODY in _names(access, *_ROLES[Right.READ])
-
-
-def is_asked_about(instance: PieceInstance, handle: Any) -> bool:
-    """Return whether an input that comes from the record of a piece may be refused to some runs of it."""
-    if instance.inputs is not None:
-        return False
-    if isinstance(handle, Handler):
-        return True
-    is_plain = isinstance(handle, Input) and handle.document.home is instance.space.replica
-    return not is_plain or handle.document.key.scope != SPACE_SCOPE or handle.document.key.id.startswith("$")
 
 
 def _read(run: Run, space: LocalSpace) -> MaybeValue:

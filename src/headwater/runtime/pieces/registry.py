@@ -1,6 +1,10 @@
 """`PieceRegistry`: all pieces of one runtime, and the operations on them that other parts of the runtime use.
 
 Two names of the same piece lead to the same instance.
+
+A child has no record and is found through the pieces that keep it. Each keeper is brought up to date first, inside a
+run as for any other reader of an `each` or a `child`. So a stored reference to a child, a link or a recorded input,
+leads to the child again in any runtime. No child is made that its keeper would not make.
 """
 
 from __future__ import annotations
@@ -9,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from headwater.data.value import ABSENT
-from headwater.errors import AbsentError, AuthoringError
-from headwater.pieces.names import SEPARATOR, piece_id
+from headwater.errors import AbsentError, AuthoringError, GoneError
+from headwater.pieces.declarations import ChildMember, EachMember
+from headwater.pieces.names import SEPARATOR, child_name, piece_id, unescaped
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import whose_record
 from headwater.replica.document import NOT_HERE
@@ -19,7 +24,6 @@ from headwater.runtime.core.observers import Existence
 from headwater.runtime.pieces.classes import class_named
 from headwater.runtime.pieces.idle import IdlePieces
 from headwater.runtime.pieces.instance import InstanceParts, PieceInstance
-from headwater.runtime.pieces.links import descendant
 from headwater.runtime.pieces.records import Records
 from headwater.scheduler.node import Node
 
@@ -150,7 +154,7 @@ class PieceRegistry:
         """Return the instance of a piece by its id: one of this runtime, or one made from the record or the keeper."""
         found = self._instances.get((space.name, id))
         if found is None and SEPARATOR in id and self._core.current.run is not None:
-            found = descendant(self, space, id)
+            found = self._find_descendant(space, id)
             if found is None:
                 raise AbsentError(f"{space.name} has no piece {id!r} any more: its key left, or its parent is gone")
         return found or self.find_recorded(space, id)
@@ -162,6 +166,26 @@ class PieceRegistry:
             return found
         record = self._records.read_at(space, id, id)
         return self.find_or_make(space, class_named(record.cls), record.name)
+
+    def _find_descendant(self, space: LocalSpace, id: str) -> PieceInstance | None:
+        """Inside a run: return the child with that id. None: no piece keeps one."""
+        instance: PieceInstance | None = self.find_recorded(space, id.partition(SEPARATOR)[0])
+        while instance is not None and instance.id != id:
+            at = None if instance.is_stopped else _keeper(instance, id)
+            instance = None if at is None else instance.child_set(at[0]).child(at[1])
+        return instance
+
+    async def pull_descendant(self, root: PieceInstance, id: str) -> PieceInstance:
+        """Outside a run: return the child of a piece with that id, once its keepers are up to date."""
+        instance: PieceInstance | None = root
+        while instance is not None and instance.id != id:
+            at = None if instance.is_stopped else _keeper(instance, id)
+            if at is None:
+                raise AbsentError(f"{root.space.name} has no piece {id!r}: nothing that can be known here keeps it")
+            instance = await instance.child_set(at[0]).pulled(at[1])
+        if instance is None:
+            raise GoneError(f"{root.space.name} has no piece {id!r} any more: its key left, or its parent is gone")
+        return instance
 
     def find_piece(self, document: Document) -> Existence | None:
         """Inside a run: return whether the piece that a document belongs to exists, and subscribe to that.
@@ -229,3 +253,20 @@ class PieceRegistry:
             instance.is_launched, instance.inputs = False, None
             instance.stop()
             instance.is_launched = True
+
+
+def _keeper(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember, str] | None:
+    """Return the member and the element key that an id leads through.
+
+    None: the id leads elsewhere, or was too long and contains a digest instead of the key.
+    """
+    if not id.startswith(instance.id + SEPARATOR):
+        return None
+    stored, _, rest = id[len(instance.id) + 1 :].partition(SEPARATOR)
+    text = unescaped(rest.partition(SEPARATOR)[0])
+    members: list[EachMember | ChildMember] = [*instance.schema.of(EachMember), *instance.schema.of(ChildMember)]
+    for member in members:
+        name = child_name(instance.id, member.stored, text)
+        if unescaped(stored) == member.stored and (id == name or id.startswith(name + SEPARATOR)):
+            return member, text
+    return None

@@ -35,10 +35,11 @@ from headwater.runtime.pieces.inputs import OtherScopeHandle
 if TYPE_CHECKING:
     from headwater.pieces.piece import Context, Piece
     from headwater.runtime.channel.sessions import UserSessions
-    from headwater.runtime.pieces.context import Contexts, EventContext, EventHeader
+    from headwater.runtime.pieces.context import Contexts, EventContext
     from headwater.runtime.pieces.handles import HandleMaker
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.links import LinkAccess
+    from headwater.runtime.pieces.ports import EventHeader
 
 _OWN = (GivenMember, HandlerMember, EachMember, ChildMember)
 """Members whose handle depends on the user and session of the view, whatever their scope."""

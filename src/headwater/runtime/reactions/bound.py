@@ -39,7 +39,6 @@ from headwater.runtime.core.time_documents import EPOCH
 from headwater.runtime.events.deleted_target import Gone
 from headwater.runtime.events.event import Event
 from headwater.runtime.pieces.classes import stored_name, topic_name
-from headwater.runtime.pieces.links import pulled
 from headwater.runtime.pieces.records import RECORD, record_document
 
 if TYPE_CHECKING:
@@ -212,7 +211,7 @@ class BoundReaction:
             if known is not None and not known.is_stopped:
                 return known
             found = self._pieces.find_recorded(self._space, root)
-            return found if root == id else await pulled(found, id)
+            return found if root == id else await self._pieces.pull_descendant(found, id)
         finally:
             self._space.release_if_unread(document)
 

@@ -22,6 +22,7 @@ from headwater.cells.codec import codec_for
 from headwater.cells.codec_base import Mismatch
 from headwater.cells.handle import Input
 from headwater.cells.model import Json
+from headwater.data.address import SPACE_SCOPE
 from headwater.data.text import shown
 from headwater.data.value import freeze
 from headwater.errors import AuthoringError, HeadwaterError, UpstreamFailedError
@@ -39,7 +40,6 @@ from headwater.runtime.pieces.children.handles import ONLY, ChildHandle, EachHan
 from headwater.runtime.pieces.children.prefetch import Listing
 from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of
 from headwater.runtime.pieces.inputs import OtherScopeHandle, described, same_inputs
-from headwater.runtime.pieces.links import is_asked_about
 from headwater.scheduler.freshness import failed_upstream
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -610,7 +610,17 @@ def _from(instance: PieceInstance, element: Input[Any] | None, origin: str) -> A
         return None
     handle = instance.view("space").handle(member)
     # A recorded input may be refused to the child; the access check needs a run of the row.
-    return None if isinstance(member, GivenMember) and is_asked_about(instance, handle) else handle
+    return None if isinstance(member, GivenMember) and _may_be_refused(instance, handle) else handle
+
+
+def _may_be_refused(instance: PieceInstance, handle: Any) -> bool:
+    """Return whether an input that comes from the record of a piece may be refused to some runs of it."""
+    if instance.inputs is not None:
+        return False
+    if isinstance(handle, Handler):
+        return True
+    is_plain = isinstance(handle, Input) and handle.document.home is instance.space.replica
+    return not is_plain or handle.document.key.scope != SPACE_SCOPE or handle.document.key.id.startswith("$")
 
 
 def _same(one: Any, other: Any) -> bool:
