@@ -39,7 +39,7 @@ from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
-    from headwater.runtime.pieces.children.handles import ChildHandle, EachHandle
+    from headwater.runtime.pieces.children.coordinator import ChildHandle, EachHandle
     from headwater.runtime.pieces.fold import Folds
     from headwater.runtime.pieces.links import Links
     from headwater.runtime.pieces.ports import EventSender

@@ -36,7 +36,7 @@ from headwater.protocol.commit import MAIN
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.api.entry_points import taking_part
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.pieces.children.handles import EachHandle
+from headwater.runtime.pieces.children.coordinator import EachHandle
 from headwater.runtime.pieces.classes import imported_classes
 from headwater.runtime.pieces.handles import WHILE_OPEN
 from headwater.runtime.pieces.instance import PieceInstance

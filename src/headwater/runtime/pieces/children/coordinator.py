@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
@@ -25,19 +26,18 @@ from headwater.cells.model import Json
 from headwater.data.address import SPACE_SCOPE
 from headwater.data.text import shown
 from headwater.data.value import freeze
-from headwater.errors import AuthoringError, HeadwaterError, UpstreamFailedError
+from headwater.errors import AbsentError, AuthoringError, HeadwaterError, UpstreamFailedError
 from headwater.pieces.declarations import ChildMember, Declaration, EachMember, GivenMember
-from headwater.pieces.handles import Computed, Handler
+from headwater.pieces.handles import Child, Computed, Each, Handler
 from headwater.pieces.names import child_name
 from headwater.pieces.piece import Piece
-from headwater.replica.document import NOT_HERE
+from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.nodes import encoder
 from headwater.runtime.core.own_view import OwnView
 from headwater.runtime.core.tracker import TransactionTracker
 from headwater.runtime.pieces import idle
 from headwater.runtime.pieces.children.elements import keys_of
-from headwater.runtime.pieces.children.handles import ONLY, ChildHandle, EachHandle
-from headwater.runtime.pieces.children.prefetch import Listing
 from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of
 from headwater.runtime.pieces.inputs import OtherScopeHandle, described, same_inputs
 from headwater.scheduler.freshness import failed_upstream
@@ -54,8 +54,46 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
+K = TypeVar("K")
+C_co = TypeVar("C_co", covariant=True)
+D = TypeVar("D")
+
+ONLY: Final = ""
+"""The key of the only row of a `child`."""
+_NOT_GIVEN: Final = object()
+
 ELEMENT: Final = "element"
 MEMBER: Final = "member "
+
+
+class Listing:
+    """The children of a coordinator that were last shown together to one reader, and the size of its last request."""
+
+    __slots__ = ("_missed", "_most", "reader", "texts")
+
+    def __init__(self) -> None:
+        self.reader: object = self  # the node that ran; None: a handler
+        self.texts: tuple[str, ...] = ()
+        self._missed: Document | None = None
+        self._most: dict[str, int] = {}
+
+    def shown(self, reader: object, texts: tuple[str, ...]) -> None:
+        if self.reader is not reader:
+            self.reader, self._missed = reader, None
+            self._most.clear()
+        self.texts = texts
+
+    def most(self, missed: Document, stored: str) -> int:
+        """Return the number of documents of a member to request with a miss. The same miss may be reported twice."""
+        if len(self.texts) < 2 or missed is self._missed:
+            return 0
+        self._missed = missed
+        most = self._most[stored] = min(
+            self._most.get(stored, RUNTIME_LIMITS.prefetched_first // RUNTIME_LIMITS.prefetched_growth)
+            * RUNTIME_LIMITS.prefetched_growth,
+            RUNTIME_LIMITS.prefetched_most,
+        )
+        return most
 
 
 class ChildRow:
@@ -540,6 +578,86 @@ class ChildSet:
         for row in rows:
             if row.result is not None and row.result.document.value is NOT_HERE and row.node and row.node.as_of:
                 self._instance.space.load(row.result.document)  # Not core.load: nothing is left to prefetch.
+
+
+class EachHandle(Each[K, C_co]):
+    """The handle of an `each` for one view."""
+
+    __slots__ = ("_coordinator", "_view")
+
+    def __init__(self, coordinator: ChildSet, view: ScopedView, order: Input[Any]) -> None:
+        super().__init__(view.instance.core, order.document, codec_for(tuple[str, ...]))
+        self._coordinator = coordinator
+        self._view = view
+
+    @overload
+    def get(self) -> Mapping[K, C_co]: ...
+    @overload
+    def get(self, default: D) -> Mapping[K, C_co] | D: ...
+    def get(self, default: Any = _NOT_GIVEN) -> Any:
+        """Return one child for each element, in order. Inside a run this subscribes to the set of children only."""
+        try:
+            texts: Any = super().get()
+        except AbsentError:
+            if default is _NOT_GIVEN:
+                raise
+            return default
+        return MappingProxyType(self.now.shown(texts, self._view))
+
+    @property
+    def now(self) -> ChildSet:
+        self._coordinator = self._coordinator.now()
+        return self._coordinator
+
+    @property
+    def values(self) -> TypeCodec[Any] | None:
+        """The codec of the values that the rows make. None: they make pieces."""
+        return self._coordinator.values
+
+    def view(self) -> Any:
+        """Return the same as `get`: the contents of a child are read when its members are used."""
+        return self.get()
+
+    def key(self, k: Any, /) -> Any:
+        raise AuthoringError(f"key() of {self!r}: write .get()[{k!r}], which is the child")
+
+    def at(self, path: Any, /) -> Any:
+        raise AuthoringError(f"at() of {self!r}: write .get()[key], which is the child")
+
+
+class ChildHandle(Child[C_co]):
+    """The handle of a `child` for one view."""
+
+    __slots__ = ("_coordinator", "_view")
+
+    def __init__(self, coordinator: ChildSet, view: ScopedView, order: Input[Any]) -> None:
+        super().__init__(view.instance.core, order.document, codec_for(tuple[str, ...]))
+        self._coordinator = coordinator
+        self._view = view
+
+    @overload
+    def get(self) -> C_co: ...
+    @overload
+    def get(self, default: D) -> C_co | D: ...
+    def get(self, default: Any = _NOT_GIVEN) -> Any:
+        """Return the child. Inside a run this subscribes to the identity of the child, not to its contents."""
+        texts: Any = super().get(())
+        found = self.now.shown(texts, self._view)
+        if ONLY in found:
+            return found[ONLY]
+        if default is _NOT_GIVEN:
+            raise AbsentError(f"{self!r} keeps no child: its method returned None")
+        return default
+
+    @property
+    def now(self) -> ChildSet:
+        self._coordinator = self._coordinator.now()
+        return self._coordinator
+
+    @property
+    def values(self) -> TypeCodec[Any] | None:
+        """The codec of the value that the row makes. None: it makes a piece."""
+        return self._coordinator.values
 
 
 def _is_same_child(child: PieceInstance, made: Piece) -> bool:
