@@ -33,6 +33,7 @@ from headwater.runtime.pieces.resource import Resources, Worker
 from headwater.runtime.pieces.view import ViewParts
 from headwater.runtime.reactions.serve import ServedReactions
 from headwater.runtime.resume.clean_pieces import report_clean_pieces
+from headwater.runtime.resume.parts import ResumeParts
 from headwater.runtime.resume.resume import Resume
 from headwater.runtime.writing.space_channel import SpaceChannel
 from headwater.runtime.writing.transactions import Transactions
@@ -103,13 +104,7 @@ class RuntimeParts:
             origin=origin,
         )
         self.resume = Resume(
-            self.pieces,
-            core,
-            tasks=self.tasks,
-            policy=policy,
-            channel=self.channels.get,
-            identity=identity,
-            backend=backend,
+            ResumeParts(self.pieces, core, self.tasks, policy, self.channels.get), identity=identity, backend=backend
         )
         self.served = ServedReactions(
             core,
@@ -183,4 +178,4 @@ class RuntimeParts:
 
     async def report_clean_pieces(self) -> None:
         """Report which of the pieces that run here are clean, for the runtime that opens them next."""
-        await report_clean_pieces(self.resume, self._core, self.channels.get, [*self.pieces.kept()])
+        await report_clean_pieces(self.resume, [*self.pieces.kept()])

@@ -42,18 +42,14 @@ from headwater.runtime.pieces.classes import class_named
 from headwater.runtime.pieces.identity import Key, NodeIdentity
 from headwater.runtime.pieces.records import Record, record_document
 from headwater.runtime.resume import writers
-from headwater.runtime.resume.fingerprint import CodeFingerprints, about, owner_of
+from headwater.runtime.resume.fingerprint import about, owner_of
 from headwater.runtime.resume.resume import Resume
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
-    from headwater.runtime.core.core import Core
-    from headwater.runtime.core.policy import Policy
-    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.registry import PieceRegistry
-    from headwater.runtime.writing.space_channel import SpaceChannel
+    from headwater.runtime.resume.parts import ResumeParts
 
 
 Read = Callable[[str, DocKey], MaybeValue]
@@ -80,23 +76,16 @@ class FrozenSpace(Detached):
         replica.report()
 
 
-def attach_dry_nodes(
-    pieces: PieceRegistry,
-    core: Core,
-    read: Read,
-    *,
-    tasks: Tasks,
-    policy: Policy,
-    channel: Callable[[str], SpaceChannel | None],
-) -> DryNodes:
+def attach_dry_nodes(parts: ResumeParts, read: Read) -> DryNodes:
     """Make a runtime without spaces open frozen spaces, and register nodes without running them."""
+    core, pieces = parts.core, parts.pieces
 
     def open_space(name: str) -> LocalSpace:
         replica = Replica()
         return core.add_space(name, replica, FrozenSpace(replica, lambda doc: read(name, doc)))
 
     core.open_space = open_space
-    dry_nodes = DryNodes(pieces, core, tasks=tasks, policy=policy, channel=channel)
+    dry_nodes = DryNodes(parts)
     pieces.connect(replace(pieces.parts, node_source=dry_nodes))
     return dry_nodes
 
@@ -127,23 +116,13 @@ class DryNodes(Resume):
         "_never_arrives",
         "_tables",
         "_to_restore",
-        "codes",
         "keepers",
         "missing",
         "nodes",
     )
 
-    def __init__(
-        self,
-        pieces: PieceRegistry,
-        core: Core,
-        *,
-        tasks: Tasks,
-        policy: Policy,
-        channel: Callable[[str], SpaceChannel | None],
-    ) -> None:
-        super().__init__(pieces, core, tasks=tasks, policy=policy, channel=channel, identity=None, backend=InMemory())
-        self.codes = CodeFingerprints(pieces, core, tasks)
+    def __init__(self, parts: ResumeParts) -> None:
+        super().__init__(parts, identity=None, backend=InMemory())
         self._to_restore: deque[DryNode] = deque()
         self._is_making = False
         self._named_pieces: dict[PieceInstance, None] = {}  # pieces without observations that other nodes read
@@ -174,8 +153,8 @@ class DryNodes(Resume):
         at = (space, root.id, key)
         if observed is None or at in self.nodes:
             return
-        self.codes.look(instance.cls, identity.code)
-        said = about(self.codes, instance, spec, identity, observed.node.generation)
+        self.fingerprints.look(instance.cls, identity.code)
+        said = about(self.fingerprints, instance, spec, identity, observed.node.generation)
         self._have_records(space, observed)
         implied = self.implied(instance, identity, observed)
         self.nodes[at] = DryNode(instance, node, identity, said, implied, observed, identity.restore is None)
@@ -190,7 +169,7 @@ class DryNodes(Resume):
         named = [(space, read.doc) for read in observed.reads] + [(each.space, each.doc) for each in observed.foreign]
         for name, doc in dict.fromkeys(named):
             id = owner_of(doc)[0].partition(SEPARATOR)[0]
-            if id and self._pieces.find(name, id) is None:
+            if id and self.parts.pieces.find(name, id) is None:
                 core.load(record_document(core.space(name), id))
 
     @contextmanager
@@ -223,7 +202,7 @@ class DryNodes(Resume):
 
     def has_writers(self, dry_node: DryNode) -> bool:
         """Return True if every input of a node has its writers registered, or needs none."""
-        pieces, observed = self._pieces, dry_node.observed
+        pieces, observed = self.parts.pieces, dry_node.observed
         places = [(dry_node.instance.space, read.doc) for read in observed.reads]
         places += [(self.core.space(read.space), read.doc) for read in observed.foreign]
         for space, doc in dict.fromkeys(places):
@@ -244,7 +223,7 @@ class DryNodes(Resume):
         why = "" if record is not None else "its piece is not there any more"
         if record is not None:
             try:
-                instance = self._pieces.find_or_make(space, class_named(record.cls), record.name)
+                instance = self.parts.pieces.find_or_make(space, class_named(record.cls), record.name)
             except HeadwaterError as error:
                 why = str(error)
             else:

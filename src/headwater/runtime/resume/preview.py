@@ -128,7 +128,7 @@ async def preview(known: Iterable[PreviewInput], shown: Container[str] | None = 
         for each in everything:
             register_stored(dry_nodes, each)
             if shown is None or each.space in shown:
-                found.fresh += _fresh(dry_nodes.pieces, each)
+                found.fresh += _fresh(dry_nodes.parts.pieces, each)
         fates = {each.space: _judge_space(dry_nodes, each) for each in everything}
         _follow(dry_nodes, everything, fates)
     for each in everything:
@@ -229,7 +229,7 @@ def judge_node(
             return CLEAN, "", ()
         case Reason.OPAQUE | Reason.UNDECLARED:
             why = (
-                dry_nodes.codes.why(dry_node.instance.cls, dry_node.identity.code)
+                dry_nodes.fingerprints.why(dry_node.instance.cls, dry_node.identity.code)
                 or "the inputs of its piece are not known here"
             )
             return RERUN, Reason.OPAQUE.value, (why,)
