@@ -52,7 +52,6 @@ RESTART: Final = (
     "runtime/resume",
     *_in("runtime/pieces", "fold"),
     "engine/observations",
-    "engine/store/observation_sql.py",
     *_in("protocol", "observations"),
     "replica/observation_queue.py",
     *_in("scheduler", "persistence run_reporter"),
