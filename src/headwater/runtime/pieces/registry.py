@@ -202,8 +202,8 @@ class PieceRegistry:
         if instance.is_open and document.value is NOT_HERE:
             return Existence(True)
         is_there = record.exists()  # Read of an open piece, too: it may be stopped and deleted after this run.
-        made_by = tuple(document.layers) if document.confirmed is ABSENT else ()
-        return Existence(instance.is_open or is_there, document.written, made_by)
+        is_undecided = document.confirmed is ABSENT and bool(document.layers)
+        return Existence(instance.is_open or is_there, document.written, is_undecided)
 
     def instances(self) -> tuple[PieceInstance, ...]:
         """Return all instances of this runtime."""
