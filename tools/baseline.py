@@ -50,9 +50,8 @@ CHANNEL: Final = ("runtime/channel",)
 # pieces that are kept ready in a process are not restart.
 RESTART: Final = (
     "runtime/resume",
-    *_in("runtime/pieces/fold", "fold history"),
+    *_in("runtime/pieces", "fold"),
     "engine/observations",
-    "engine/store/observation_sql.py",
     *_in("protocol", "observations"),
     "replica/observation_queue.py",
     *_in("scheduler", "persistence run_reporter"),

@@ -16,7 +16,7 @@ import pytest
 from headwater import Backoff, Cell, Piece, cell, computed
 from headwater.pieces.fingerprints import change_kinds, fingerprint, origin
 from headwater.pieces.fingerprints.origin import Packages
-from headwater.runtime.pieces.code_versions import forget_fingerprints
+from headwater.runtime.pieces.classes import forget_fingerprints
 from tests.scenario.pieces_kit import run
 from tests.scenario.preview_kit import previewed
 from tests.scenario.resume_kit import process

@@ -10,7 +10,8 @@ from headwater import Cell, Piece, cell, computed, each, fold
 from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.pieces.declarations import ComputedMember
-from headwater.runtime.pieces.code_versions import fingerprints, renew
+from headwater.runtime.pieces.classes import fingerprints
+from headwater.runtime.pieces.code_versions import renew
 from tests.scenario.pieces_kit import run
 
 
@@ -56,7 +57,7 @@ def test_what_is_derived_says_which_code_did_it_before_and_after_that_changed(tm
             await sheet.doubled.pull()
             await rt.durable()  # A result that was never sent would be replaced by the next one.
             fn.__code__ = triple.__code__
-            renew(rt.pieces, frozenset({("said.Sheet", "count")}))
+            renew(rt.core, rt.pieces.instances(), rt.resume, frozenset({("said.Sheet", "count")}))
             assert await sheet.count.pull() == 6
 
     try:

@@ -1,4 +1,4 @@
-"""Finding and listing the pieces of a space: what it costs, and classes that are not imported."""
+"""Finding the pieces of a space: what it costs, and classes that are not imported."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ import pytest
 
 from headwater import AuthoringError, Cell, Input, Piece, cell, computed, each, given
 from headwater.protocol.messages import Answer, Query
-from headwater.runtime.pieces.lifecycle import SpaceUser, listing
-from headwater.runtime.pieces.records import class_named
+from headwater.runtime.pieces.classes import class_named
 from tests.scenario.pieces_kit import at, run
-
-
-class Cart(Piece, name="offering.Cart"):
-    lines: Cell[tuple[str, ...]] = cell(default=())
 
 
 class Row(Piece, name="offering.Row"):
@@ -67,10 +62,7 @@ def test_finding_pieces_does_not_go_over_what_is_in_them(tmp_path: Path, monkeyp
             monkeypatch.setattr(type(channel.driver), "query", lambda _, message: counting(message))
             found = (await space.find(Full)).items
             assert sorted(piece.ctx.name for piece in found) == sorted(names)
-            assert sorted(name for name, _, _ in await listing(SpaceUser(rt.pieces, space.local, "", ""))) == sorted(
-                names
-            )
-            assert asked <= 2 * len(names)  # 1,500 documents are in the first one alone.
+            assert asked <= len(names)  # 1,500 documents are in the first one alone.
 
     run(work, too_long_s=60)
 
@@ -85,15 +77,7 @@ def test_a_piece_whose_class_is_not_imported_says_what_to_import(tmp_path: Path)
             rt = site.runtime()
             space = rt.space("s")
             await space.open(Gone, "g")
-            await space.open(Cart, "a")
-            assert sorted(await listing(SpaceUser(rt.pieces, space.local, "", ""))) == [
-                ("a", Cart.__schema__.name, True),
-                ("g", "lost.shop.Gone", True),
-            ]
             Gone.__schema__.name = "lost.elsewhere"  # Nothing has the old name any more.
-            rt = site.runtime()
-            space = rt.space("s")
-            assert ("g", "lost.shop.Gone", False) in await listing(SpaceUser(rt.pieces, space.local, "", ""))
             with pytest.raises(AuthoringError, match=r"not imported: import lost\.shop first"):
                 class_named("lost.shop.Gone")
 

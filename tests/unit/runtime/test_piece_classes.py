@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater import AuthoringError, Cell, Piece, cell
-from headwater.runtime.pieces.records import class_named
+from headwater.runtime.pieces.classes import class_named
 
 
 class Shelf(Piece):

@@ -27,7 +27,8 @@ from headwater.cli.output import count_noun, print_error, print_note
 from headwater.pieces.declarations import Declaration
 from headwater.pieces.fingerprints.fingerprint import fingerprint_of
 from headwater.pieces.piece import Piece
-from headwater.runtime.pieces.code_versions import changed, fingerprints, renew
+from headwater.runtime.pieces.classes import changed, fingerprints
+from headwater.runtime.pieces.code_versions import renew
 
 if TYPE_CHECKING:
     from headwater.runtime.api.runtime import Runtime
@@ -484,7 +485,7 @@ class Reload:
         named = sorted(f"{cls.rpartition('.')[2]}.{member}" for cls, member in members)
         print_note(f"taken in: {', '.join(named)}" if named else "taken in: nothing that a piece does changed")
         for runtime in runtimes:
-            renew(runtime.pieces, members)
+            renew(runtime.core, runtime.pieces.instances(), runtime.resume, members)
 
     def _fingerprints(self) -> dict[tuple[str, str], str | None]:
         modules = [module for module, _ in self._versions.values()]

@@ -1,8 +1,7 @@
 """The composition of a runtime: makes its parts and connects their ports.
 
-It passes core, tasks and channels to the `PieceRegistry`, to events, to resume and to the reactions; instances of
-pieces reach them through the `PieceRegistry`. This is the only module that knows all rooms of a runtime. `Runtime` and
-the objects that an application calls delegate to the parts.
+Each part receives the parts that it uses. This is the only module that knows all rooms of a runtime. `Runtime` and the
+objects that an application calls delegate to the parts.
 """
 
 from __future__ import annotations
@@ -18,10 +17,23 @@ from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.policy import Policy
 from headwater.runtime.core.waiting import Tasks
 from headwater.runtime.events.events import Events
+from headwater.runtime.pieces.children.prefetch import Prefetch
+from headwater.runtime.pieces.code_versions import ClassClaims
+from headwater.runtime.pieces.context import Contexts
+from headwater.runtime.pieces.fold import Folds
+from headwater.runtime.pieces.handles import HandleMaker
+from headwater.runtime.pieces.idle import IdlePieces
+from headwater.runtime.pieces.instance import InstanceParts
+from headwater.runtime.pieces.lifecycle import Lifecycle, PieceOpener
+from headwater.runtime.pieces.links import LinkAccess, Links
+from headwater.runtime.pieces.piece_documents import Erasures, PieceDocuments
+from headwater.runtime.pieces.records import Records
 from headwater.runtime.pieces.registry import PieceRegistry
-from headwater.runtime.pieces.resource import Worker
+from headwater.runtime.pieces.resource import Resources, Worker
+from headwater.runtime.pieces.view import ViewParts
 from headwater.runtime.reactions.serve import ServedReactions
 from headwater.runtime.resume.clean_pieces import report_clean_pieces
+from headwater.runtime.resume.parts import ResumeParts
 from headwater.runtime.resume.resume import Resume
 from headwater.runtime.writing.space_channel import SpaceChannel
 from headwater.runtime.writing.transactions import Transactions
@@ -34,10 +46,13 @@ class RuntimeParts:
         "_backend",
         "_branches",
         "_core",
+        "_erasures",
         "_observes",
         "_policy",
         "channels",
         "events",
+        "lifecycle",
+        "opener",
         "pieces",
         "resume",
         "served",
@@ -73,20 +88,14 @@ class RuntimeParts:
         self.transactions = Transactions(core, self.channels)
         origin = core.clock.new_token()  # part of the ids of this runtime's events, claims and sessions
         self.sessions = UserSessions(self.channels.get, origin)
-        self.pieces = PieceRegistry(
-            core,
-            tasks=self.tasks,
-            policy=policy,
-            channel=self.channels.get,
-            transactions=self.transactions,
-            sessions=self.sessions,
-            worker=Worker(backend, origin),
-            is_only=backend.is_only,
-            make_space=make_space,
-        )
+        records, idle = Records(core), IdlePieces(core, policy.named_pieces)
+        self.pieces = PieceRegistry(core, records, idle)
+        prefetch = Prefetch(core, self.pieces.find, self.pieces.instances)
         self.events = Events(
             self.pieces,
             core,
+            records=records,
+            prefetch=prefetch,
             tasks=self.tasks,
             policy=policy,
             channel=self.channels.get,
@@ -95,13 +104,7 @@ class RuntimeParts:
             origin=origin,
         )
         self.resume = Resume(
-            self.pieces,
-            core,
-            tasks=self.tasks,
-            policy=policy,
-            channel=self.channels.get,
-            identity=identity,
-            backend=backend,
+            ResumeParts(self.pieces, core, self.tasks, policy, self.channels.get), identity=identity, backend=backend
         )
         self.served = ServedReactions(
             core,
@@ -112,16 +115,39 @@ class RuntimeParts:
             backend=backend,
             origin=origin,
         )
-        self.pieces.connect(self.events, self.resume)
+        documents = PieceDocuments(core, self.channels.get, self.transactions)
+        self._erasures = Erasures(core, self.tasks, self.sessions, documents, policy.erasures)
+        access = LinkAccess(core, self.sessions, self.pieces, self.events)
+        links = Links(core, self.pieces, records, access)
+        handles = HandleMaker(
+            self.events,
+            links,
+            Folds(core, self.tasks, self.channels.get),
+            Resources(core, self.tasks, self.transactions, Worker(backend, origin)),
+        )
+        contexts = Contexts(core, self.pieces, records, links, self.events, make_space)
+        views = ViewParts(handles, contexts, access, self.sessions)
+        self.pieces.connect(InstanceParts(core, self.pieces, idle, self.events, self.resume, self._erasures, views))
+        self.opener = PieceOpener(
+            core,
+            self.pieces,
+            records=records,
+            links=links,
+            documents=documents,
+            class_claims=ClassClaims(self.channels.get, is_only=backend.is_only),
+            node_source=self.resume,
+            transactions=self.transactions,
+        )
+        self.lifecycle = Lifecycle(core, self.pieces, documents, self.is_quiet)
         self.events.is_prepared = self.served.is_declared
         self.events.before_handling = self.served.declare
         self.events.on_emitted = self.served.emits
         self.events.on_declared = self.served.declared
         core.record_port = self.events
-        core.check_link = self.pieces.link_access.check
-        core.on_missed = self.pieces.prefetch.missed
-        self.transactions.on_missed = self.pieces.prefetch.missed_by_author
-        self.transactions.release_if_unread = self.pieces.prefetch.release_if_unread
+        core.check_link = access.check
+        core.on_missed = prefetch.missed
+        self.transactions.on_missed = prefetch.missed_by_author
+        self.transactions.release_if_unread = prefetch.release_if_unread
 
     def open_space(self, name: str) -> LocalSpace:
         """Add a space to the core, with a channel to its engine if it has one."""
@@ -141,11 +167,15 @@ class RuntimeParts:
         self.served.attend(channel, local)
         return local
 
+    def is_quiet(self) -> bool:
+        """Return whether no event waits for its turn or for local work, and no piece is being resumed."""
+        return not self.events.has_local_work() and self.resume.is_quiet()
+
     def has_ended(self) -> bool:
         """Return whether every event sent here has an outcome, other spaces know their readers, and no erasure runs."""
         # fault forget.not_waited_for: return not self.events.in_hand and self.resume.foreign_reads.is_told()
-        return not self.events.in_hand and self.resume.foreign_reads.is_told() and self.pieces.erasures.is_over()
+        return not self.events.in_hand and self.resume.foreign_reads.is_told() and self._erasures.is_over()
 
     async def report_clean_pieces(self) -> None:
         """Report which of the pieces that run here are clean, for the runtime that opens them next."""
-        await report_clean_pieces(self.resume, self._core, self.channels.get, [*self.pieces.kept()])
+        await report_clean_pieces(self.resume, [*self.pieces.kept()])

@@ -234,11 +234,4 @@ async def open_dry(read: Read) -> AsyncIterator[DryNodes]:
     from headwater.runtime.resume.dry_nodes import attach_dry_nodes  # noqa: PLC0415  # Few programs preview.
 
     async with Runtime(None) as runtime:
-        yield attach_dry_nodes(
-            runtime.pieces,
-            runtime.core,
-            read,
-            tasks=runtime.tasks,
-            policy=runtime.policy,
-            channel=runtime.channel,
-        )
+        yield attach_dry_nodes(runtime.resume.parts, read)

@@ -164,6 +164,8 @@ class Runtime:
         self.sessions = self._parts.sessions
         self.transactions = self._parts.transactions
         self.pieces = self._parts.pieces
+        self.opener = self._parts.opener
+        self.lifecycle = self._parts.lifecycle
         self.events = self._parts.events
         self.resume = self._parts.resume
         self.served = self._parts.served
@@ -290,7 +292,7 @@ class Runtime:
         Work that waits for the network is not waited for.
         """
         self.core.check_own_thread()
-        await self.core.observers.until(lambda: self.core.is_quiet() and self.pieces.is_quiet())
+        await self.core.observers.until(lambda: self.core.is_quiet() and self._parts.is_quiet())
 
     @author_call
     async def durable(self) -> None:
@@ -329,7 +331,7 @@ class Runtime:
             if channel is not None:
                 await channel.reached(through)
         # fault settled.lanes_not_awaited: await self.core.observers.until(lambda: self.core.is_settled())
-        await self.core.observers.until(lambda: self.core.is_settled() and self.pieces.is_quiet())
+        await self.core.observers.until(lambda: self.core.is_settled() and self._parts.is_quiet())
 
     @author_call
     async def until(self, condition: Callable[[], bool]) -> None:

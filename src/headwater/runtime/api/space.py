@@ -30,7 +30,7 @@ class Space:
 
     def __init__(self, runtime: Runtime, local: LocalSpace, user: str, session: str) -> None:
         self._runtime = runtime
-        self._used = lifecycle.SpaceUser(runtime.pieces, local, user, session)
+        self._used = lifecycle.SpaceUser(runtime.sessions, local, user, session)
         self.local = local
         self.user = user
         self.session = session
@@ -80,7 +80,7 @@ class Space:
 
         def make() -> PieceT:
             core.check_thread()
-            return lifecycle.piece(self._used, what, name)
+            return self._runtime.lifecycle.piece(self._used, what, name)
 
         return core.on_own_thread(make)
 
@@ -99,7 +99,7 @@ class Space:
         Waits until the nodes of the piece and of its children have run, and for no other work of the runtime.
         """
         self._runtime.core.check_thread()
-        return await lifecycle.open_piece(self._used, what, name, setup, new=False)
+        return await self._runtime.opener.open_piece(self._used, what, name, setup, new=False)
 
     @overload
     def create(
@@ -116,7 +116,7 @@ class Space:
         """Create a piece that does not exist yet, under a new name if none is given, and run it here."""
         named = self._runtime.core.clock.new_token(8) if name is None else name
         self._runtime.core.check_thread()
-        return await lifecycle.open_piece(self._used, what, named, setup, new=True)
+        return await self._runtime.opener.open_piece(self._used, what, named, setup, new=True)
 
     @author_call
     def find(
@@ -124,19 +124,19 @@ class Space:
     ) -> Coroutine[Any, Any, lifecycle.Page[PieceT]]:
         """Return the pieces of a class, page by page."""
         self._runtime.core.check_thread()
-        return lifecycle.find(self._used, what, after, limit)
+        return self._runtime.lifecycle.find(self._used, what, after, limit)
 
     @author_call
     def stop(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
         """Stop running a piece here. Its documents stay."""
         self._runtime.core.check_thread()
-        return lifecycle.stop(self._used, piece)
+        return self._runtime.lifecycle.stop(self._used, piece)
 
     @author_call
     def delete(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
         """Stop a piece and delete its documents, for all users."""
         self._runtime.core.check_thread()
-        return lifecycle.delete(self._used, piece)
+        return self._runtime.lifecycle.delete(self._used, piece)
 
     # ---- transactions ------------------------------------------------------------------------------
 

@@ -28,7 +28,6 @@ from headwater.errors import (
 )
 from headwater.replica.document import Document
 from headwater.replica.feed import Notification, ignore
-from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
 from headwater.runtime.core.conditions import Conditions
 from headwater.runtime.core.limits import RUNTIME_LIMITS
@@ -45,20 +44,20 @@ _NO_DELAYS: Final = Delays()
 
 
 class Existence(NamedTuple):
-    """Whether a piece is there for a run, as its record says: when that was last written, and by which own commits."""
+    """Whether a piece is there for a run, as its record says, and when that was last written."""
 
     is_there: bool
     written: int = 0
-    made_by: tuple[Layer, ...] = ()  # commits that made the record, if the log does not have it
+    is_undecided: bool = False  # the log has no record, and commits of this runtime that wrote one have no verdict
 
     def was_deleted(self, now: Existence) -> bool:
         """Return True if the piece was there, and is not there now because it was deleted.
 
-        A record that was made by commits which were rejected was never there, unless others wrote one since.
+        A record that only rejected commits wrote was never there, unless others wrote one since.
         """
         # fault observers.rejected_piece_was_there: is_rejected = False
-        is_rejected = bool(self.made_by) and all(layer.fate is Fate.DEAD for layer in self.made_by)
-        return self.is_there and not now.is_there and not (is_rejected and now.written == self.written)
+        is_rejected = self.is_undecided and not now.is_undecided and now.written == self.written
+        return self.is_there and not now.is_there and not is_rejected
 
 
 class Observer:

@@ -35,7 +35,8 @@ from headwater.runtime.core.tracker import UNDECIDED, Missing, Stale, Transactio
 from headwater.runtime.events import deleted_target, event_rows, periodic, receipts
 from headwater.runtime.events.lineage import Origin
 from headwater.runtime.events.table import EventOutcome
-from headwater.runtime.pieces.context import EventContext
+from headwater.runtime.pieces.links import is_for_all
+from headwater.runtime.pieces.ports import HandledEvent
 from headwater.runtime.writing.states import Happened
 from headwater.scheduler.node import Node
 
@@ -81,13 +82,14 @@ def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, argu
         trace.emit(HandlerCalled(event.stream, event.id, delivery.calls))
     core = events.core
     instance = event.instance
-    deleted_target.check(event, is_stored=delivery.is_stored)
+    deleted_target.check(event, events.records, is_stored=delivery.is_stored)
     if event.period is not None and periodic.is_handled(core, event):
         return None
     view = view.kept_now()
-    events.current, events.handling = (event, EventContext(view, event, attempt.launched)), delivery
+    context = view.event_context(event, attempt.launched)
+    events.current, events.handling = HandledEvent(event, context, attempt.launched), delivery
     try:
-        instance.pieces.records.keep(instance)
+        events.records.keep(instance)
         made = event.member.fn(view.piece, **arguments)
         result = view.instance.schema.signature(event.member).encode_result(made)
         _sign(events, delivery, result)
@@ -147,7 +149,7 @@ def _note_kept(events: Events, delivery: EventDelivery) -> None:
     tracker = cast(HandlerTracker, run.tracker)
     kept = receipts.narrowest(document.key.scope for document in (*tracker.documents_read, *tracker.wrote))
     others = {each.home: each for each in tracker.documents_read if each.home is not here and core.name_of(each.home)}
-    attempt.is_of_elsewhere = kept != "user" and not all(map(events.pieces.link_access.is_for_all, others.values()))
+    attempt.is_of_elsewhere = kept != "user" and not all(is_for_all(core, each) for each in others.values())
     attempt.kept = ("user" if delivery.event.user else "session") if attempt.is_of_elsewhere else kept
 
 
@@ -204,7 +206,7 @@ class HandlerTracker(TransactionTracker):
     def check(self) -> None:
         if self._why is None:
             for document in self.postponed:
-                self._events.pieces.prefetch.missed_by_author(document, self._delivery.brought)
+                self._events.prefetch.missed_by_author(document, self._delivery.brought)
         super().check()
 
     def missed(self, run: Run, spot: Spot) -> Spot:
@@ -256,7 +258,7 @@ class HandlerTracker(TransactionTracker):
 
     def _stop(self, why: BaseException) -> NoReturn:
         for document in _not_here(why):
-            self._events.pieces.prefetch.missed_by_author(document, self._delivery.brought)
+            self._events.prefetch.missed_by_author(document, self._delivery.brought)
         super()._stop(why)
 
 

@@ -20,7 +20,8 @@ from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError, 
 from headwater.pieces.names import SEPARATOR, child_name, document_id, unescaped
 from headwater.protocol.messages import Query
 from headwater.runtime.events.event_rows import is_of_class
-from headwater.runtime.pieces.records import RECORD, class_named
+from headwater.runtime.pieces.classes import class_named
+from headwater.runtime.pieces.records import RECORD, record_document
 from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.events.event import Event
     from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.writing.space_channel import SpaceChannel
 
@@ -46,7 +48,7 @@ class Away(HeadwaterError):
     documents cannot be fetched without a connection."""
 
 
-def check(event: Event, *, is_stored: bool) -> None:
+def check(event: Event, records: Records, *, is_stored: bool) -> None:
     """Raise Gone, inside the handler's transaction, if the event waited and its piece does not exist any more.
 
     A row is made by its parent and by no event, so that an event for a row that left is also refused if it did not
@@ -65,12 +67,11 @@ def check(event: Event, *, is_stored: bool) -> None:
     root = instance
     while root.parent is not None:
         root = root.parent
-    records = instance.pieces.records
     if records.exists(root):
         return
     # No sender wants a period or the result of a reaction to make a piece.
     makes_none = event.period is not None or event.delivers is not None
-    if makes_none or instance is not root or _was_there(records.cell(root.space, root.id).document):
+    if makes_none or instance is not root or _was_there(record_document(root.space, root.id)):
         raise Gone(event.stream)
 
 

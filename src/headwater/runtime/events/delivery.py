@@ -237,14 +237,14 @@ class EventDelivery(RetriedWrite):
     def is_quick(self) -> bool:
         """Return True if it can be prepared without a question to the engine."""
         event, events = self.event, self._events
-        pieces, instance = events.pieces, event.instance
+        instance = event.instance
         if event.principal or event.is_taken or event.member.reads:
             return False
-        if not pieces.records.is_checked(instance):
+        if not events.records.is_checked(instance):
             return False
         if event.is_known and events.channel(instance.space.name) is None:
             return False
-        return events.is_prepared(instance) and not pieces.node_source.is_asleep(instance.root)
+        return events.is_prepared(instance) and not instance.is_asleep
 
     def prepare_quickly(self) -> None:
         """Decode its arguments, and find the view of its piece for its sender."""
@@ -256,10 +256,10 @@ class EventDelivery(RetriedWrite):
     async def prepare(self) -> None:
         """Load the target, and look at the rights and at the receipt of an event that was stored."""
         event, events = self.event, self._events
-        pieces, instance = events.pieces, event.instance
+        instance = event.instance
         self._check_age()
-        await pieces.records.check(instance)
-        await pieces.node_source.start_effects(instance)
+        await events.records.check(instance)
+        await instance.start_effects_asleep()
         try:
             await check_right(events.core, event)
         except AccessError:
@@ -482,7 +482,7 @@ class EventDelivery(RetriedWrite):
         if self.attempt is not None:
             self._events.lineage.failed(self.attempt)  # Does nothing if the attempt landed.
         self.end_demands()
-        self._events.pieces.prefetch.release_if_unread(self.brought)
+        self._events.prefetch.release_if_unread(self.brought)
         self.brought.clear()
         self.view = None
 

@@ -22,7 +22,7 @@ from headwater.errors import AuthoringError
 from headwater.pieces.handles import Options
 from headwater.runtime.channel.sessions import called
 from headwater.runtime.core.limits import RUNTIME_LIMITS
-from headwater.runtime.pieces.context import EventHeader
+from headwater.runtime.pieces.ports import EventHeader
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember

@@ -16,7 +16,7 @@ from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError
 from headwater.pieces.declarations import HandlerMember
 from headwater.protocol.commit import SentEvent, event_id_of
 from headwater.runtime.events.event import Event, EventSource
-from headwater.runtime.pieces.records import class_named
+from headwater.runtime.pieces.classes import class_named
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core

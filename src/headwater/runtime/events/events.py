@@ -52,8 +52,8 @@ from headwater.runtime.events.lineage import Lineage, Origin, Status
 from headwater.runtime.events.pickup import StoredEventPickup
 from headwater.runtime.events.receipts import HandledBefore, Retention
 from headwater.runtime.events.table import EventOutcome, EventTable, IntentRow
+from headwater.runtime.pieces.classes import topic_name
 from headwater.runtime.pieces.instance import PieceInstance
-from headwater.runtime.pieces.records import topic_name
 from headwater.runtime.writing.states import Happened, WriteState
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.policy import Policy
     from headwater.runtime.core.waiting import Tasks
-    from headwater.runtime.pieces.context import EventContext
+    from headwater.runtime.pieces.children.prefetch import Prefetch
+    from headwater.runtime.pieces.ports import HandledEvent
+    from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
     from headwater.runtime.writing.space_channel import SpaceChannel
@@ -102,6 +104,8 @@ class Events:
         "pickup",
         "pieces",
         "policy",
+        "prefetch",
+        "records",
         "retention",
         "sessions",
         "tasks",
@@ -113,6 +117,8 @@ class Events:
         pieces: PieceRegistry,
         core: Core,
         *,
+        records: Records,
+        prefetch: Prefetch,
         tasks: Tasks,
         policy: Policy,
         channel: Callable[[str], SpaceChannel | None],
@@ -122,6 +128,8 @@ class Events:
     ) -> None:
         self.pieces = pieces
         self.core = core
+        self.records = records
+        self.prefetch = prefetch
         self.tasks = tasks
         self.policy = policy
         self.channel = channel  # returns the channel of a space by its name; None: the space has no engine
@@ -141,7 +149,7 @@ class Events:
         self._outside: dict[str, deque[tuple[EventDelivery, asyncio.Future[Any]]]] = {}  # by handler
         self._stamps = 0
         self._table = EventTable(self.policy.intents_kept)
-        self.current: tuple[Event, EventContext] | None = None  # the event whose handler is being called
+        self.current: HandledEvent | None = None  # the event whose handler is being called
         self.handling: EventDelivery | None = None  # its delivery
         self.lineage = Lineage(start=self._follow, drop=self._drop, keep=self._keep, stop=pieces.unlaunch)
         self.durable_events = DurableEvents(self)
@@ -174,7 +182,7 @@ class Events:
         self, view: ScopedView, member: HandlerMember, payload: Value, options: Options, due_us: int = 0
     ) -> Event:
         """Make an event, with the caller's id or one of its own."""
-        parent = None if self.current is None else self.current[0]
+        parent = None if self.handling is None else self.handling.event
         return make_event(
             view,
             member,
@@ -732,9 +740,9 @@ class Events:
     def emit(self, topic: Topic[Any], record: Value) -> None:
         """Add a record to the commit of the handler."""
         run = self.core.current.run
-        if self.current is None or run is None or run.transaction is None:
+        if self.handling is None or run is None or run.transaction is None:
             raise AuthoringError(f"{topic!r}: records are emitted in a handler, with the commit that causes them")
-        event = self.current[0]
+        event = self.handling.event
         if topic.document.home is not event.instance.space.replica:
             raise AuthoringError(
                 f"{topic!r} is not of {event.instance.space.name}, where this is handled: a record is part of the "
@@ -783,7 +791,7 @@ class Sender:
         if isinstance(when, timedelta):
             current = self._events.current
             # In a handler the send time of its own event: a retry computes the same moment.
-            now_us = self.core.clock.now_us() if current is None else current[0].minted_us
+            now_us = self.core.clock.now_us() if current is None else current.event.minted_us
             due_us = now_us + when // timedelta(microseconds=1)
         else:
             due_us = (when.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)

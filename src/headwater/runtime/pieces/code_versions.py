@@ -18,55 +18,39 @@ member that runs again are notified of a new value as usual, and of an equal val
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from headwater.data.ids import derive
 from headwater.errors import AuthoringError
-from headwater.pieces.declarations import (
-    CellMember,
-    ChildMember,
-    ComputedMember,
-    Declaration,
-    EachMember,
-    EffectMember,
-    FoldMember,
-    FunctionMember,
-    HandlerMember,
-    MaterializerMember,
-    ReactionMember,
-    ResourceMember,
-)
-from headwater.pieces.fingerprints.fingerprint import Fingerprint, Fingerprinter
-from headwater.pieces.piece import Piece
+from headwater.pieces.declarations import Declaration, ResourceMember
 from headwater.protocol.messages import ClaimCode
-from headwater.runtime.pieces.fold.fold import Folding
+from headwater.runtime.pieces.classes import forget_fingerprints, member_digests, stored_name
+from headwater.runtime.pieces.fold import Folding
 from headwater.runtime.pieces.identity import KEYS
 from headwater.runtime.pieces.idle import instances_of
-from headwater.runtime.pieces.records import classes as imported_classes
-from headwater.runtime.pieces.records import stored_name
 
 if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.pieces.ports import NodeSource
     from headwater.runtime.writing.space_channel import SpaceChannel
 
-__all__ = ["changed", "described", "fingerprints", "renew"]
 
+class ClassClaims:
+    """The claims that one runtime makes for the code of its classes."""
 
-class CodeVersions:
-    """The version of its class (the generation) that runs each open piece of one runtime."""
+    __slots__ = ("_channel", "_is_only")
 
-    __slots__ = ("_is_only",)
-
-    def __init__(self, *, is_only: bool) -> None:
+    def __init__(self, channel: Callable[[str], SpaceChannel | None], *, is_only: bool) -> None:
         """`is_only`: no other process connects to the spaces, so that no code has to be claimed."""
+        self._channel = channel  # returns the channel of a space by its name; None: the space has no engine
         self._is_only = is_only
 
-    async def claim(self, instance: PieceInstance, channel: SpaceChannel | None) -> None:
+    async def claim(self, instance: PieceInstance) -> None:
         """Before a piece is opened: refuse it if connected programs run other code of this version of its class."""
-        if channel is None or self._is_only or not (members := self.members(instance.cls)):
+        channel = self._channel(instance.space.name)
+        if channel is None or self._is_only or not (members := member_digests(instance.cls)):
             return
         schema = instance.schema
         name = derive("class", stored_name(instance.cls), str(schema.version))
@@ -78,162 +62,21 @@ class CodeVersions:
                 f"Piece, version={schema.version + 1}), which takes over from them"
             )
 
-    def members(self, cls: type[Piece]) -> Mapping[str, str]:
-        """Return the fingerprints of the derived members of a class and of its possible children, by name."""
-        classes = with_children(cls)
-        code = tuple([fn.__code__ for each in classes for fn in each.__schema__.functions()])
-        known = cls.__schema__.digests
-        if known is None or known[0] != code:  # The code of a member may have been patched.
-            found: dict[str, str] = {}
-            for each in classes:
-                described, name = described_members(each), each.__schema__.name
-                for stored in _derived(each):
-                    digest = described[stored].digest if stored in described else None
-                    if digest is not None:
-                        found[f"{name}.{stored}"] = digest
-            known = cls.__schema__.digests = (code, found, tuple(sorted(set(_cells(classes)))))
-        return known[1]
 
-    def cells(self, cls: type[Piece]) -> tuple[str, ...]:
-        """Return the cells of a class and of its possible children, each with its class, by their stored names."""
-        self.members(cls)
-        known = cls.__schema__.digests
-        assert known is not None
-        return known[2]
-
-    def digest(self, cls: type[Piece], member: Declaration, *, keys: bool = False) -> str:
-        """Return the fingerprint of a member, or of its element keys, as commits carry it (I8). Empty: not known."""
-        schema = cls.__schema__
-        found = schema.digests[1] if schema.digests is not None else self.members(cls)
-        return found.get(f"{schema.name}.{KEYS if keys else ''}{member.stored}", "")
-
-    def code_of(self, cls: type[Piece], member: Declaration) -> str | None:
-        """Return the fingerprint of one member. None: the member has none."""
-        return self.members(cls).get(f"{cls.__schema__.name}.{member.stored}")
-
-    def is_newer(self, cls: type[Piece], stored: Mapping[str, str]) -> bool:
-        """Return whether a member of a class has another fingerprint than the stored one."""
-        now = self.members(cls)
-        return any(stored.get(name) != digest for name, digest in now.items())
-
-
-def _derived(cls: type[Piece]) -> Iterator[str]:
-    """Yield the names of members whose results are stored. Other members do not make a new generation."""
-    for member in cls.__schema__:
-        if not isinstance(member, (EffectMember, HandlerMember, ReactionMember)):
-            yield member.stored
-            yield KEYS + member.stored
-
-
-def _cells(classes: Iterable[type[Piece]]) -> Iterator[str]:
-    for cls in classes:
-        for member in cls.__schema__.of(CellMember):
-            yield f"{stored_name(cls)}.{member.stored}"
-
-
-def with_children(cls: type[Piece]) -> list[type[Piece]]:
-    """Return a class and the classes of all its possible descendants."""
-    found = [cls]
-    for each in found:
-        schema = each.__schema__
-        for member in schema if bool(schema.of(EachMember)) or bool(schema.of(ChildMember)) else ():
-            if isinstance(member, (EachMember, ChildMember)):
-                found += [made for made in schema.elements(member).pieces if made not in found]
-    return found
-
-
-_described: WeakKeyDictionary[type[Piece], tuple[tuple[object, ...], Mapping[str, Fingerprint]]] = WeakKeyDictionary()
-"""By class: the code of its members, and their fingerprints. All runtimes of a process say the same of one class."""
-
-
-def described_members(cls: type[Piece]) -> Mapping[str, Fingerprint]:
-    """Return the fingerprints of the members of a class by stored name. A class is looked at once in a process.
-
-    It is looked at again if the code of a member was replaced, and after `forget_fingerprints`.
-    """
-    code = tuple([fn.__code__ for fn in cls.__schema__.functions()])
-    known = _described.get(cls)
-    if known is None or known[0] != code:
-        known = _described[cls] = (code, {at[1]: found for at, found in described((cls,)).items()})
-    return known[1]
-
-
-def forget_fingerprints() -> None:
-    """Drop the cached fingerprints of all classes, after code was replaced in the running process."""
-    _described.clear()
-    for cls in imported_classes():
-        cls.__schema__.digests = None
-
-
-Fingerprints = Mapping[tuple[str, str], str | None]
-
-
-def fingerprints(classes: Iterable[type[Piece]]) -> Fingerprints:
-    """Return the fingerprints of the members of classes, by class name and member name."""
-    return {at: found.digest for at, found in described(classes).items()}
-
-
-def described(classes: Iterable[type[Piece]]) -> Mapping[tuple[str, str], Fingerprint]:
-    """Return the same as `fingerprints`, each with its components or the reason why it is missing."""
-    maker = Fingerprinter()
-    found: dict[tuple[str, str], Fingerprint] = {}
-    for cls in classes:
-        schema = cls.__schema__
-        for member in schema:
-            at = (schema.name, member.stored)
-            if isinstance(member, FoldMember):
-                # Elements and results are decoded by their types; an element may come from the default of the source.
-                extra = (member.remove, member.by, member.start, member.source)
-                found[at] = maker.of(member.add, owner=cls, types=schema.typing.types(member), extra=extra)
-            elif isinstance(member, FunctionMember):
-                found[at] = maker.of(member.fn, owner=cls, extra=_declared(member))
-                if isinstance(member, EachMember):
-                    chosen = [each for each in (member.key, member.order) if each is not None]
-                    # Which elements there are depends on how they are stored, too.
-                    types = schema.typing.types(member)[:1]
-                    found[schema.name, KEYS + member.stored] = _together(
-                        [maker.of(each, owner=cls, types=types, extra=(member.source,)) for each in (*chosen, _no_key)]
-                    )
-    return found
-
-
-def _declared(member: FunctionMember) -> tuple[object, ...]:
-    """Return the declared outputs or the source of a member, which limit its code."""
-    if isinstance(member, ComputedMember):
-        return tuple([each.stored for each in member.writes])
-    if isinstance(member, EachMember):
-        return (member.source,)  # An element may come from the default of the source.
-    return tuple([each.stored for each in member.envelope]) if isinstance(member, MaterializerMember) else ()
-
-
-def _no_key() -> None:
-    """Stand in for the key function of an `each` without one, so that the source is still fingerprinted."""
-
-
-def _together(found: list[Fingerprint]) -> Fingerprint:
-    whys = [each.why for each in found if each.digest is None]
-    if whys:
-        return Fingerprint(digest=None, why="; ".join(whys))
-    return Fingerprint(digest=" ".join([each.digest or "" for each in found]), kinds=found[0].kinds if found else "")
-
-
-def changed(before: Fingerprints, after: Fingerprints) -> frozenset[tuple[str, str]]:
-    """Return the members whose fingerprint differs or is missing."""
-    return frozenset(at for at, digest in after.items() if digest is None or before.get(at) != digest)
-
-
-def renew(pieces: PieceRegistry, members: frozenset[tuple[str, str]]) -> None:
+def renew(
+    core: Core, instances: Iterable[PieceInstance], node_source: NodeSource, members: frozenset[tuple[str, str]]
+) -> None:
     """Invalidate the nodes of these members in every piece of a runtime. They run again when they are demanded."""
     forget_fingerprints()
-    pieces.node_source.drop_fingerprints()
-    for instance in pieces.instances():
+    node_source.drop_fingerprints()
+    for instance in instances:
         for member in instance.schema:
             at = (instance.schema.name, member.stored)
             if at in members:
-                _renew(pieces, instance, member)
+                _renew(instance, member)
             if (at[0], KEYS + at[1]) in members:
-                _renew_keys(pieces, instance, member)
-    pieces.core.request_tick()
+                _renew_keys(instance, member)
+    core.request_tick()
 
 
 def replace_former_children(instance: PieceInstance) -> None:
@@ -242,16 +85,16 @@ def replace_former_children(instance: PieceInstance) -> None:
         for coordinator in home.coordinators.values():
             for row in coordinator.rows.values():
                 if row.child is not None and row.node is not None and row.child.schema.is_former:
-                    instance.pieces.core.scheduler.outdate(row.node)
+                    instance.core.scheduler.outdate(row.node)
 
 
-def _renew(pieces: PieceRegistry, instance: PieceInstance, member: Declaration) -> None:
+def _renew(instance: PieceInstance, member: Declaration) -> None:
     coordinator = instance.coordinators.get(member)
     if coordinator is not None:
         for row in coordinator.rows.values():
             if row.node is not None:
                 row.node.fingerprint = instance.digest(member)
-                pieces.core.scheduler.outdate(row.node)
+                instance.core.scheduler.outdate(row.node)
         return
     if isinstance(member, ResourceMember):
         for handle in instance.handles_of(member):
@@ -263,15 +106,15 @@ def _renew(pieces: PieceRegistry, instance: PieceInstance, member: Declaration) 
             if isinstance(folding, Folding):
                 folding.forget()  # The accumulated value comes from the replaced function.
             node.fingerprint = instance.digest(member)
-            pieces.core.scheduler.outdate(node)
+            instance.core.scheduler.outdate(node)
 
 
-def _renew_keys(pieces: PieceRegistry, instance: PieceInstance, member: Declaration) -> None:
+def _renew_keys(instance: PieceInstance, member: Declaration) -> None:
     coordinator = instance.coordinators.get(member)
     if coordinator is not None:
         coordinator.node.fingerprint = instance.digest(member, keys=True)
-        pieces.core.scheduler.outdate(coordinator.node)
+        instance.core.scheduler.outdate(coordinator.node)
     for node in instance.nodes:
         if node.id == f"{instance.space.name}/{instance.id}:{member.stored}/elements":
             node.fingerprint = instance.digest(member, keys=True)
-            pieces.core.scheduler.outdate(node)
+            instance.core.scheduler.outdate(node)

@@ -7,7 +7,7 @@ do so instead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -16,45 +16,109 @@ from headwater.data.address import Link
 from headwater.data.ids import minted_id
 from headwater.errors import AuthoringError
 from headwater.pieces.names import piece_id
-from headwater.pieces.piece import Piece
+from headwater.pieces.piece import Context, Piece
 from headwater.runtime.channel.sessions import called
 from headwater.runtime.core.time_documents import EPOCH
 
 if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.links import Links
+    from headwater.runtime.pieces.ports import EventHeader, EventSender
+    from headwater.runtime.pieces.records import Records
+    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
 PieceT = TypeVar("PieceT", bound=Piece)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EventHeader:
-    """The part of an event that is visible in the context of its handler: id, target, sender and time."""
-
-    id: str
-    instance: PieceInstance
-    user: str
-    session: str
-    minted_us: int
 
 
 def as_datetime(us: int) -> datetime:
     return EPOCH + timedelta(microseconds=us)
 
 
+class Contexts:
+    """Makes the contexts of the pieces of one runtime."""
+
+    __slots__ = ("_core", "_events", "_records", "_registry", "links", "make_space")
+
+    def __init__(
+        self,
+        core: Core,
+        registry: PieceRegistry,
+        records: Records,
+        links: Links,
+        events: EventSender,
+        make_space: Callable[[str, str, str], object],
+    ) -> None:
+        self._core = core
+        self._registry = registry
+        self._records = records
+        self.links = links
+        self._events = events
+        self.make_space = make_space  # returns the application's object for a space, a user and a session
+
+    def current(self, view: ScopedView) -> Context:
+        """Return the current value of `ctx` for a view."""
+        current = self._events.current
+        if current is None:
+            return NodeContext(self, view)
+        if current.event.instance is view.instance:
+            return current.context
+        return self.of_event(view, current.event, current.launched)
+
+    def of_event(
+        self, view: ScopedView, event: EventHeader, launched: list[tuple[PieceInstance, bool]]
+    ) -> EventContext:
+        """Return the context of one attempt to handle an event. `launched` receives the pieces that it launches."""
+        return EventContext(self, view, event, launched)
+
+    def run_began_us(self) -> int:
+        """Return the wall clock time at which the open run began: the same value at every call."""
+        run = self._core.current.run
+        if run is None:
+            return self._core.clock.now_us()
+        if run.began is None or run.began[0] != run.number:
+            run.began = (run.number, self._core.clock.now_us())
+        return run.began[1]
+
+    def launch(
+        self,
+        view: ScopedView,
+        event: EventHeader,
+        launched: list[tuple[PieceInstance, bool]],
+        id: str,
+        piece: PieceT,
+        after_commit: bool,
+    ) -> PieceT:
+        """Start an independent piece.
+
+        A piece with this id that already exists here was launched by another handling of the same event. It is returned
+        unchanged, whatever the outcome of this attempt.
+        """
+        registry, space = self._registry, view.instance.space
+        known = registry.find(space.name, piece_id(id))
+        is_own = known is not None and not known.is_stopped and not known.is_launched and isinstance(piece, known.cls)
+        if known is not None and is_own and self._records.exists(known):  # A piece that was only named has no record.
+            return known.view("session", event.user, event.session).piece  # type: ignore[return-value]
+        instance = registry.launch(space, id, piece)
+        launched.append((instance, after_commit))
+        return instance.view("session", event.user, event.session).piece  # type: ignore[return-value]
+
+
 class _Context:
     """The part that the contexts of nodes and of events share."""
 
-    __slots__ = ("_view",)
+    __slots__ = ("_contexts", "_view")
 
-    def __init__(self, view: ScopedView) -> None:
+    def __init__(self, contexts: Contexts, view: ScopedView) -> None:
+        self._contexts = contexts
         self._view = view
 
     @property
     def space(self) -> Any:
         """The space of the piece."""
         view = self._view
-        return view.instance.pieces.make_space(view.instance.space.name, self.user_or_none, self.session_or_none)
+        return self._contexts.make_space(view.instance.space.name, self.user_or_none, self.session_or_none)
 
     @property
     def user_or_none(self) -> str:
@@ -71,11 +135,11 @@ class _Context:
 
     def past(self, when: datetime, /) -> bool:
         """Return whether a moment has come. The reader runs again at that moment."""
-        return self._view.instance.pieces.core.has_passed(when)
+        return self._view.instance.core.has_passed(when)
 
     def follow(self, link: Link, /) -> Any:
         """Return the handle or the piece that a link points at."""
-        return self._view.instance.pieces.follow(self._view, link)
+        return self._contexts.links.follow(self._view, link)
 
 
 class NodeContext(_Context):
@@ -101,10 +165,9 @@ class NodeContext(_Context):
 
         Without a step, return the time at which the run began.
         """
-        pieces = self._view.instance.pieces
         if every_ms is not None:
-            return pieces.core.current_time(every_ms)
-        return as_datetime(pieces.run_began_us())
+            return self._view.instance.core.current_time(every_ms)
+        return as_datetime(self._contexts.run_began_us())
 
     def new_id(self) -> str:
         self._refuse("new_id()", "make ids in a handler, where a retry makes the same ones")
@@ -124,8 +187,10 @@ class EventContext(_Context):
 
     __slots__ = ("_event", "_minted", "_random", "launched")
 
-    def __init__(self, view: ScopedView, event: EventHeader, launched: list[tuple[PieceInstance, bool]]) -> None:
-        super().__init__(view)
+    def __init__(
+        self, contexts: Contexts, view: ScopedView, event: EventHeader, launched: list[tuple[PieceInstance, bool]]
+    ) -> None:
+        super().__init__(contexts, view)
         self._event = event
         self.launched = launched  # pieces that this attempt launches, and whether each starts after the commit
         self._minted = 0
@@ -157,7 +222,7 @@ class EventContext(_Context):
 
     def past(self, when: datetime, /) -> bool:
         """Return whether a moment has come by the current clock, so that a delayed handler knows how late it is."""
-        return self._view.instance.pieces.core.has_passed(when)
+        return self._view.instance.core.has_passed(when)
 
     def new_id(self) -> str:
         """Return a new id, the same in every retry of one event."""
@@ -172,27 +237,4 @@ class EventContext(_Context):
 
     def launch(self, piece: PieceT, /, *, after_commit: bool = False) -> PieceT:
         """Start an independent piece, which exists from the commit of this attempt on."""
-        return launch(self._view, self._event, self.launched, self.new_id(), piece, after_commit)
-
-
-def launch(
-    view: ScopedView,
-    event: EventHeader,
-    launched: list[tuple[PieceInstance, bool]],
-    id: str,
-    piece: PieceT,
-    after_commit: bool,
-) -> PieceT:
-    """Start an independent piece.
-
-    A piece with this id that already exists here was launched by another handling of the same event. It is returned
-    unchanged, whatever the outcome of this attempt.
-    """
-    pieces = view.instance.pieces
-    known = pieces.find(view.instance.space.name, piece_id(id))
-    is_own = known is not None and not known.is_stopped and not known.is_launched and isinstance(piece, known.cls)
-    if known is not None and is_own and pieces.records.exists(known):  # A piece that was only named has no record.
-        return known.view("session", event.user, event.session).piece  # type: ignore[return-value]
-    instance = pieces.launch(view.instance.space, id, piece)
-    launched.append((instance, after_commit))
-    return instance.view("session", event.user, event.session).piece  # type: ignore[return-value]
+        return self._contexts.launch(self._view, self._event, self.launched, self.new_id(), piece, after_commit)

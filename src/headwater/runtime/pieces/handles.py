@@ -39,48 +39,61 @@ from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
-    from headwater.runtime.pieces.children.handles import ChildHandle, EachHandle
+    from headwater.runtime.pieces.children.coordinator import ChildHandle, EachHandle
+    from headwater.runtime.pieces.fold import Folds
+    from headwater.runtime.pieces.links import Links
+    from headwater.runtime.pieces.ports import EventSender
+    from headwater.runtime.pieces.resource import Resources
     from headwater.runtime.pieces.view import ScopedView
 
 WHILE_OPEN: Final = " while it is open"
 """Part of the ids of nodes whose only task is to keep children while a piece is open."""
 
 
-def make(view: ScopedView, member: Declaration) -> Any:
-    """Create the handle of a member for a view of the member's own scope."""
-    match member:
-        case CellMember():
-            return _cell(view, member)
-        case GivenMember():
-            return _given(view, member)
-        case ComputedMember() | MaterializerMember():
-            return _computed(view, member)
-        case HandlerMember():
-            return Handler(
-                view.instance.pieces.events.make_sender(view), member, view.instance.schema.signature(member)
-            )
-        case TopicMember():
-            codec = view.instance.schema.codec(member)
-            return Topic(view.instance.pieces.core, view.document(member.stored), codec, view.instance)
-        case EachMember() | ChildMember():
-            return view.instance.pieces.coordinator(view.instance, member).handle(view)
-        case FoldMember():
-            return view.instance.pieces.fold(view, member)
-        case ResourceMember():
-            return view.instance.pieces.resource(view, member)
-        case EffectMember():
-            id = shown_as(view, member)
-            return Effect(id, lambda delays: view.instance.set_delays(id, delays))
-        case ReactionMember():
-            return Reaction(view.node_id(member.stored))
-        case _:
-            raise AuthoringError(f"{member!r} has no handle")
+class HandleMaker:
+    """Makes the handles of the pieces of one runtime."""
+
+    __slots__ = ("_events", "_folds", "_links", "_resources")
+
+    def __init__(self, events: EventSender, links: Links, folds: Folds, resources: Resources) -> None:
+        self._events = events
+        self._links = links
+        self._folds = folds
+        self._resources = resources
+
+    def make(self, view: ScopedView, member: Declaration) -> Any:
+        """Create the handle of a member for a view of the member's own scope."""
+        match member:
+            case CellMember():
+                return _cell(view, member)
+            case GivenMember():
+                return _given(view, member, self._links.resolve_input(view.instance, member))
+            case ComputedMember() | MaterializerMember():
+                return _computed(view, member)
+            case HandlerMember():
+                return Handler(self._events.make_sender(view), member, view.instance.schema.signature(member))
+            case TopicMember():
+                codec = view.instance.schema.codec(member)
+                return Topic(view.instance.core, view.document(member.stored), codec, view.instance)
+            case EachMember() | ChildMember():
+                return view.instance.child_set(member).handle(view)
+            case FoldMember():
+                return self._folds.make(view, member)
+            case ResourceMember():
+                return self._resources.make(view, member)
+            case EffectMember():
+                id = shown_as(view, member)
+                return Effect(id, lambda delays: view.instance.set_delays(id, delays))
+            case ReactionMember():
+                return Reaction(view.node_id(member.stored))
+            case _:
+                raise AuthoringError(f"{member!r} has no handle")
 
 
 def _cell(view: ScopedView, member: CellMember) -> Cell[Any]:
     instance = view.instance
     codec = instance.schema.codec(member)
-    made: Cell[Any] = Cell(instance.pieces.core, view.document(member.stored), codec, (), codec.encode(member.default))
+    made: Cell[Any] = Cell(instance.core, view.document(member.stored), codec, (), codec.encode(member.default))
     # fault cells.side_writers_not_demanded: writers: list[Declaration] = []
     writers = [each for each in instance.schema.writers_of(member) if each.scope == member.scope]
     if writers or instance.parent is not None:
@@ -88,11 +101,9 @@ def _cell(view: ScopedView, member: CellMember) -> Cell[Any]:
     return made
 
 
-def _given(view: ScopedView, member: GivenMember) -> Any:
+def _given(view: ScopedView, member: GivenMember, value: Any) -> Any:
     """Return the handle that was passed in, restricted to its declaration: an Input is read-only, even of a Cell."""
-    instance = view.instance
-    given = instance.schema.given(member)
-    value = instance.pieces.resolve_input(instance, member)
+    given = view.instance.schema.given(member)
     if isinstance(value, OtherScopeHandle):
         value = value.seen_by(view)
         if isinstance(value, OtherScopeHandle):
@@ -109,7 +120,7 @@ def _given(view: ScopedView, member: GivenMember) -> Any:
 def _computed(view: ScopedView, member: ComputedMember | MaterializerMember) -> Computed[Any]:
     instance = view.instance
     document = view.result_document(member.stored)
-    handle: Computed[Any] = Computed(instance.pieces.core, document, instance.schema.codec(member))
+    handle: Computed[Any] = Computed(instance.core, document, instance.schema.codec(member))
     id = view.node_id(member.stored)
     is_materializer = isinstance(member, MaterializerMember)
     writes = member.writes if isinstance(member, ComputedMember) else ()
@@ -129,7 +140,7 @@ def _computed(view: ScopedView, member: ComputedMember | MaterializerMember) -> 
             throttle_ms=member.throttle_ms,
             fingerprint=instance.digest(member),
         ),
-        part_of(view, member),
+        part_of(view.scope, view.user, member),
     )
     handle.set_maker(view.maker(member))
     return handle
@@ -203,7 +214,7 @@ def shown_in(view: ScopedView) -> str | None:
 
     None: the runtime cannot be recognized.
     """
-    identity = view.instance.pieces.node_source.identity
+    identity = view.instance.runtime_identity
     if identity is None:
         return None
     window = stable_name(view.session)

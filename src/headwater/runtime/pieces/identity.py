@@ -16,15 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from headwater.pieces.declarations import Declaration
+from headwater.pieces.declarations import Declaration, Scope
 from headwater.pieces.fingerprints.change_kinds import SAID, differing
 from headwater.protocol.observations import BETWEEN
-
-if TYPE_CHECKING:
-    from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.view import ScopedView
 
 __all__ = ["changes", "kind_of", "with_kinds"]
 
@@ -78,8 +74,8 @@ class NodeIdentity:
     started: Callable[[], tuple[str, ...] | None] | None = None
     restore: Callable[[tuple[str, ...]], bool] | None = None
 
-    def key(self, instance: PieceInstance) -> Key:
-        child = instance.id if instance.parent is not None else ""
+    def key(self, child: str) -> Key:
+        """Return the node of a child, by the id of the child. Empty: of the piece itself."""
         if self.element:
             child = f"{child}{BETWEEN}{self.element}"
         return (self.member, child, self.scope, self.principal)
@@ -96,12 +92,12 @@ def named(text: str) -> Key:
     return (member, child, scope, principal)
 
 
-def part_of(view: ScopedView, member: Declaration) -> NodeIdentity | None:
+def part_of(scope: Scope, user: str, member: Declaration) -> NodeIdentity | None:
     """Return the identity of a member's node of the scope space or user. None: it belongs to one session."""
-    if view.scope == "session":
+    if scope == "session":
         return None
-    if view.scope == "user":
-        return NodeIdentity(member=member.stored, code=member.stored, scope="user", principal=view.user)
+    if scope == "user":
+        return NodeIdentity(member=member.stored, code=member.stored, scope="user", principal=user)
     return _of_space(member.stored)
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.children.coordinator import ChildSet
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
 
@@ -116,25 +115,14 @@ def _led_to(coordinator: ChildSet, above: list[Document]) -> Iterator[tuple[Piec
                 yield from _led_to(each, rows)
 
 
-def go_on(instance: PieceInstance, found: PieceReads) -> None:
-    """Recreate the read members of a piece that was stopped, and invalidate the other readers."""
-    if found.kept:
-        instance.pieces.idle.used(instance)
-    for reader, rows in found.rows.items():
-        instance.pieces.core.scheduler.add_reads(reader, rows)
-    for view, member in found.members:
-        view.handle(member)
-    look_again(instance.pieces, found.readers)
-
-
-def look_again(pieces: PieceRegistry, readers: Iterable[Node]) -> None:
+def look_again(core: Core, readers: Iterable[Node]) -> None:
     """Invalidate readers whose inputs no node computes any more: their next run has them computed."""
-    run = pieces.core.current.run
+    run = core.current.run
     asking = None if run is None else run.node
     for each in readers:
         if each is not asking:  # I5: a run never invalidates itself. It reads the new nodes.
-            pieces.core.outside_run(
-                lambda each=each: pieces.core.scheduler.outdate(each, keeps_result=True)  # type: ignore[misc]
+            core.outside_run(
+                lambda each=each: core.scheduler.outdate(each, keeps_result=True)  # type: ignore[misc]
             )
 
 
@@ -167,6 +155,16 @@ class IdlePieces:
 
     def forget(self, instance: PieceInstance) -> None:
         self._instances.pop(instance, None)
+
+    def go_on(self, instance: PieceInstance, found: PieceReads) -> None:
+        """Recreate the read members of a piece that was stopped, and invalidate the other readers."""
+        if found.kept:
+            self.used(instance)
+        for reader, rows in found.rows.items():
+            self._core.scheduler.add_reads(reader, rows)
+        for view, member in found.members:
+            view.handle(member)
+        look_again(self._core, found.readers)
 
     def _let_go(self) -> None:
         """Stop pieces above the limit, those used longest ago first, unless they are read or demanded.

@@ -47,7 +47,7 @@ class OtherScopeHandle(NotAValue):
     @property
     def core(self) -> Core:
         """The core of the runtime that the handle belongs to."""
-        return self._instance.pieces.core
+        return self._instance.core
 
     def declaration(self) -> Declaration:
         """Return the member that the handle stands for or leads into."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakValueDictionary
 
@@ -30,12 +31,13 @@ from headwater.protocol.observations import generation_of
 from headwater.replica.document import NOT_HERE, Document, NotLoaded
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces import idle
+from headwater.runtime.pieces.children.coordinator import ChildSet
+from headwater.runtime.pieces.classes import member_digest
 from headwater.runtime.pieces.handles import (
     cells_of,
     documents_of,
     is_always_shown,
     keep_children,
-    make,
     show,
     shown_as,
 )
@@ -46,10 +48,13 @@ from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
-    from headwater.runtime.pieces.children.coordinator import ChildSet
     from headwater.runtime.pieces.identity import NodeIdentity
+    from headwater.runtime.pieces.idle import IdlePieces
+    from headwater.runtime.pieces.piece_documents import Erasures
+    from headwater.runtime.pieces.ports import EventSender, NodeSource
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.resume_state import ResumeState
+    from headwater.runtime.pieces.view import ViewParts
 
 
 FIRST: Final = 1
@@ -139,6 +144,19 @@ def _version(record: MaybeValue | NotLoaded) -> int:
     return version if isinstance(version, int) else 0
 
 
+@dataclass(frozen=True, slots=True)
+class InstanceParts:
+    """The parts of a runtime that the instances of its pieces use. Made once, by the composition of the runtime."""
+
+    core: Core
+    registry: PieceRegistry
+    idle: IdlePieces
+    events: EventSender
+    node_source: NodeSource
+    erasures: Erasures
+    views: ViewParts
+
+
 class PieceInstance:
     """One piece in one runtime.
 
@@ -152,12 +170,14 @@ class PieceInstance:
         "_generation_check",
         "_held",
         "_kept",
+        "_parts",
         "_periods",
         "_shown",
         "_views",
         "_windows",
         "cls",
         "coordinators",
+        "core",
         "generation",
         "id",
         "inputs",
@@ -171,7 +191,6 @@ class PieceInstance:
         "name",
         "nodes",
         "parent",
-        "pieces",
         "resume_state",
         "schema",
         "space",
@@ -179,7 +198,7 @@ class PieceInstance:
 
     def __init__(
         self,
-        pieces: PieceRegistry,
+        parts: InstanceParts,
         space: LocalSpace,
         cls: type[Piece],
         id: str,
@@ -189,7 +208,8 @@ class PieceInstance:
         parent: PieceInstance | None = None,
         maker: Node | None = None,
     ) -> None:
-        self.pieces = pieces
+        self._parts = parts
+        self.core = parts.core
         self.space = space
         self.cls = cls
         self.schema = cls.__schema__
@@ -229,7 +249,7 @@ class PieceInstance:
         key = (scope, user if scope != "space" else "", session if scope == "session" else "")
         found = self._views.get(key)
         if found is None:
-            found = ScopedView(self, *key)
+            found = ScopedView(self._parts.views, self, *key)
             if scope == "session" and user:
                 self._bind_session_to_user(found)
             self._views[key] = found
@@ -251,17 +271,36 @@ class PieceInstance:
             gone = [each for each in self.nodes if each.id in ids]
             readers = idle.readers(gone)
             for node in gone:
-                self.pieces.core.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+                self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
                 self.nodes.remove(node)
-            idle.look_again(self.pieces, readers)
-
-    def make(self, view: ScopedView, member: Declaration) -> Any:
-        """Create the handle of a member for a view."""
-        return make(view, member)
+            idle.look_again(self.core, readers)
 
     def handles_of(self, member: Declaration) -> list[Any]:
         """Return the handles of a member that exist so far."""
         return [view.handles[member] for view in self._views.values() if member in view.handles]
+
+    def child_set(self, member: EachMember | ChildMember) -> ChildSet:
+        """Return the rows of an `each` or a `child`, all of them."""
+        found, node_source = self.coordinators.get(member), self._parts.node_source
+        if found is None:
+            with node_source.batch_nodes():
+                found = self.coordinators[member] = self._make_child_set(member)
+            if self.is_asleep:
+                self.core.afterwards(lambda: self.keep(member))  # In a piece that is awake they are kept already.
+        elif found.is_sparse:
+            node_source.wake_piece(self.root)  # The caller may want all of its rows.
+        return found
+
+    def partial_child_set(self, member: EachMember | ChildMember) -> ChildSet:
+        """Return the rows of a member of a sleeping piece: only those that are needed are made."""
+        found = self.coordinators.get(member)
+        if found is None:
+            found = self.coordinators[member] = self._make_child_set(member, is_sparse=True)
+        return found
+
+    def _make_child_set(self, member: EachMember | ChildMember, *, is_sparse: bool = False) -> ChildSet:
+        parts = self._parts
+        return ChildSet(self, member, parts.registry, parts.node_source, parts.erasures, is_sparse=is_sparse)
 
     def place(self, member: Declaration) -> str:
         """Return the name of a handler in messages and traces."""
@@ -276,14 +315,14 @@ class PieceInstance:
         if self.parent is None:
             return None
         try:
-            found = self.pieces.find_by_id(self.space, self.id)
+            found = self._parts.registry.find_by_id(self.space, self.id)
         except (AbsentError, AuthoringError):
             return None
         return found if found.cls is self.cls and not found.is_stopped else None
 
     def replacement(self) -> PieceInstance | None:
         """Return the child that this runtime has now under the id of this stopped one, if it has one."""
-        found = self.pieces.find(self.space.name, self.id)
+        found = self._parts.registry.find(self.space.name, self.id)
         return found if found is not None and found.cls is self.cls and not found.is_stopped else None
 
     def gone(self) -> HeadwaterError:
@@ -309,6 +348,25 @@ class PieceInstance:
         return state is not None and bool(state.as_of)
 
     @property
+    def runtime_identity(self) -> str | None:
+        """The identity of the runtime over restarts, which names the nodes of effects. None: it has none."""
+        return self._parts.node_source.identity
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether the piece belongs to one that is open without nodes."""
+        return self._parts.node_source.is_asleep(self.root)
+
+    async def start_effects_asleep(self) -> None:
+        """Register the effects of a sleeping piece before an event is handled by it or by one of its children."""
+        await self._parts.node_source.start_effects(self)
+
+    @property
+    def child_id(self) -> str:
+        """The id of the piece in the names of its nodes. Empty: it has no parent."""
+        return self.id if self.parent is not None else ""
+
+    @property
     def root(self) -> PieceInstance:
         """The topmost ancestor of the piece, or the piece itself."""
         instance = self
@@ -320,7 +378,7 @@ class PieceInstance:
         """Return the check that the derived runs of a piece without a parent, and of its children, begin with."""
         found = self._generation_check
         if found is None:
-            found = self._generation_check = GenerationCheck(self.pieces.core, self)
+            found = self._generation_check = GenerationCheck(self.core, self)
         return found
 
     def check_generation(self) -> None:
@@ -330,7 +388,7 @@ class PieceInstance:
 
     def digest(self, member: Declaration, *, keys: bool = False) -> str:
         """Return the fingerprint of a member, or of its element keys."""
-        return self.pieces.code_versions.digest(self.cls, member, keys=keys)
+        return member_digest(self.cls, member, keys=keys)
 
     def register(self, spec: NodeSpec, identity: NodeIdentity | None = None, *, rooted: bool | None = None) -> Node:
         """Register a node of this piece. It is not a child of the open run, whichever run asked for it.
@@ -339,8 +397,7 @@ class PieceInstance:
         """
         if self.is_stopped:
             raise self.gone()
-        pieces = self.pieces
-        core = pieces.core
+        core = self.core
         current = core.current
         run, current.run = current.run, None  # As `Core.outside_run` does.
         try:
@@ -350,15 +407,15 @@ class PieceInstance:
             current.run = run
         self.nodes.append(node)
         if node.id in self._delays:  # They were set before, and come before the first change that it is told of.
-            self.pieces.core.set_delays(node, self._delays[node.id])
+            self.core.set_delays(node, self._delays[node.id])
         if spec.outputs or spec.envelope:
             guard = node.guard = self.root.generation_check()
             if not self.root.is_open:
                 self.space.hold([guard.document])  # A newer version may open the piece later.
             if guard.document.value is NOT_HERE:
                 core.load(guard.document)  # The piece slept, and was opened without its record, or is only named.
-        pieces.idle.used(self)
-        pieces.node_source.add_node(self, node, spec, identity)
+        self._parts.idle.used(self)
+        self._parts.node_source.add_node(self, node, spec, identity)
         if run is not None and run.node is not None and run.log is None:
             # The new node may write a document that the reader's last run read when a removed node wrote it. From here
             # on the open run checks the freshness of each read instead of comparing with its last reads (I1).
@@ -385,8 +442,8 @@ class PieceInstance:
             if node.reporter is not None:
                 node.reporter.forget()  # From now on the node belongs to the generation that was opened.
         if not self._periods:
-            self._periods = self.pieces.events.start_periods(self)
-        is_asleep = self.pieces.node_source.is_asleep(self.root)
+            self._periods = self._parts.events.start_periods(self)
+        is_asleep = self.is_asleep
         if is_asleep and is_back and len(self._shown) == 1:
             if self.parent is None:
                 self._hold(user, session, cells_of(view))
@@ -396,7 +453,7 @@ class PieceInstance:
         if self.parent is None and (user, session) not in self._held:
             self.request(user, session)
         if is_asleep and is_back:
-            self.pieces.node_source.wake_piece(self.root)  # Cleanness is known for the first user and session only.
+            self._parts.node_source.wake_piece(self.root)  # Cleanness is known for the first user and session only.
         self._keep()
         self._show(view, shown)
         for child in self.children():
@@ -480,7 +537,7 @@ class PieceInstance:
             return
         del view.handles[member]
         for node in ended:
-            self.pieces.core.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+            self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
             self.nodes.remove(node)
 
     def wake(self) -> None:
@@ -510,14 +567,14 @@ class PieceInstance:
         self._delays[id] = delays.over(self._delays.get(id, delays))
         for node in self.nodes:
             if node.id == id:
-                self.pieces.core.set_delays(node, delays)
+                self.core.set_delays(node, delays)
 
     def is_loading(self) -> bool:
         """Return whether one of its effects or keepers waits for a document that may still arrive.
 
         A resumed node waits for each document it read that is not here.
         """
-        core = self.pieces.core
+        core = self.core
         for node in [node for nodes in (self._kept.values(), *self._shown.values()) for node in nodes]:
             loading = core.scheduler.loads.awaited_by(node)
             awaited = [] if loading is None else [loading]
@@ -551,7 +608,7 @@ class PieceInstance:
         for child in self.children():
             child.close(user, session)
         for node in gone:
-            self.pieces.core.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+            self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
         self.nodes = [each for each in self.nodes if each not in gone]
         self._end_materializers(user, session)
         return True
@@ -576,17 +633,18 @@ class PieceInstance:
                     child.rest()
                 else:
                     child.stop(is_let_go=is_let_go or not self.is_stopped)
-        self.pieces.forget_instance(self)
+        self._parts.registry.forget_instance(self)
+        self._parts.node_source.forget_piece(self)
         self._cancel_periods()
 
         def remove() -> None:
             for node in self.nodes:
                 if node not in staying:
-                    self.pieces.core.remove(node)
+                    self.core.remove(node)
 
         read_here = self.documents() if self.has_left and not self.is_transient else []
-        self.pieces.core.outside_run(remove)
-        self.pieces.core.scheduler.writers_left(read_here)  # They find the child that replaced it, or a `GoneError`.
+        self.core.outside_run(remove)
+        self.core.scheduler.writers_left(read_here)  # They find the child that replaced it, or a `GoneError`.
         self.nodes = [node for node in self.nodes if not node.removed]
         for user, session in tuple(self._held):
             self.release(user, session)
@@ -600,7 +658,7 @@ class PieceInstance:
         self.coordinators = {each.member: each for each in kept}
         self.resume_state, self.is_new = None, False
         if read is not None:
-            idle.go_on(self, read)
+            self._parts.idle.go_on(self, read)
 
     def rest(self) -> None:
         """End what runs only because this child is open. Its values are computed further for readers elsewhere."""
@@ -608,7 +666,7 @@ class PieceInstance:
             child.rest()
         self._cancel_periods()
         for node in self.keepers():
-            self.pieces.core.outside_run(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+            self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
         self.nodes = [node for node in self.nodes if not node.removed]
         for user, session in tuple(self._held):
             self.release(user, session)

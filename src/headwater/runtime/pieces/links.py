@@ -1,4 +1,4 @@
-"""Resolving links, recorded inputs and ids of children to pieces, within the rights of the writers of that data.
+"""Resolving links and recorded inputs to handles and pieces, within the rights of the writers of that data.
 
 Access. A link, and the record of a piece, which names its inputs, are data: any writer of their document may have put
 them there. The run of a handler or of a derived node has the rights of its runtime, which exceed those of that writer.
@@ -6,92 +6,148 @@ So such a run is led only to documents that its own scope may see, and into anot
 of the data may read that space, by the access documents of both spaces. Inputs that a piece got from its maker in this
 process are not checked; nor are reads and transactions of a program, which have the program's own rights. The checks
 never read the target of a link or a record.
-
-Children by id. A child has no record and is found through the pieces that keep it. Each keeper is brought up to date
-first, inside a run as for any other reader of an `each` or a `child`. So a stored reference to a child, a link or a
-recorded input, leads to the child again in any runtime. No child is made that its keeper would not make.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
 from headwater.cells.open_run import Run
-from headwater.data.address import SPACE_SCOPE, Depth, DocKey
+from headwater.data.address import SPACE_SCOPE, AddressParts, Depth, DocKey, Link, parse_address
 from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.admission.access import ACCESS, EVERYBODY, Right, right_in
-from headwater.errors import AbsentError, AccessError, GoneError
-from headwater.pieces.declarations import ChildMember, EachMember
+from headwater.errors import AbsentError, AccessError, AuthoringError
+from headwater.pieces.declarations import GivenMember
 from headwater.pieces.handles import Handler
-from headwater.pieces.names import SEPARATOR, child_name, unescaped
+from headwater.pieces.names import SEPARATOR
 from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.pieces.inputs import HANDLER
+from headwater.runtime.pieces.records import NotArrivedError
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
     from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.ports import EventSender
+    from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
 
 
-def descendant(pieces: PieceRegistry, space: LocalSpace, id: str) -> PieceInstance | None:
-    """Inside a run: return the child with that id. None: no piece keeps one."""
-    root = id.partition(SEPARATOR)[0]
-    instance: PieceInstance | None = pieces.find(space.name, root) or pieces.records.found(space, root)
-    while instance is not None and instance.id != id:
-        instance = None if instance.is_stopped else _below(instance, id)
-    return instance
+class Links:
+    """Resolves links, and the inputs that records name, for the pieces of one runtime."""
 
+    __slots__ = ("_core", "_records", "_registry", "access")
 
-async def pulled(pieces: PieceRegistry, root: PieceInstance, id: str) -> PieceInstance:
-    """Outside a run: return the child with that id, after its keepers are brought up to date, which may take time."""
-    instance: PieceInstance | None = root
-    while instance is not None and instance.id != id:
-        at = None if instance.is_stopped else _keeper(instance, id)
-        if at is None:
-            raise AbsentError(f"{root.space.name} has no piece {id!r}: nothing that can be known here keeps it")
-        instance = await pieces.coordinator(instance, at[0]).pulled(at[1])
-    if instance is None:
-        raise GoneError(f"{root.space.name} has no piece {id!r} any more: its key left, or its parent is gone")
-    return instance
+    def __init__(self, core: Core, registry: PieceRegistry, records: Records, access: LinkAccess) -> None:
+        self._core = core
+        self._registry = registry
+        self._records = records
+        self.access = access
 
+    def follow(self, view: ScopedView, link: Link) -> Any:
+        """Return the handle or the piece that a link points at."""
+        space = view.instance.space if link.space is None else self._core.space(link.space)
+        id, colon, stored = link.id.rpartition(":")
+        if not colon:
+            raise AuthoringError(f"{link!r} points at no piece and at no member of one")
+        self.access.cross(view.instance.space, space)
+        instance = self._registry.find_by_id(space, id)
+        seen = view.seen_in(instance)
+        if stored == "@":
+            return seen.piece
+        if link.scope not in (SPACE_SCOPE, f"user:{view.user}", f"session:{seen.session}"):
+            raise AuthoringError(f"{link!r} points at data of {link.scope}: only a run for that scope may follow it")
+        member = instance.schema.get(stored)
+        if member is None:
+            raise AuthoringError(f"{link!r}: {instance!r} has no member {stored!r} any more")
+        handle = seen.handle(member)
+        return handle.below(link.path) if link.path else handle
 
-def _below(instance: PieceInstance, id: str) -> PieceInstance | None:
-    """Return the child of a piece that is the child with this id or an ancestor of it."""
-    at = _keeper(instance, id)
-    return None if at is None else instance.pieces.coordinator(instance, at[0]).child(at[1])
+    def resolve_input(self, instance: PieceInstance, member: GivenMember) -> Any:
+        """Return the input of a piece by its name, from its maker or from its record."""
+        if instance.inputs is not None:
+            return instance.inputs[member.name]
+        said = self._records.read(instance).inputs.get(member.name)
+        if not isinstance(said, str):
+            raise AuthoringError(
+                f"{instance!r} has no input {member.name!r} yet: open it with {instance.cls.__name__}(...)"
+            )
+        if said.startswith(HANDLER):
+            return self._handler(said.removeprefix(HANDLER))
+        parts = parse_address(said)
+        space = instance.space if parts.space is None else self._core.space(parts.space)
+        found = self._owned(space, parts)
+        if found is not None:
+            return found
+        given = instance.schema.given(member)
+        assert given.codec is not None
+        kind: type[Input[Any]] = Cell if given.is_cell else Input
+        made = kind(self._core, space.document(parts.id, parts.scope), given.codec, parts.path)
+        if SEPARATOR in parts.id:
+            made.set_maker(lambda: self._owned(space, parts))  # A child is found only inside a run, when it reads.
+        return made
 
+    async def load_inputs(self, instance: PieceInstance) -> None:
+        """Load the records that the inputs of a piece are resolved with."""
+        for member in instance.schema.of(GivenMember):
+            for _ in range(RUNTIME_LIMITS.input_records):
+                try:
+                    self.resolve_input(instance, member)
+                except NotArrivedError as missing:
+                    await self._core.loaded(missing.document)
+                except (AbsentError, AuthoringError):
+                    break  # A reader of the input gets the error.
+                else:
+                    break
 
-def _keeper(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember, str] | None:
-    """Return the member and the element key that an id leads through.
+    def _owned(self, space: LocalSpace, parts: AddressParts) -> Input[Any] | None:
+        """Return the handle of the member at an address, with its default and its node. None: no member is there."""
+        id, _, stored = parts.id.rpartition(":")
+        instance = None
+        if id:
+            try:
+                instance = self._registry.find_by_id(space, id)
+            except (AbsentError, AuthoringError):
+                return None  # No record, or the class is not imported: the stored value can still be read.
+        member = None if instance is None else instance.schema.get(stored)
+        if instance is None or member is None:
+            return None
+        scope, _, owner = parts.scope.partition(":")
+        user, session = (owner, "") if scope == "user" else ("", owner)
+        if member.scope != scope:
+            return None
+        handle = instance.view(member.scope, user, session).handle(member)
+        if not isinstance(handle, Input):
+            return None
+        return handle.below(parts.path) if parts.path else handle
 
-    None: the id leads elsewhere, or was too long and contains a digest instead of the key.
-    """
-    if not id.startswith(instance.id + SEPARATOR):
-        return None
-    stored, _, rest = id[len(instance.id) + 1 :].partition(SEPARATOR)
-    text = unescaped(rest.partition(SEPARATOR)[0])
-    members: list[EachMember | ChildMember] = [*instance.schema.of(EachMember), *instance.schema.of(ChildMember)]
-    for member in members:
-        name = child_name(instance.id, member.stored, text)
-        if unescaped(stored) == member.stored and (id == name or id.startswith(name + SEPARATOR)):
-            return member, text
-    return None
+    def _handler(self, place: str) -> Any:
+        space, _, rest = place.partition("/")
+        id, _, stored = rest.rpartition(":")
+        instance = self._registry.find_by_id(self._core.space(space), id)
+        member = instance.schema.get(stored)
+        if member is None:
+            raise AuthoringError(f"{instance!r} has no handler {stored!r} any more: keep it, or rename it with was=")
+        return instance.view("space").handle(member)
 
 
 class LinkAccess:
     """Access checks for links and recorded inputs in the runs of one runtime."""
 
-    __slots__ = ("_core", "_known", "_pieces", "_sessions")
+    __slots__ = ("_core", "_events", "_known", "_registry", "_sessions")
 
-    def __init__(self, core: Core, sessions: UserSessions, pieces: PieceRegistry) -> None:
+    def __init__(self, core: Core, sessions: UserSessions, registry: PieceRegistry, events: EventSender) -> None:
         self._core = core
         self._sessions = sessions
-        self._pieces = pieces
+        self._registry = registry
+        self._events = events
         # By two spaces and a right: both access documents, and whether all writers of the first space have the right in
         # the second.
         self._known: dict[tuple[str, str, Right], tuple[Any, Any, bool]] = {}
@@ -120,8 +176,8 @@ class LinkAccess:
         if run is None or here is there or self._whose() is None:
             return
         mine, others = _read(run, here), _read(run, there)
-        current = self._pieces.events.current
-        sender = "" if current is None else current[0].user
+        current = self._events.current
+        sender = "" if current is None else current.event.user
         is_foreign = bool(sender) and right_in(mine, sender) > Right.NONE and right_in(others, sender) < Right.READ
         if is_foreign or not self._includes(run, here, there, Right.READ):
             raise AccessError(
@@ -137,19 +193,12 @@ class LinkAccess:
             known = self._known[here.name, there.name, right] = (mine, others, _includes(mine, others, right))
         return known[2]
 
-    def is_for_all(self, document: Document) -> bool:
-        """Return whether every user may read the space of a document."""
-        run = self._core.current.run
-        assert run is not None
-        access = _read(run, self._core.space_of(document))
-        return access is ABSENT or EVERYBODY in _names(access, *_ROLES[Right.READ])
-
     # ---- records -----------------------------------------------------------------------------------
 
     def given(self, view: ScopedView, handle: Any) -> None:
         """Check that the open run may use an input that the record of a piece names. Raise `AccessError` if not."""
         run, instance = self._core.current.run, view.instance
-        if run is None or (self._pieces.events.current is None and not isinstance(run.node, Node)):
+        if run is None or (self._events.current is None and not isinstance(run.node, Node)):
             return
         what = f"the record of {instance.name!r}"
         if isinstance(handle, Handler):
@@ -170,23 +219,14 @@ class LinkAccess:
                 )
             self.cross(instance.space, self._core.space_of(handle.document), what)
 
-    def is_asked_about(self, instance: PieceInstance, handle: Any) -> bool:
-        """Return whether an input that comes from the record of a piece may be refused to some runs of it."""
-        if instance.inputs is not None:
-            return False
-        if isinstance(handle, Handler):
-            return True
-        is_plain = isinstance(handle, Input) and handle.document.home is instance.space.replica
-        return not is_plain or handle.document.key.scope != SPACE_SCOPE or handle.document.key.id.startswith("$")
-
     def _whose(self) -> tuple[str, tuple[str, ...]] | None:
         """Return the space of the open run and the scopes of that space it may see. None: it is a program's own run."""
         run = self._core.current.run
         if run is None:
             return None
-        current = self._pieces.events.current
+        current = self._events.current
         if current is not None:
-            event = current[0]
+            event = current.event
             return event.instance.space.name, (SPACE_SCOPE, f"user:{event.user}", f"session:{event.session}")
         node = run.node
         if not isinstance(node, Node) or not node.outputs:
@@ -208,9 +248,17 @@ class LinkAccess:
         scope, _, session = output.key.scope.partition(":")
         if scope != "session":
             return ()
-        instance = self._pieces.find(self._core.space_name(output), output.key.id.rpartition(":")[0])
+        instance = self._registry.find(self._core.space_name(output), output.key.id.rpartition(":")[0])
         window = None if instance is None else instance.view_of_session(session)
         return () if window is None or not window.user else (f"user:{window.user}",)
+
+
+def is_for_all(core: Core, document: Document) -> bool:
+    """Inside a run: return whether every user may read the space of a document."""
+    run = core.current.run
+    assert run is not None
+    access = _read(run, core.space_of(document))
+    return access is ABSENT or EVERYBODY in _names(access, *_ROLES[Right.READ])
 
 
 def _read(run: Run, space: LocalSpace) -> MaybeValue:

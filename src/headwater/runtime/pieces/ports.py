@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from headwater.pieces.handles import PieceSender
-    from headwater.runtime.pieces.context import EventContext, EventHeader
+    from headwater.pieces.piece import Context
     from headwater.runtime.pieces.identity import NodeIdentity
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.view import ScopedView
@@ -22,12 +23,31 @@ if TYPE_CHECKING:
     from headwater.scheduler.registry import NodeSpec
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EventHeader:
+    """The part of an event that is visible in the context of its handler: id, target, sender and time."""
+
+    id: str
+    instance: PieceInstance
+    user: str
+    session: str
+    minted_us: int
+
+
+class HandledEvent(NamedTuple):
+    """The event whose handler is being called."""
+
+    event: EventHeader
+    context: Context  # the value of `self.ctx` in the handler
+    launched: list[tuple[PieceInstance, bool]]  # pieces that this attempt launches, and whether each starts later
+
+
 class EventSender(Protocol):
     """Sends the events of one runtime."""
 
     @property
-    def current(self) -> tuple[EventHeader, EventContext] | None:
-        """The event whose handler is being called, and its context."""
+    def current(self) -> HandledEvent | None:
+        """The event whose handler is being called. None: no handler is."""
 
     def make_sender(self, view: ScopedView) -> PieceSender:
         """Return the object that sends events to the handlers of one piece, for the user and session of a view."""

@@ -7,7 +7,7 @@ says which module to import.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -21,15 +21,19 @@ from headwater.pieces.names import document_id
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.pieces.classes import cell_names, has_other_code, member_digests
 from headwater.runtime.pieces.inputs import written
-from headwater.runtime.pieces.instance import PieceInstance
 
 if TYPE_CHECKING:
-    from headwater.pieces.declarations import TopicMember
     from headwater.runtime.core.core import Core
-    from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.pieces.instance import PieceInstance
 
 RECORD = "@"
+
+
+def record_document(space: LocalSpace, id: str) -> Document:
+    """Return the document with the record of a piece."""
+    return space.document(document_id(id, RECORD))
 
 
 class NotArrivedError(NotReadyError):
@@ -55,11 +59,10 @@ class Record(Model):
 class Records:
     """Reading and writing of records, inside and outside runs."""
 
-    __slots__ = ("_codec", "_core", "_pieces", "_templates")
+    __slots__ = ("_codec", "_core", "_templates")
 
-    def __init__(self, core: Core, pieces: PieceRegistry) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._pieces = pieces
         self._codec: Any = None
         # By class, with the fingerprints that it has: they change when code is replaced in the running program.
         self._templates: WeakKeyDictionary[type[Piece], tuple[object, dict[str, Value]]] = WeakKeyDictionary()
@@ -67,13 +70,14 @@ class Records:
     def cell(self, space: LocalSpace, id: str) -> Cell[Record]:
         if self._codec is None:
             self._codec = codec_for(Record)
-        return Cell(self._core, space.document(document_id(id, RECORD)), self._codec)
+        return Cell(self._core, record_document(space, id), self._codec)
 
     def read(self, instance: PieceInstance) -> Record:
         """Return the record of a piece that is known by its name. Inside a run this is not recorded as a read."""
-        return self._stored(instance.space, instance.id, instance.name)
+        return self.read_at(instance.space, instance.id, instance.name)
 
-    def _stored(self, space: LocalSpace, id: str, name: str) -> Record:
+    def read_at(self, space: LocalSpace, id: str, name: str) -> Record:
+        """Return the record of the piece with an id. `name` names the piece in errors."""
         cell = self.cell(space, id)
         document: Document = cell.document
         value = document.value
@@ -89,19 +93,13 @@ class Records:
 
     def _template(self, cls: type[Piece]) -> dict[str, Value]:
         """Return the stored form of a new record of a class. It depends on the class alone, except name and inputs."""
-        generations, schema = self._pieces.code_versions, cls.__schema__
-        members = generations.members(cls)
+        members = member_digests(cls)
         known = self._templates.get(cls)
         if known is None or known[0] is not members:
-            cells = generations.cells(cls)
+            schema, cells = cls.__schema__, cell_names(cls)
             record = Record(cls=schema.name, name="", inputs={}, members=members, cells=cells, version=schema.version)
             known = self._templates[cls] = (members, self._codec.encode(record))
         return known[1]
-
-    def found(self, space: LocalSpace, id: str) -> PieceInstance:
-        """Return the instance of a piece that is known by its id alone."""
-        record = self._stored(space, id, id)
-        return self._pieces.find_or_make(space, class_named(record.cls), record.name)
 
     def write(self, instance: PieceInstance) -> frozenset[str]:
         """Inside a transaction: create the piece or update its record. Refuse a record of another class.
@@ -112,7 +110,6 @@ class Records:
         schema = instance.schema
         inputs: Any = written(self._core, instance.inputs or {})
         there = cell.get(None)
-        generations = self._pieces.code_versions
         if there is None:
             run = self._core.current.run
             assert run is not None
@@ -131,11 +128,11 @@ class Records:
         instance.generation, instance.is_new = there.generation, False
         if there.version != schema.version:
             cell.at(lambda record: record.version).set(schema.version)
-        if there.version != schema.version or generations.is_newer(instance.cls, there.members):
+        if there.version != schema.version or has_other_code(instance.cls, there.members):
             instance.generation += 1
             cell.at(lambda record: record.generation).set(instance.generation)
-            cell.at(lambda record: record.members).set(generations.members(instance.cls))
-        cells = generations.cells(instance.cls)
+            cell.at(lambda record: record.members).set(member_digests(instance.cls))
+        cells = cell_names(instance.cls)
         if there.cells == cells:
             return frozenset()
         cell.at(lambda record: record.cells).set(cells)
@@ -185,49 +182,3 @@ class Records:
     def exists(self, instance: PieceInstance) -> bool:
         """Inside a transaction: return whether the piece has a record."""
         return self.cell(instance.space, instance.id).exists()
-
-
-def classes() -> Collection[type[Piece]]:
-    """Return every imported class of pieces, the newest last. One that was defined again replaces the former one."""
-    newest: dict[str, type[Piece]] = {}
-    waiting: list[type[Piece]] = list(Piece.__subclasses__())
-    for cls in waiting:  # The list grows: subclasses are appended behind their bases.
-        # A class that was refused has no schema, and is a subclass until its error is forgotten.
-        # fault records.refused_classes_listed: if True:
-        if "__schema__" in vars(cls):
-            schema = cls.__schema__
-            if schema.number >= newest.setdefault(schema.name, cls).__schema__.number:
-                newest[schema.name] = cls
-            waiting += cls.__subclasses__()
-    return sorted(newest.values(), key=lambda cls: cls.__schema__.number)
-
-
-def stored_name(cls: type[Piece]) -> str:
-    """Return the stored name of a class for its topics and reactions.
-
-    A renamed class keeps its former name there, as its members do.
-    """
-    return cls.__schema__.was or cls.__schema__.name
-
-
-def topic_name(cls: type[Piece], topic: TopicMember) -> str:
-    """Return the name of a topic in subscriptions: its class and the member."""
-    return f"{stored_name(cls)}.{topic.stored}"
-
-
-def class_named(name: str) -> type[Piece]:
-    """Return the class that a record names."""
-    found = None
-    for cls in classes():
-        schema = cls.__schema__
-        if schema.name == name:
-            return cls
-        if found is None and schema.was == name:
-            found = cls
-    if found is None:
-        module = name.rpartition(".")[0]
-        raise AuthoringError(
-            f"there is a piece of class {name}, which this program has not imported: import {module} first. Where a "
-            "server answers, start it with the application: headwater run APP.py"
-        )
-    return found

@@ -1,55 +1,36 @@
 """`PieceRegistry`: all pieces of one runtime, and the operations on them that other parts of the runtime use.
 
-Two names of the same piece lead to the same instance. The registry composes the parts of this folder and delegates to
-them.
+Two names of the same piece lead to the same instance.
+
+A child has no record and is found through the pieces that keep it. Each keeper is brought up to date first, inside a
+run as for any other reader of an `each` or a `child`. So a stored reference to a child, a link or a recorded input,
+leads to the child again in any runtime. No child is made that its keeper would not make.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
-from headwater.cells.cell import Cell
-from headwater.cells.handle import Input
-from headwater.data.address import SPACE_SCOPE, AddressParts, Link, parse_address
 from headwater.data.value import ABSENT
-from headwater.errors import AbsentError, AuthoringError
-from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
-from headwater.pieces.names import SEPARATOR, piece_id
+from headwater.errors import AbsentError, AuthoringError, GoneError
+from headwater.pieces.declarations import ChildMember, EachMember
+from headwater.pieces.names import SEPARATOR, child_name, piece_id, unescaped
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import whose_record
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.observers import Existence
-from headwater.runtime.pieces.children.coordinator import ChildSet
-from headwater.runtime.pieces.children.prefetch import Prefetch
-from headwater.runtime.pieces.code_versions import CodeVersions
-from headwater.runtime.pieces.context import EventContext, NodeContext
-from headwater.runtime.pieces.fold.fold import fold
-from headwater.runtime.pieces.fold.history import PastDocuments
+from headwater.runtime.pieces.classes import class_named
 from headwater.runtime.pieces.idle import IdlePieces
-from headwater.runtime.pieces.inputs import HANDLER
-from headwater.runtime.pieces.instance import PieceInstance
-from headwater.runtime.pieces.lifecycle import Erasures
-from headwater.runtime.pieces.links import LinkAccess, descendant
+from headwater.runtime.pieces.instance import InstanceParts, PieceInstance
 from headwater.runtime.pieces.records import Records
-from headwater.runtime.pieces.resource import Resources, Worker
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
-    from headwater.pieces.declarations import FoldMember, ResourceMember
-    from headwater.pieces.handles import Computed, Resource
     from headwater.replica.document import Document
     from headwater.replica.feed import Notification
-    from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.core.core import Core
-    from headwater.runtime.core.policy import Policy
-    from headwater.runtime.core.waiting import Tasks
-    from headwater.runtime.pieces.ports import EventSender, NodeSource
-    from headwater.runtime.pieces.view import ScopedView
-    from headwater.runtime.writing.space_channel import SpaceChannel
-    from headwater.runtime.writing.transactions import Transactions
 
 PieceT = TypeVar("PieceT", bound=Piece)
 
@@ -57,67 +38,28 @@ PieceT = TypeVar("PieceT", bound=Piece)
 class PieceRegistry:
     """The pieces of one runtime."""
 
-    __slots__ = (
-        "_instances",
-        "_kept",
-        "_pasts",
-        "_resources",
-        "_tasks",
-        "channel",
-        "code_versions",
-        "core",
-        "erasures",
-        "events",
-        "idle",
-        "link_access",
-        "make_space",
-        "node_source",
-        "prefetch",
-        "records",
-        "sessions",
-        "transactions",
-    )
+    __slots__ = ("_core", "_idle", "_instances", "_kept", "_parts", "_records")
 
-    events: EventSender
-    node_source: NodeSource
+    _parts: InstanceParts
 
-    def __init__(
-        self,
-        core: Core,
-        *,
-        tasks: Tasks,
-        policy: Policy,
-        channel: Callable[[str], SpaceChannel | None],
-        transactions: Transactions,
-        sessions: UserSessions,
-        worker: Worker,
-        is_only: bool,
-        make_space: Callable[[str, str, str], object],
-    ) -> None:
-        self.core = core
+    def __init__(self, core: Core, records: Records, idle: IdlePieces) -> None:
+        self._core = core
         core.find_piece = self.find_piece
         core.scheduler.on_foreign = self._check_generations
-        self._tasks = tasks
-        self.channel = channel  # returns the channel of a space by its name; None: the space has no engine
-        self.transactions = transactions
-        self.sessions = sessions
-        self.make_space = make_space  # returns the application's object for a space, a user and a session
+        self._records = records
+        self._idle = idle
         # Instances with a holder: a program, a node, an event, their parent. Those that run here are in `_kept`, too.
         self._instances: WeakValueDictionary[tuple[str, str], PieceInstance] = WeakValueDictionary()
         self._kept: dict[PieceInstance, None] = {}
-        self._pasts: dict[str, PastDocuments] = {}  # by space, created at its first use
-        self.records = Records(core, self)
-        self.idle = IdlePieces(core, policy.named_pieces)
-        self.code_versions = CodeVersions(is_only=is_only)
-        self.erasures = Erasures(core, tasks, self, policy.erasures)
-        self._resources = Resources(core, tasks, transactions, worker)
-        self.link_access = LinkAccess(core, sessions, self)
-        self.prefetch = Prefetch(core, self.find, lambda: list(self._instances.values()))
 
-    def connect(self, events: EventSender, node_source: NodeSource) -> None:
-        """Set the ports, before the first piece is made. The parts behind them are made with this registry."""
-        self.events = events
-        self.node_source = node_source
+    @property
+    def parts(self) -> InstanceParts:
+        """The parts that are given to each instance."""
+        return self._parts
+
+    def connect(self, parts: InstanceParts) -> None:
+        """Set the parts that are given to each instance, before the first one is made."""
+        self._parts = parts
 
     # ---- instances ---------------------------------------------------------------------------------
 
@@ -139,7 +81,7 @@ class PieceRegistry:
         cls.__schema__.check()
         if found is not None:
             found.stop(is_replaced=True)
-        made = self._instances[space.name, id] = PieceInstance(self, space, cls, id, name, inputs=inputs)
+        made = self._instances[space.name, id] = PieceInstance(self._parts, space, cls, id, name, inputs=inputs)
         return made
 
     def _check_replaces(self, found: PieceInstance, cls: type[Piece]) -> None:
@@ -171,7 +113,7 @@ class PieceRegistry:
             old.stop()
         type(piece).__schema__.check()
         child = PieceInstance(
-            self, parent.space, type(piece), id, id, inputs=dict(piece.__inputs__), parent=parent, maker=maker
+            self._parts, parent.space, type(piece), id, id, inputs=dict(piece.__inputs__), parent=parent, maker=maker
         )
         self._instances[parent.space.name, id] = child
         child.is_new = is_new
@@ -183,7 +125,7 @@ class PieceRegistry:
         """Create a child that exists in one transaction only. It is not found by its id, and is not opened."""
         type(piece).__schema__.check()
         child = PieceInstance(
-            self, parent.space, type(piece), id, id, inputs=dict(piece.__inputs__), parent=parent, maker=None
+            self._parts, parent.space, type(piece), id, id, inputs=dict(piece.__inputs__), parent=parent, maker=None
         )
         child.is_new = child.is_transient = True
         return child
@@ -191,8 +133,7 @@ class PieceRegistry:
     def forget_instance(self, instance: PieceInstance) -> None:
         """Note that a piece was stopped. Its name leads to its instance while that has a holder, unless it is over."""
         self._kept.pop(instance, None)
-        self.idle.forget(instance)
-        self.node_source.forget_piece(instance)
+        self._idle.forget(instance)
         if instance.is_stopped and self._instances.get((instance.space.name, instance.id)) is instance:
             del self._instances[instance.space.name, instance.id]
 
@@ -204,7 +145,7 @@ class PieceRegistry:
         """Stop the pieces that a newer version of their class runs, according to records that have changed."""
         for change in notification.changes:
             id = whose_record(change.document.key)
-            space = self.core.name_of(change.document.home) if id else None
+            space = self._core.name_of(change.document.home) if id else None
             instance = None if space is None else self.find(space, id)
             if instance is not None:
                 instance.check_generation()
@@ -212,11 +153,39 @@ class PieceRegistry:
     def find_by_id(self, space: LocalSpace, id: str) -> PieceInstance:
         """Return the instance of a piece by its id: one of this runtime, or one made from the record or the keeper."""
         found = self._instances.get((space.name, id))
-        if found is None and SEPARATOR in id and self.core.current.run is not None:
-            found = descendant(self, space, id)
+        if found is None and SEPARATOR in id and self._core.current.run is not None:
+            found = self._find_descendant(space, id)
             if found is None:
                 raise AbsentError(f"{space.name} has no piece {id!r} any more: its key left, or its parent is gone")
-        return found or self.records.found(space, id)
+        return found or self.find_recorded(space, id)
+
+    def find_recorded(self, space: LocalSpace, id: str) -> PieceInstance:
+        """Return the instance of a piece by its id: one of this runtime, or one made from the record."""
+        found = self._instances.get((space.name, id))
+        if found is not None:
+            return found
+        record = self._records.read_at(space, id, id)
+        return self.find_or_make(space, class_named(record.cls), record.name)
+
+    def _find_descendant(self, space: LocalSpace, id: str) -> PieceInstance | None:
+        """Inside a run: return the child with that id. None: no piece keeps one."""
+        instance: PieceInstance | None = self.find_recorded(space, id.partition(SEPARATOR)[0])
+        while instance is not None and instance.id != id:
+            at = None if instance.is_stopped else _keeper(instance, id)
+            instance = None if at is None else instance.child_set(at[0]).child(at[1])
+        return instance
+
+    async def pull_descendant(self, root: PieceInstance, id: str) -> PieceInstance:
+        """Outside a run: return the child of a piece with that id, once its keepers are up to date."""
+        instance: PieceInstance | None = root
+        while instance is not None and instance.id != id:
+            at = None if instance.is_stopped else _keeper(instance, id)
+            if at is None:
+                raise AbsentError(f"{root.space.name} has no piece {id!r}: nothing that can be known here keeps it")
+            instance = await instance.child_set(at[0]).pulled(at[1])
+        if instance is None:
+            raise GoneError(f"{root.space.name} has no piece {id!r} any more: its key left, or its parent is gone")
+        return instance
 
     def find_piece(self, document: Document) -> Existence | None:
         """Inside a run: return whether the piece that a document belongs to exists, and subscribe to that.
@@ -224,17 +193,17 @@ class PieceRegistry:
         A piece that is open here exists: a deletion elsewhere does not end it. None: the document is of no piece.
         """
         id = document.key.id.partition(SEPARATOR)[0].partition(":")[0]
-        space = self.core.name_of(document.home)
+        space = self._core.name_of(document.home)
         instance = None if space is None else self.find(space, id)
         if instance is None:
             return None
-        record = self.records.cell(instance.space, instance.id)
+        record = self._records.cell(instance.space, instance.id)
         document = record.document
         if instance.is_open and document.value is NOT_HERE:
             return Existence(True)
         is_there = record.exists()  # Read of an open piece, too: it may be stopped and deleted after this run.
-        made_by = tuple(document.layers) if document.confirmed is ABSENT else ()
-        return Existence(instance.is_open or is_there, document.written, made_by)
+        is_undecided = document.confirmed is ABSENT and bool(document.layers)
+        return Existence(instance.is_open or is_there, document.written, is_undecided)
 
     def instances(self) -> tuple[PieceInstance, ...]:
         """Return all instances of this runtime."""
@@ -244,128 +213,16 @@ class PieceRegistry:
         """Return the pieces that run here until they are stopped."""
         return tuple(self._kept)
 
-    def is_quiet(self) -> bool:
-        """Return whether no event waits for its turn or for local work, and no piece is being resumed."""
-        return not self.events.has_local_work() and self.node_source.is_quiet()
-
-    # ---- members -----------------------------------------------------------------------------------
-
-    def coordinator(self, instance: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
-        found = instance.coordinators.get(member)
-        if found is None:
-            with self.node_source.batch_nodes():
-                found = instance.coordinators[member] = ChildSet(instance, member)
-            if self.node_source.is_asleep(instance.root):
-                self.core.afterwards(lambda: instance.keep(member))  # In a piece that is awake they are kept already.
-        elif found.is_sparse:
-            self.node_source.wake_piece(instance.root)  # The caller may want all of its rows.
-        return found
-
-    def partial_children(self, instance: PieceInstance, member: EachMember | ChildMember) -> ChildSet:
-        """Return the coordinator of a sleeping piece, which makes only the rows that are needed."""
-        found = instance.coordinators.get(member)
-        if found is None:
-            found = instance.coordinators[member] = ChildSet(instance, member, is_sparse=True)
-        return found
-
-    def fold(self, view: ScopedView, member: FoldMember) -> Computed[Any]:
-        return fold(view, member)
-
-    def history_of(self, space: str) -> PastDocuments:
-        """Return the documents of a space as of earlier seqs."""
-        found = self._pasts.get(space)
-        if found is None:
-            found = self._pasts[space] = PastDocuments(self.core, self._tasks, self.channel, space)
-        return found
-
-    def resource(self, view: ScopedView, member: ResourceMember) -> Resource[Any]:
-        return self._resources.handle(view, member)
-
-    def resolve_input(self, instance: PieceInstance, member: GivenMember) -> Any:
-        """Return the input of a piece by its name, from its maker or from its record."""
-        if instance.inputs is not None:
-            return instance.inputs[member.name]
-        said = self.records.read(instance).inputs.get(member.name)
-        if not isinstance(said, str):
-            raise AuthoringError(
-                f"{instance!r} has no input {member.name!r} yet: open it with {instance.cls.__name__}(...)"
-            )
-        if said.startswith(HANDLER):
-            return self._handler(said.removeprefix(HANDLER))
-        parts = parse_address(said)
-        space = instance.space if parts.space is None else self.core.space(parts.space)
-        found = self._owned(space, parts)
-        if found is not None:
-            return found
-        given = instance.schema.given(member)
-        assert given.codec is not None
-        kind: type[Input[Any]] = Cell if given.is_cell else Input
-        made = kind(self.core, space.document(parts.id, parts.scope), given.codec, parts.path)
-        if SEPARATOR in parts.id:
-            made.set_maker(lambda: self._owned(space, parts))  # A child is found only inside a run, when it reads.
-        return made
-
-    def _owned(self, space: LocalSpace, parts: AddressParts) -> Input[Any] | None:
-        """Return the handle of the member at an address, with its default and its node. None: no member is there."""
-        id, _, stored = parts.id.rpartition(":")
-        instance = None
-        if id:
-            try:
-                instance = self.find_by_id(space, id)
-            except (AbsentError, AuthoringError):
-                return None  # No record, or the class is not imported: the stored value can still be read.
-        member = None if instance is None else instance.schema.get(stored)
-        if instance is None or member is None:
-            return None
-        scope, _, owner = parts.scope.partition(":")
-        user, session = (owner, "") if scope == "user" else ("", owner)
-        if member.scope != scope:
-            return None
-        handle = instance.view(member.scope, user, session).handle(member)
-        if not isinstance(handle, Input):
-            return None
-        return handle.below(parts.path) if parts.path else handle
-
-    def _handler(self, place: str) -> Any:
-        space, _, rest = place.partition("/")
-        id, _, stored = rest.rpartition(":")
-        instance = self.find_by_id(self.core.space(space), id)
-        member = instance.schema.get(stored)
-        if member is None:
-            raise AuthoringError(f"{instance!r} has no handler {stored!r} any more: keep it, or rename it with was=")
-        return instance.view("space").handle(member)
-
-    # ---- runs --------------------------------------------------------------------------------------
-
-    def context(self, view: ScopedView) -> EventContext | NodeContext:
-        """Return the current value of `ctx` for a view."""
-        current = self.events.current
-        if current is None:
-            return NodeContext(view)
-        event, context = current
-        if event.instance is view.instance:
-            return context
-        return EventContext(view, event, context.launched)
-
-    def run_began_us(self) -> int:
-        """Return the wall clock time at which the open run began: the same value at every call."""
-        run = self.core.current.run
-        if run is None:
-            return self.core.clock.now_us()
-        if run.began is None or run.began[0] != run.number:
-            run.began = (run.number, self.core.clock.now_us())
-        return run.began[1]
-
-    # ---- for spaces --------------------------------------------------------------------------------
+    # ---- running here ------------------------------------------------------------------------------
 
     def keep(self, instance: PieceInstance, user: str, session: str, *, is_launch: bool = False) -> None:
         """Run a piece here until it is stopped. A piece that a program opened does not depend on a launch any more."""
         instance.is_launched = instance.is_launched and is_launch
         self._kept[instance] = None
-        self.idle.forget(instance)
+        self._idle.forget(instance)
         instance.open(user, session)
-        self.events.retry_parked(instance.space.name)
-        self.core.request_tick()
+        self._parts.events.retry_parked(instance.space.name)
+        self._core.request_tick()
 
     def launch(self, space: LocalSpace, id: str, piece: Piece) -> PieceInstance:
         """Create an independent piece that exists from the commit of the current handler on."""
@@ -379,11 +236,11 @@ class PieceRegistry:
             is_opened = known in self._kept and not known.is_launched
         else:
             instance = self._instances[space.name, name] = PieceInstance(
-                self, space, type(piece), name, id, inputs=dict(piece.__inputs__)
+                self._parts, space, type(piece), name, id, inputs=dict(piece.__inputs__)
             )
             is_opened = False
         given, instance.inputs = instance.inputs, dict(piece.__inputs__)
-        self.records.write(instance)
+        self._records.write(instance)
         if is_opened:  # An opened piece keeps its inputs, whatever the outcome of this attempt.
             instance.inputs = given
         instance.is_launched = not is_opened
@@ -397,21 +254,19 @@ class PieceRegistry:
             instance.stop()
             instance.is_launched = True
 
-    def follow(self, view: ScopedView, link: Link) -> Any:
-        """Return the handle or the piece that a link points at."""
-        space = view.instance.space if link.space is None else self.core.space(link.space)
-        id, colon, stored = link.id.rpartition(":")
-        if not colon:
-            raise AuthoringError(f"{link!r} points at no piece and at no member of one")
-        self.link_access.cross(view.instance.space, space)
-        instance = self.find_by_id(space, id)
-        seen = view.seen_in(instance)
-        if stored == "@":
-            return seen.piece
-        if link.scope not in (SPACE_SCOPE, f"user:{view.user}", f"session:{seen.session}"):
-            raise AuthoringError(f"{link!r} points at data of {link.scope}: only a run for that scope may follow it")
-        member = instance.schema.get(stored)
-        if member is None:
-            raise AuthoringError(f"{link!r}: {instance!r} has no member {stored!r} any more")
-        handle = seen.handle(member)
-        return handle.below(link.path) if link.path else handle
+
+def _keeper(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember, str] | None:
+    """Return the member and the element key that an id leads through.
+
+    None: the id leads elsewhere, or was too long and contains a digest instead of the key.
+    """
+    if not id.startswith(instance.id + SEPARATOR):
+        return None
+    stored, _, rest = id[len(instance.id) + 1 :].partition(SEPARATOR)
+    text = unescaped(rest.partition(SEPARATOR)[0])
+    members: list[EachMember | ChildMember] = [*instance.schema.of(EachMember), *instance.schema.of(ChildMember)]
+    for member in members:
+        name = child_name(instance.id, member.stored, text)
+        if unescaped(stored) == member.stored and (id == name or id.startswith(name + SEPARATOR)):
+            return member, text
+    return None

@@ -411,5 +411,6 @@ class Resources:
         self._transactions = transactions
         self._worker = worker
 
-    def handle(self, view: ScopedView, member: ResourceMember) -> Resource[Any]:
+    def make(self, view: ScopedView, member: ResourceMember) -> Resource[Any]:
+        """Create the handle of a resource, and register its node."""
         return ResourceHandle(Fetch(self._core, self._tasks, self._transactions, self._worker, view, member))

@@ -8,6 +8,7 @@ its value. A view runs no node.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,12 @@ from headwater.runtime.pieces.inputs import OtherScopeHandle
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Context, Piece
+    from headwater.runtime.channel.sessions import UserSessions
+    from headwater.runtime.pieces.context import Contexts, EventContext
+    from headwater.runtime.pieces.handles import HandleMaker
     from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.links import LinkAccess
+    from headwater.runtime.pieces.ports import EventHeader
 
 _OWN = (GivenMember, HandlerMember, EachMember, ChildMember)
 """Members whose handle depends on the user and session of the view, whatever their scope."""
@@ -43,12 +49,23 @@ _COMPUTED = (ComputedMember, FoldMember, ResourceMember)
 """Members whose value is computed by a node, and may be computed for each session."""
 
 
+@dataclass(frozen=True, slots=True)
+class ViewParts:
+    """The parts of a runtime that the views of its pieces use. Made once, by the composition of the runtime."""
+
+    handles: HandleMaker
+    contexts: Contexts
+    access: LinkAccess
+    sessions: UserSessions
+
+
 class ScopedView:
     """The members of a piece for the runs of one scope, user and session."""
 
-    __slots__ = ("__weakref__", "_recorded", "handles", "instance", "piece", "scope", "session", "user")
+    __slots__ = ("__weakref__", "_parts", "_recorded", "handles", "instance", "piece", "scope", "session", "user")
 
-    def __init__(self, instance: PieceInstance, scope: Scope, user: str, session: str) -> None:
+    def __init__(self, parts: ViewParts, instance: PieceInstance, scope: Scope, user: str, session: str) -> None:
+        self._parts = parts
         self.instance = instance
         self.scope = scope
         self.user = user
@@ -64,7 +81,7 @@ class ScopedView:
         found = self.handles.get(member)
         if found is not None:
             return found
-        core = self.instance.pieces.core
+        core = self.instance.core
         if core.is_own_thread():
             return self._made(member)
         return core.on_own_thread(partial(self._made, member))
@@ -102,7 +119,7 @@ class ScopedView:
         found = self._recorded.get(member)
         if found is None:
             found = self._recorded[member] = self._make(member)
-        self.instance.pieces.link_access.given(self, found)
+        self._parts.access.given(self, found)
         return found
 
     def forget(self) -> None:
@@ -126,7 +143,7 @@ class ScopedView:
         if instance.is_let_go and isinstance(member, (ComputedMember, FoldMember)) and member.scope == self.scope:
             return self._again(member)
         if isinstance(member, _OWN) or member.scope == self.scope:
-            return instance.make(self, member)
+            return self._parts.handles.make(self, member)
         if SCOPES.index(member.scope) > SCOPES.index(self.scope):
             return OtherScopeHandle(instance, member)
         return instance.view(member.scope, self.user, self.session).handle(member)
@@ -134,9 +151,7 @@ class ScopedView:
     def _again(self, member: Declaration) -> Computed[Any]:
         """Return a handle of a stopped child that looks for the successor when read: the keeper may keep it again."""
         instance = self.instance
-        made: Computed[Any] = Computed(
-            instance.pieces.core, self.document(member.stored), instance.schema.codec(member)
-        )
+        made: Computed[Any] = Computed(instance.core, self.document(member.stored), instance.schema.codec(member))
 
         made.set_maker(lambda: self._handle_after(member))
         return made
@@ -182,8 +197,8 @@ class ScopedView:
 
     def seen_in(self, instance: PieceInstance, scope: Scope | None = None) -> ScopedView:
         """Return the view of another piece for the same user and session."""
-        pieces, here = self.instance.pieces, self.instance.space.name
-        session = pieces.sessions.there(here, instance.space.name, self.user, self.session)
+        here = self.instance.space.name
+        session = self._parts.sessions.there(here, instance.space.name, self.user, self.session)
         return instance.view(self.scope if scope is None else scope, self.user, session)
 
     def drop_computed(self) -> list[Declaration]:
@@ -250,7 +265,11 @@ class ScopedView:
         return f"{self.instance.space.name}/{self.instance.id}:{stored}{suffix}"
 
     def context(self) -> Context:
-        return self.instance.pieces.context(self)
+        return self._parts.contexts.current(self)
+
+    def event_context(self, event: EventHeader, launched: list[tuple[PieceInstance, bool]]) -> EventContext:
+        """Return the context of one attempt to handle an event. `launched` receives the pieces that it launches."""
+        return self._parts.contexts.of_event(self, event, launched)
 
     def link(self) -> Link:
         """Return a value that points at the piece."""

@@ -38,8 +38,8 @@ from headwater.reactions.retry_rules import Rules, SourceGoneError
 from headwater.runtime.core.time_documents import EPOCH
 from headwater.runtime.events.deleted_target import Gone
 from headwater.runtime.events.event import Event
-from headwater.runtime.pieces.links import pulled
-from headwater.runtime.pieces.records import RECORD, stored_name, topic_name
+from headwater.runtime.pieces.classes import stored_name, topic_name
+from headwater.runtime.pieces.records import RECORD, record_document
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Piece
@@ -202,7 +202,7 @@ class BoundReaction:
     async def _look_up(self, id: str) -> PieceInstance:
         """Return a piece by the documents here; a child is found through the piece that keeps it."""
         root = id.partition(SEPARATOR)[0]
-        document = self._pieces.records.cell(self._space, root).document
+        document = record_document(self._space, root)
         await self._core.loaded(document)
         try:
             if document.value is ABSENT:
@@ -210,8 +210,8 @@ class BoundReaction:
             known = self._pieces.find(self._space.name, id)
             if known is not None and not known.is_stopped:
                 return known
-            found = self._pieces.find(self._space.name, root) or self._pieces.records.found(self._space, root)
-            return found if root == id else await pulled(self._pieces, found, id)
+            found = self._pieces.find_recorded(self._space, root)
+            return found if root == id else await self._pieces.pull_descendant(found, id)
         finally:
             self._space.release_if_unread(document)
 

@@ -21,7 +21,7 @@ from headwater.reactions.limits import DEFAULT_DRAIN_LIMITS
 from headwater.reactions.port import DEFAULT_LANE, declaration, is_refusal
 from headwater.reactions.traces import Attempt, OnTrace, Trace, Unheard
 from headwater.runtime.channel.backend import RemoteServer
-from headwater.runtime.pieces.records import classes
+from headwater.runtime.pieces.classes import imported_classes
 from headwater.runtime.reactions.bound import BoundReaction, reaction_name, reactions_of
 from headwater.runtime.reactions.threads import Threads
 
@@ -347,7 +347,7 @@ class Serving:
 
     async def _serve(self) -> None:
         """Serve reactions that the space knows and whose class is imported; declare new ones to topics with records."""
-        here = {reaction_name(cls, each): (cls, each) for cls in classes() for each in reactions_of(cls)}
+        here = {reaction_name(cls, each): (cls, each) for cls in imported_classes() for each in reactions_of(cls)}
         bound = {name: self._bound(self._space, cls, each) for name, (cls, each) in here.items()}
         topics = sorted({each.topic for each in bound.values()})
         known: dict[str, ReactionState] = {}

@@ -9,7 +9,7 @@ judged here, and no node is run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from headwater.data.address import NAME_LENGTH
@@ -29,7 +29,7 @@ from headwater.pieces.piece import Piece
 from headwater.protocol.observations import MOST_AWAKE, WHOLE, About, Footprint, NodeKey, encode_part
 from headwater.replica.document import Document
 from headwater.runtime.channel.sessions import stable_name
-from headwater.runtime.pieces.code_versions import with_children
+from headwater.runtime.pieces.classes import with_children
 from headwater.runtime.pieces.handles import WHILE_OPEN
 from headwater.runtime.pieces.identity import KEYS, Key, name_of
 from headwater.runtime.pieces.idle import instances_of, nodes_of
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.resume.resume import Resume
-    from headwater.runtime.writing.space_channel import SpaceChannel
 
 
 def fingerprint_piece(
@@ -127,7 +126,7 @@ def _writes_beside(node: Node) -> bool:
 
 def _fetching(instance: PieceInstance) -> Iterator[Key]:
     """Yield the demanded resources of a piece."""
-    child = instance.id if instance.parent is not None else ""
+    child = instance.child_id
     for view in instance.views():
         for member, handle in view.handles.items():
             if isinstance(member, ResourceMember) and view.scope != "session":
@@ -167,13 +166,9 @@ def report(
     runs.noted(encode_part(About(node, "", fingerprint)), encode_part(Footprint((), uncovered_nodes)), seq)
 
 
-async def report_clean_pieces(
-    resuming: Resume,
-    core: Core,
-    channel_of: Callable[[str], SpaceChannel | None],
-    instances: list[PieceInstance],
-) -> None:
-    """Report which of some pieces are clean. `channel_of` returns the channel of a space."""
+async def report_clean_pieces(resuming: Resume, instances: list[PieceInstance]) -> None:
+    """Report which of some pieces are clean."""
+    core, channel_of = resuming.parts.core, resuming.parts.channel
 
     def can_report(instance: PieceInstance) -> bool:
         """Return True if reports about a piece can be sent now."""
@@ -203,7 +198,7 @@ async def report_clean_pieces(
             seq = followed.through
             ran = any(node.reporter is not None and node.runs for node in instance.nodes)
             # With an old report the engine would have to examine many commits.
-            is_old = seq - instance.resume_state.as_of > resuming.limits.reported_commits
+            is_old = seq - instance.resume_state.as_of > resuming.parts.limits.reported_commits
             if not (ran or is_old) or not followed.is_quiet():
                 continue
         channel = channel_of(instance.space.name)

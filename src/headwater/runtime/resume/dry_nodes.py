@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey
@@ -30,7 +30,7 @@ from headwater.pieces.declarations import (
     FoldMember,
     MaterializerMember,
 )
-from headwater.pieces.names import SEPARATOR, document_id
+from headwater.pieces.names import SEPARATOR
 from headwater.protocol.observations import BETWEEN, About, Observed
 from headwater.replica.detached import Detached
 from headwater.replica.document import Document
@@ -38,21 +38,18 @@ from headwater.replica.feed import Kind, Notification
 from headwater.replica.replica import Replica
 from headwater.runtime.channel.backend import InMemory
 from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.pieces.classes import class_named
 from headwater.runtime.pieces.identity import Key, NodeIdentity
-from headwater.runtime.pieces.records import RECORD, Record, class_named
+from headwater.runtime.pieces.records import Record, record_document
 from headwater.runtime.resume import writers
-from headwater.runtime.resume.fingerprint import CodeFingerprints, about, owner_of
+from headwater.runtime.resume.fingerprint import about, owner_of
 from headwater.runtime.resume.resume import Resume
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
-    from headwater.runtime.core.core import Core
-    from headwater.runtime.core.policy import Policy
-    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.registry import PieceRegistry
-    from headwater.runtime.writing.space_channel import SpaceChannel
+    from headwater.runtime.resume.parts import ResumeParts
 
 
 Read = Callable[[str, DocKey], MaybeValue]
@@ -79,24 +76,17 @@ class FrozenSpace(Detached):
         replica.report()
 
 
-def attach_dry_nodes(
-    pieces: PieceRegistry,
-    core: Core,
-    read: Read,
-    *,
-    tasks: Tasks,
-    policy: Policy,
-    channel: Callable[[str], SpaceChannel | None],
-) -> DryNodes:
+def attach_dry_nodes(parts: ResumeParts, read: Read) -> DryNodes:
     """Make a runtime without spaces open frozen spaces, and register nodes without running them."""
+    core, pieces = parts.core, parts.pieces
 
     def open_space(name: str) -> LocalSpace:
         replica = Replica()
         return core.add_space(name, replica, FrozenSpace(replica, lambda doc: read(name, doc)))
 
     core.open_space = open_space
-    dry_nodes = DryNodes(pieces, core, tasks=tasks, policy=policy, channel=channel)
-    pieces.connect(pieces.events, dry_nodes)
+    dry_nodes = DryNodes(parts)
+    pieces.connect(replace(pieces.parts, node_source=dry_nodes))
     return dry_nodes
 
 
@@ -126,23 +116,13 @@ class DryNodes(Resume):
         "_never_arrives",
         "_tables",
         "_to_restore",
-        "codes",
         "keepers",
         "missing",
         "nodes",
     )
 
-    def __init__(
-        self,
-        pieces: PieceRegistry,
-        core: Core,
-        *,
-        tasks: Tasks,
-        policy: Policy,
-        channel: Callable[[str], SpaceChannel | None],
-    ) -> None:
-        super().__init__(pieces, core, tasks=tasks, policy=policy, channel=channel, identity=None, backend=InMemory())
-        self.codes = CodeFingerprints(pieces, core, tasks)
+    def __init__(self, parts: ResumeParts) -> None:
+        super().__init__(parts, identity=None, backend=InMemory())
         self._to_restore: deque[DryNode] = deque()
         self._is_making = False
         self._named_pieces: dict[PieceInstance, None] = {}  # pieces without observations that other nodes read
@@ -167,14 +147,14 @@ class DryNodes(Resume):
             return
         if identity.started is not None:
             self.keepers.update(node.outputs)
-        key = identity.key(instance)
+        key = identity.key(instance.child_id)
         space, root = instance.space.name, instance.root
         observed = self._tables.get((space, root.id), {}).get(key)
         at = (space, root.id, key)
         if observed is None or at in self.nodes:
             return
-        self.codes.look(instance.cls, identity.code)
-        said = about(self.codes, instance, spec, identity, observed.node.generation)
+        self.fingerprints.look(instance.cls, identity.code)
+        said = about(self.fingerprints, instance, spec, identity, observed.node.generation)
         self._have_records(space, observed)
         implied = self.implied(instance, identity, observed)
         self.nodes[at] = DryNode(instance, node, identity, said, implied, observed, identity.restore is None)
@@ -189,8 +169,8 @@ class DryNodes(Resume):
         named = [(space, read.doc) for read in observed.reads] + [(each.space, each.doc) for each in observed.foreign]
         for name, doc in dict.fromkeys(named):
             id = owner_of(doc)[0].partition(SEPARATOR)[0]
-            if id and self._pieces.find(name, id) is None:
-                core.load(core.space(name).document(document_id(id, RECORD)))
+            if id and self.parts.pieces.find(name, id) is None:
+                core.load(record_document(core.space(name), id))
 
     @contextmanager
     def batch_nodes(self) -> Iterator[None]:
@@ -222,7 +202,7 @@ class DryNodes(Resume):
 
     def has_writers(self, dry_node: DryNode) -> bool:
         """Return True if every input of a node has its writers registered, or needs none."""
-        pieces, observed = self._pieces, dry_node.observed
+        pieces, observed = self.parts.pieces, dry_node.observed
         places = [(dry_node.instance.space, read.doc) for read in observed.reads]
         places += [(self.core.space(read.space), read.doc) for read in observed.foreign]
         for space, doc in dict.fromkeys(places):
@@ -243,7 +223,7 @@ class DryNodes(Resume):
         why = "" if record is not None else "its piece is not there any more"
         if record is not None:
             try:
-                instance = self._pieces.find_or_make(space, class_named(record.cls), record.name)
+                instance = self.parts.pieces.find_or_make(space, class_named(record.cls), record.name)
             except HeadwaterError as error:
                 why = str(error)
             else:
@@ -259,7 +239,7 @@ class DryNodes(Resume):
         waiting = deque([root])
         while waiting:
             instance = waiting.popleft()
-            for key in by_child.get(instance.id if instance.parent is not None else "", ()):
+            for key in by_child.get(instance.child_id, ()):
                 self._make(instance, key)
             waiting += instance.children()
 

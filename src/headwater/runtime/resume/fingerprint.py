@@ -25,14 +25,14 @@ from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AuthoringError, HeadwaterError
 from headwater.pieces.declarations import CellMember, GivenMember
 from headwater.pieces.fingerprints.fingerprint import Fingerprint, Fingerprinter
-from headwater.pieces.names import SEPARATOR, child_name, document_id
+from headwater.pieces.names import SEPARATOR, child_name
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import About, NodeKey
 from headwater.replica.document import NOT_HERE, Document
-from headwater.runtime.pieces.code_versions import described_members, with_children
+from headwater.runtime.pieces.classes import class_named, described_members, with_children
 from headwater.runtime.pieces.identity import NodeIdentity, row_of, with_kinds
 from headwater.runtime.pieces.inputs import HANDLER, OtherScopeHandle, written
-from headwater.runtime.pieces.records import RECORD, class_named
+from headwater.runtime.pieces.records import RECORD, record_document
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
 from headwater.runtime.resume.writers import DERIVED
 
@@ -191,7 +191,7 @@ class DeclaredDefaults:
         instance = self._pieces.find(space.name, id)
         if instance is not None:
             return True, instance.cls
-        value = _record(space, id).value
+        value = record_document(space, id).value
         if value is NOT_HERE:
             cls = self._classes.get((space.name, id))
             return cls is not None, cls
@@ -211,7 +211,7 @@ class DeclaredDefaults:
         missing = [id for id in ids if id and not self._class(space, id)[0]]
         if not missing:
             return
-        records = [_record(space, id) for id in missing]
+        records = [record_document(space, id) for id in missing]
         await _have_here(self._core, self._tasks, records, late_us)
         for id in missing:
             self._class(space, id)
@@ -232,10 +232,6 @@ def owner_of(doc: DocKey) -> tuple[str, str]:
     """Return the id of the piece that has a document, and the name of the member. Empty: of no member."""
     id, colon, stored = doc.id.rpartition(":")
     return (id, stored) if colon and stored != RECORD else ("", "")
-
-
-def _record(space: LocalSpace, id: str) -> Document:
-    return space.document(document_id(id, RECORD))
 
 
 def _read() -> None:
@@ -267,8 +263,7 @@ def describe_inputs(core: Core, instance: PieceInstance) -> str | None:
             return f"{digest(written(core, instance.inputs))} {' '.join([*map(str, narrow), *loose])}"
         except HeadwaterError:
             return None  # The run of the node raises it, too.
-    cell = instance.pieces.records.cell(instance.space, instance.id)
-    value = cell.document.value
+    value = record_document(instance.space, instance.id).value
     if value is NOT_HERE or not isinstance(value, dict):
         return None
     return f"{digest(value.get('inputs', {}))} "
@@ -277,7 +272,7 @@ def describe_inputs(core: Core, instance: PieceInstance) -> str | None:
 async def load_record_of_inputs(core: Core, tasks: Tasks, instance: PieceInstance, late_us: int) -> None:
     """Load the record of a piece that was named and not opened: only the record has its inputs."""
     if instance.inputs is None and instance.schema.of(GivenMember):
-        record = _record(instance.space, instance.id)
+        record = record_document(instance.space, instance.id)
         await _have_here(core, tasks, [record], late_us)
         instance.space.release_if_unread(record)
 
@@ -291,7 +286,7 @@ def inputs_of(core: Core, instance: PieceInstance) -> Iterator[tuple[str, DocKey
             elif isinstance(each, OtherScopeHandle) and (place := each.place()) is not None:
                 yield instance.space.name, DocKey("space", place)  # The same member for all readers.
         return
-    value: Any = instance.pieces.records.cell(instance.space, instance.id).document.value
+    value: Any = record_document(instance.space, instance.id).value
     said = value.get("inputs", {}) if isinstance(value, dict) else {}
     for place in said.values():
         if isinstance(place, str) and not place.startswith(HANDLER):
@@ -409,7 +404,7 @@ def about(
     codes: CodeFingerprints, instance: PieceInstance, spec: NodeSpec, identity: NodeIdentity, generation: int
 ) -> About:
     """Return the part of an observation that is the same in every run of a node."""
-    member, child, scope, principal = identity.key(instance)
+    member, child, scope, principal = identity.key(instance.child_id)
     fingerprint, kind, delays = codes.said(instance, spec, identity)
     return About(NodeKey(instance.root.id, generation, member, child, scope, principal), kind, fingerprint, delays)
 

@@ -6,88 +6,41 @@ answer. If the space does not answer in time or may not be asked, the node is un
 had no verdict yet is reported once it has one. Reads of the node's own space are not judged here. Nothing is written
 into the other space: a write there finds the nodes that are subscribed in some process, and any other node compares
 when it is needed.
-
-`ask_engine` waits a limited time for an answer of an engine; this room asks by no other function. A refusal and a
-timeout count as no answer; the caller decides the consequence.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headwater.data.address import DocKey
-from headwater.errors import HeadwaterError, LoadError
+from headwater.errors import HeadwaterError
 from headwater.protocol.commit import Read
-from headwater.protocol.messages import ObservationAnswer, ObservationQuestion
 from headwater.protocol.observations import Current, ForeignRead, Observed, QueryCurrent
 from headwater.replica.document import NOT_HERE
 from headwater.replica.replica import Replica
 from headwater.runtime.pieces.resume_state import ForeignAnswers
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.judge import Reason
-from headwater.runtime.resume.limits import ResumeLimits
+from headwater.runtime.resume.parts import ResumeParts
 from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.persistence import Held
 
 if TYPE_CHECKING:
-    from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
-    from headwater.runtime.core.policy import Policy
-    from headwater.runtime.core.waiting import Tasks
-    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.resume_state import ResumeState
     from headwater.runtime.writing.space_channel import SpaceChannel
-
-
-async def ask_engine(
-    tasks: Tasks, channel: SpaceChannel, question: ObservationQuestion, patience_ms: float
-) -> ObservationAnswer | None:
-    """Return the answer of an engine once the replica has reached its seq. None: there is none in time."""
-    told: asyncio.Future[ObservationAnswer | LoadError] = asyncio.get_running_loop().create_future()
-
-    async def asked() -> ObservationAnswer | None:
-        queries = channel.driver.session.queries
-        queries.look(question, lambda answer: None if told.done() else told.set_result(answer))
-        channel.driver.flush()
-        answer = await told
-        if isinstance(answer, LoadError):
-            return None
-        try:
-            # The answer may overtake the commits that it describes: no node may read older results than it describes.
-            await channel.reached(answer.seq)
-        except HeadwaterError:
-            return None
-        return answer
-
-    try:
-        return await tasks.within(asked(), patience_ms)
-    except TimeoutError:
-        return None
 
 
 class ForeignReadCheck:
     """Compares the reads of other spaces for the nodes of one runtime."""
 
-    __slots__ = ("_channel", "_core", "_limits", "_pieces", "_policy", "_tasks", "_unsure")
+    __slots__ = ("_core", "_parts", "_unsure")
 
-    def __init__(
-        self,
-        pieces: PieceRegistry,
-        core: Core,
-        *,
-        tasks: Tasks,
-        policy: Policy,
-        channel: Callable[[str], SpaceChannel | None],
-        limits: ResumeLimits,
-    ) -> None:
-        self._pieces = pieces
-        self._core = core
-        self._tasks = tasks
-        self._policy = policy
-        self._channel = channel  # returns the channel of a space by its name; None: the space has no engine
-        self._limits = limits
+    def __init__(self, parts: ResumeParts) -> None:
+        self._parts = parts
+        self._core = parts.core
         self._unsure: dict[Node, None] = {}  # their reads of other spaces had no verdict when they ran
 
     def is_told(self) -> bool:
@@ -102,19 +55,19 @@ class ForeignReadCheck:
 
     def _channels(self) -> list[SpaceChannel]:
         """Return the channels of all spaces that are open here."""
-        found = [self._channel(space.name) for space in self._core.spaces()]
+        found = [self._parts.channel(space.name) for space in self._core.spaces()]
         return [channel for channel in found if channel is not None]
 
     # ---- reports of runs ------------------------------------------------------------------------
 
     def chain_of(self, replica: Replica) -> int | None:
         """Return the checksum chain of a space at the seq of its replica, which identifies the log."""
-        channel = self._channel(self._core.name_of(replica) or "")
+        channel = self._parts.channel(self._core.name_of(replica) or "")
         return None if channel is None else channel.driver.session.seen.chain_at(replica.confirmed.seq)
 
     def unsure(self, node: Node) -> None:
         """Report the run of a node again when its reads of other spaces have verdicts."""
-        if len(self._unsure) >= self._limits.unsure_nodes:
+        if len(self._unsure) >= self._parts.limits.unsure_nodes:
             return
         is_first = not self._unsure
         self._unsure[node] = None
@@ -152,7 +105,7 @@ class ForeignReadCheck:
         # I7: a read of another branch, or of a log without a known chain, is unknown.
         # fault foreign_reads.branch_not_compared: asked = [read for read in reads if read.chain is not None]
         asked = [read for read in reads if read.chain is not None and read.branch == there.replica.branch]
-        most = self._limits.foreign_reads
+        most = self._parts.limits.foreign_reads
         for some in [asked[at : at + most] for at in range(0, len(asked), most)]:
             chains = {read.seq: read.chain for read in some if read.chain is not None}
             question = QueryCurrent(
@@ -161,7 +114,7 @@ class ForeignReadCheck:
             # fault+ foreign_reads.misaddressed: nowhere = DocKey("space", "nowhere")
             # fault+ foreign_reads.misaddressed: others = [Read(nowhere, (), each.depth, each.seq) for each in some]
             # fault+ foreign_reads.misaddressed: question = QueryCurrent(0, tuple(others), ())
-            answer = await ask_engine(self._tasks, there, question, self._policy.answer_ms)
+            answer = await self._parts.ask_engine(there, question)
             if not isinstance(answer, Current):
                 return
             stale = {place for place, _ in answer.stale}
@@ -177,11 +130,11 @@ class ForeignReadCheck:
             space = self._core.space(name)
         except HeadwaterError:
             return None  # The space cannot be opened here.
-        channel = self._channel(name)
+        channel = self._parts.channel(name)
         if channel is None:
             return None
-        patience_us = round(self._policy.connect_ms * 1_000)
-        await self._tasks.until(lambda: channel.is_up() or space.ended is not None, patience_us)
+        patience_us = round(self._parts.policy.connect_ms * 1_000)
+        await self._parts.tasks.until(lambda: channel.is_up() or space.ended is not None, patience_us)
         return channel if channel.is_up() else None
 
     async def _have_here(self, known: ForeignAnswers, space: LocalSpace, docs: list[DocKey]) -> None:
@@ -190,15 +143,15 @@ class ForeignReadCheck:
         The class of a piece tells which nodes write its documents. A document that is loaded when its reader is resumed
         needs no further comparison: the reader is notified of later changes.
         """
-        core, pieces = self._core, self._pieces
+        core, pieces = self._core, self._parts.pieces
         records = [record for doc in docs if (record := writers.record_of(pieces, space, doc)) is not None]
         # fault foreign_reads.own_seq_compared: awaited = records
-        awaited = [*records, *[space.replica.documents.of(doc) for doc in docs[: self._limits.foreign_documents]]]
+        awaited = [*records, *[space.replica.documents.of(doc) for doc in docs[: self._parts.limits.foreign_documents]]]
         for document in awaited:
             core.load(document)
-        await self._tasks.until(
+        await self._parts.tasks.until(
             lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in awaited),
-            round(self._policy.answer_ms * 1_000),
+            round(self._parts.policy.answer_ms * 1_000),
         )
         known.documents += awaited
         instances = [writers.named(pieces, space, doc) for doc in docs]
@@ -230,13 +183,14 @@ class ForeignReadCheck:
         """Register the nodes that write the inputs of a node in other spaces."""
         # fault foreign_reads.makers_not_opened: for read in ():
         for read in observed.foreign:
-            writers.register_writers(self._pieces, self._core.space(read.space), read.doc)
+            writers.register_writers(self._parts.pieces, self._core.space(read.space), read.doc)
 
     def has_writers(self, observed: Observed) -> bool:
         """Return True if a node is notified of changes of its inputs in other spaces."""
         # fault foreign_reads.makers_not_opened: return True
         return all(
-            writers.notifies_readers(self._pieces, self._core.space(read.space), read.doc) for read in observed.foreign
+            writers.notifies_readers(self._parts.pieces, self._core.space(read.space), read.doc)
+            for read in observed.foreign
         )
 
     def held(self, known: ForeignAnswers, observed: Observed) -> list[Held]:

@@ -66,23 +66,22 @@ from headwater.protocol.observations import (
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.channel.backend import LocalDirectory
 from headwater.runtime.channel.sessions import stable_name
-from headwater.runtime.pieces.code_versions import with_children
+from headwater.runtime.pieces.classes import with_children
 from headwater.runtime.pieces.handles import show, shown_as, shown_in
 from headwater.runtime.pieces.identity import Key, named, row_of
 from headwater.runtime.pieces.idle import instances_of, nodes_of
+from headwater.runtime.pieces.records import record_document
 from headwater.runtime.resume import clean_pieces
-from headwater.runtime.resume.foreign_reads import ask_engine
 from headwater.scheduler.introspection.causes import ASLEEP, Explanation
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
-    from headwater.runtime.core.policy import Policy
-    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.resume_state import ResumeState
+    from headwater.runtime.resume.parts import ResumeParts
     from headwater.runtime.resume.resume import Resume
     from headwater.runtime.writing.space_channel import SpaceChannel
 
@@ -99,11 +98,12 @@ class LoadBatch:
 class BulkOpen:
     """Opens clean pieces of one runtime asleep."""
 
-    __slots__ = ("_core", "_fingerprints", "_sleeping")
+    __slots__ = ("_core", "_fingerprints", "_parts", "_sleeping")
 
-    def __init__(self, sleeping: LazyResume, core: Core) -> None:
+    def __init__(self, sleeping: LazyResume, parts: ResumeParts) -> None:
         self._sleeping = sleeping
-        self._core = core
+        self._parts = parts
+        self._core = parts.core
         self._fingerprints: dict[tuple[type[Piece], int, str, str], str] = {}
 
     def patched(self) -> None:
@@ -218,7 +218,7 @@ class BulkOpen:
         for document in loads.docs:
             local.failed_loads.pop(document, None)  # It is requested again.
         wanted, ahead = [each.key for each in loads.docs], [each.key for each in loads.ahead]
-        most = self._sleeping.resuming.limits.watched_documents
+        most = self._parts.limits.watched_documents
         for place in range(0, max(len(wanted), len(ahead)), most):
             followed.channel.watch_together(wanted[place : place + most], ahead[place : place + most])
         local.count_as_unread(loads.ahead)
@@ -234,7 +234,7 @@ class BulkOpen:
         places, clean = followed.places, followed.clean or {}
         if followed.ahead < 0 or not first.held:
             return
-        most_ahead = self._sleeping.resuming.limits.ahead_documents  # More would be dropped before they are used.
+        most_ahead = self._parts.limits.ahead_documents  # More would be dropped before they are used.
         most = min(followed.ahead, most_ahead // len(first.held))
         followed.ahead = min(max(1, 2 * followed.ahead), most_ahead)
         members = [(each.key.scope, each.key.id.rpartition(":")[2]) for each in first.held]
@@ -396,9 +396,8 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
     stored, child, scope, principal = key
     home_id, _, text = child.partition(BETWEEN)
     instance: PieceInstance | None = root
-    for parent, name, at in (_above(root, home_id) or []) if home_id else []:
-        keeper = root if parent == root.id else root.pieces.find(root.space.name, parent)
-        row = None if keeper is None else _row(keeper, name, at)
+    for _, name, at in (_above(root, home_id) or []) if home_id else []:
+        row = None if instance is None else _row(instance, name, at)
         instance = None if row is None else row[0]
     if instance is None:
         return None
@@ -412,7 +411,7 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
     if isinstance(member, EffectMember):
         return _effect(instance, member, scope, principal)
     if isinstance(member, (EachMember, ChildMember)):
-        coordinator = instance.pieces.coordinator(instance, member)
+        coordinator = instance.child_set(member)
         return None if coordinator.is_sparse else coordinator.node
     if not isinstance(member, (ComputedMember, FoldMember, MaterializerMember, ResourceMember)):
         return None
@@ -428,7 +427,7 @@ def _row(instance: PieceInstance, stored: str, text: str) -> tuple[PieceInstance
     member = instance.schema.get(stored)
     if not isinstance(member, (EachMember, ChildMember)):
         return None
-    row = instance.pieces.partial_children(instance, member).row(text)
+    row = instance.partial_child_set(member).row(text)
     return None if row is None else (row.child, row.node)
 
 
@@ -447,36 +446,21 @@ class LazyResume:
     """The sleeping pieces of one runtime: open, and without registered nodes until one is demanded or affected."""
 
     __slots__ = (
-        "_channel",
         "_core",
         "_effects_known",
-        "_pieces",
-        "_policy",
+        "_parts",
         "_resuming",
         "_spaces",
-        "_tasks",
         "bulk_open",
     )
 
-    def __init__(
-        self,
-        resuming: Resume,
-        pieces: PieceRegistry,
-        core: Core,
-        *,
-        tasks: Tasks,
-        policy: Policy,
-        channel: Callable[[str], SpaceChannel | None],
-    ) -> None:
+    def __init__(self, resuming: Resume, parts: ResumeParts) -> None:
         self._resuming = resuming
-        self._pieces = pieces
-        self._core = core
-        self._tasks = tasks
-        self._policy = policy
-        self._channel = channel  # returns the channel of a space by its name; None: the space has no engine
+        self._parts = parts
+        self._core = parts.core
         self._spaces: dict[str, FollowedSpace] = {}
         self._effects_known: dict[type[Piece], bool] = {}  # True if pieces of a class, or their children, have effects
-        self.bulk_open = BulkOpen(self, core)
+        self.bulk_open = BulkOpen(self, parts)
 
     @property
     def resuming(self) -> Resume:
@@ -521,7 +505,7 @@ class LazyResume:
         if known is None or not fingerprint or known.fingerprint != fingerprint:
             return
         # I7: if its record was written since, it may be another piece of that name.
-        if self._pieces.records.cell(instance.space, instance.id).document.written <= known.as_of:
+        if record_document(instance.space, instance.id).written <= known.as_of:
             self.put_to_sleep(followed, instance, known)
 
     def may_be_clean(self, instance: PieceInstance) -> bool:
@@ -531,7 +515,7 @@ class LazyResume:
 
     async def follow_space(self, instance: PieceInstance) -> FollowedSpace | None:
         """Load the list of clean pieces of a space. None: there is no engine that knows them, or no connection."""
-        channel = self._channel(instance.space.name)
+        channel = self._parts.channel(instance.space.name)
         if channel is None or not channel.driver.session.runs.is_on:
             return None
         followed = self._spaces.get(instance.space.name)
@@ -541,7 +525,7 @@ class LazyResume:
             await self._core.observers.until(lambda: channel.is_up() or instance.space.ended is not None)
         if not followed.is_looking and followed.clean is None:
             followed.is_looking = True
-            self._tasks.begin(self._look(followed), f"which pieces of {instance.space.name} are clean")
+            self._parts.tasks.begin(self._look(followed), f"which pieces of {instance.space.name} are clean")
         if followed.is_looking:
             await self._core.observers.until(lambda: not followed.is_looking)
         return followed if channel.is_up() else None
@@ -556,10 +540,10 @@ class LazyResume:
         resuming.counts["asleep"] += 1
         if followed.task is None:
             followed.channel.driver.session.queries.watch_marks(lambda newest: self._on_written(followed, newest))
-            followed.task = self._tasks.keep(self._follow(followed), f"following {instance.space.name}")
+            followed.task = self._parts.tasks.keep(self._follow(followed), f"following {instance.space.name}")
         if known.met or known.awake:
             followed.waking.append(instance.id)
-            self._tasks.begin(self._wake_after_open(followed, instance, known), f"waking {instance!r}")
+            self._parts.tasks.begin(self._wake_after_open(followed, instance, known), f"waking {instance!r}")
 
     async def _look(self, followed: FollowedSpace) -> None:
         """Load the clean pieces of a space. A piece without an answer counts as not clean."""
@@ -572,13 +556,8 @@ class LazyResume:
     async def _ask(self, followed: FollowedSpace) -> None:
         found: dict[str, CleanPiece] = {}
         after, seq = "", 0
-        for _ in range(self._resuming.limits.clean_pages):
-            page = await ask_engine(
-                self._tasks,
-                followed.channel,
-                QueryCleanPieces(0, after, self._resuming.limits.page),
-                self._policy.answer_ms,
-            )
+        for _ in range(self._parts.limits.clean_pages):
+            page = await self._parts.ask_engine(followed.channel, QueryCleanPieces(0, after, self._parts.limits.page))
             if not isinstance(page, CleanPieces):
                 break
             seq = seq or page.seq
@@ -619,12 +598,7 @@ class LazyResume:
         # fault+ resume.catch_up_skipped: followed.through = followed.last
         # fault+ resume.catch_up_skipped: return
         since = followed.through
-        page = await ask_engine(
-            self._tasks,
-            followed.channel,
-            QueryWrittenDocuments(0, since, self._resuming.limits.page),
-            self._policy.answer_ms,
-        )
+        page = await self._parts.ask_engine(followed.channel, QueryWrittenDocuments(0, since, self._parts.limits.page))
         if not isinstance(page, WrittenDocuments) or page.through is None:
             if followed.channel.is_up() or page is not None:
                 self._wake_all(followed)
@@ -636,11 +610,8 @@ class LazyResume:
                 met.setdefault(id, []).append(mark.doc)
             after = mark.pieces[-1]
             while mark.more:
-                more = await ask_engine(
-                    self._tasks,
-                    followed.channel,
-                    QueryReaders(0, mark.doc, after, self._resuming.limits.page),
-                    self._policy.answer_ms,
+                more = await self._parts.ask_engine(
+                    followed.channel, QueryReaders(0, mark.doc, after, self._parts.limits.page)
                 )
                 if not isinstance(more, Readers):
                     self._wake_all(followed)
@@ -669,7 +640,7 @@ class LazyResume:
     async def _wake_affected_pieces(self, followed: FollowedSpace, pieces: dict[str, list[DocKey]], since: int) -> None:
         """Register the affected nodes of sleeping pieces that read a written document, with one question for all."""
         ids = [*pieces]
-        most = self._resuming.limits.page
+        most = self._parts.limits.page
         for first in range(0, len(ids), most):
             some = {
                 id: instance for id in ids[first : first + most] if (instance := followed.sleeping.get(id)) is not None
@@ -679,8 +650,8 @@ class LazyResume:
                 continue
             one, *also = some
             every = tuple(dict.fromkeys([doc for docs in made.values() for doc in docs]))
-            question = QueryAffectedNodes(0, one, since, (), every, self._resuming.limits.page, tuple(also))
-            met = await ask_engine(self._tasks, followed.channel, question, self._policy.answer_ms)
+            question = QueryAffectedNodes(0, one, since, (), every, self._parts.limits.page, tuple(also))
+            met = await self._parts.ask_engine(followed.channel, question)
             for id, instance in some.items():
                 if followed.sleeping.get(id) is not instance:
                     continue
@@ -719,11 +690,8 @@ class LazyResume:
         """Register the affected nodes of a piece, and their readers."""
         # fault+ resume.closed_piece_not_opened: return
         if met is None:
-            met = await ask_engine(
-                self._tasks,
-                followed.channel,
-                QueryAffectedNodes(0, instance.id, since, (), made, self._resuming.limits.page),
-                self._policy.answer_ms,
+            met = await self._parts.ask_engine(
+                followed.channel, QueryAffectedNodes(0, instance.id, since, (), made, self._parts.limits.page)
             )
         seen: set[Key] = set()
         await self._register_readers(followed, instance, await self._register_found(instance, met, seen), seen)
@@ -740,7 +708,7 @@ class LazyResume:
             return []
         return (
             await register_nodes(self._resuming, instance, found, met.seq)
-            if len(seen) <= self._resuming.limits.affected_nodes
+            if len(seen) <= self._parts.limits.affected_nodes
             else None
         )
 
@@ -763,9 +731,9 @@ class LazyResume:
                 if not docs:
                     return
                 question = QueryAffectedNodes(
-                    0, instance.id, 0, tuple(docs), self._outputs_here(instance, docs), self._resuming.limits.page
+                    0, instance.id, 0, tuple(docs), self._outputs_here(instance, docs), self._parts.limits.page
                 )
-                met = await ask_engine(self._tasks, followed.channel, question, self._policy.answer_ms)
+                met = await self._parts.ask_engine(followed.channel, question)
                 nodes = await self._register_found(instance, met, seen)
         finally:
             scheduler.release_held(until)

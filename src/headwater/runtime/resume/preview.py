@@ -17,8 +17,9 @@ from headwater.data.value import ABSENT, MaybeValue, freeze
 from headwater.pieces.declarations import HandlerMember, ReactionMember
 from headwater.pieces.names import document_id
 from headwater.protocol.observations import NodeKey, Observed, label_of
+from headwater.runtime.pieces.classes import member_digests
 from headwater.runtime.pieces.identity import changes, kind_of
-from headwater.runtime.pieces.records import RECORD, Record
+from headwater.runtime.pieces.records import RECORD, Record, record_document
 from headwater.runtime.resume.dry_nodes import DryNode, DryNodes, OpenDry
 from headwater.runtime.resume.judge import Reason, judge
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
@@ -127,7 +128,7 @@ async def preview(known: Iterable[PreviewInput], shown: Container[str] | None = 
         for each in everything:
             register_stored(dry_nodes, each)
             if shown is None or each.space in shown:
-                found.fresh += _fresh(dry_nodes.pieces, each)
+                found.fresh += _fresh(dry_nodes.parts.pieces, each)
         fates = {each.space: _judge_space(dry_nodes, each) for each in everything}
         _follow(dry_nodes, everything, fates)
     for each in everything:
@@ -139,13 +140,13 @@ async def preview(known: Iterable[PreviewInput], shown: Container[str] | None = 
 
 def register_stored(dry_nodes: DryNodes, known: PreviewInput) -> None:
     """Register the stored nodes of one space."""
-    core, records = dry_nodes.core, dry_nodes.pieces.records
+    core = dry_nodes.core
     space = core.space(known.space)
     by_piece: dict[str, list[Observed]] = {}
     for each in known.observed:
         by_piece.setdefault(each.node.piece, []).append(each)
     for piece in by_piece:
-        core.load(records.cell(space, piece).document)
+        core.load(record_document(space, piece))
     for piece, observed in by_piece.items():
         dry_nodes.register_stored(space, piece, known.records.get(piece), observed)
 
@@ -159,7 +160,7 @@ def _fresh(pieces: PieceRegistry, known: PreviewInput) -> list[tuple[str, str, s
             continue
         head = f"{instance.schema.name}."
         was = {name.removeprefix(head) for name in record.members if name.startswith(head)}
-        for name in pieces.code_versions.members(instance.cls):
+        for name in member_digests(instance.cls):
             member = instance.schema.get(name.removeprefix(head)) if name.startswith(head) else None
             if (
                 member is not None
@@ -228,7 +229,7 @@ def judge_node(
             return CLEAN, "", ()
         case Reason.OPAQUE | Reason.UNDECLARED:
             why = (
-                dry_nodes.codes.why(dry_node.instance.cls, dry_node.identity.code)
+                dry_nodes.fingerprints.why(dry_node.instance.cls, dry_node.identity.code)
                 or "the inputs of its piece are not known here"
             )
             return RERUN, Reason.OPAQUE.value, (why,)

@@ -38,26 +38,22 @@ from headwater.protocol.observations import (
 )
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
-from headwater.runtime.pieces.code_versions import with_children
+from headwater.runtime.pieces.classes import with_children
 from headwater.runtime.pieces.identity import Key, NodeIdentity, row_of
 from headwater.runtime.pieces.idle import nodes_of
 from headwater.runtime.pieces.resume_state import LookupBatch, RegisteredNode, ResumeState
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import CodeFingerprints, about, load_record_of_inputs
-from headwater.runtime.resume.foreign_reads import ForeignReadCheck, ask_engine
+from headwater.runtime.resume.foreign_reads import ForeignReadCheck
 from headwater.runtime.resume.judge import Reason, judge
 from headwater.runtime.resume.lazy_resume import LazyResume
-from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
+from headwater.runtime.resume.parts import ResumeParts
 from headwater.scheduler.node import Node, Remembered
 from headwater.scheduler.run_reporter import RunReporter
 
 if TYPE_CHECKING:
     from headwater.runtime.channel.backend import Backend
-    from headwater.runtime.core.core import Core
-    from headwater.runtime.core.policy import Policy
-    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.writing.space_channel import SpaceChannel
     from headwater.scheduler.registry import NodeSpec
 
@@ -69,22 +65,12 @@ def key_of(node: NodeKey) -> Key:
 class ObservationLookup:
     """Queries the observations of single nodes for one runtime."""
 
-    __slots__ = ("_channel", "_core", "_policy", "_resuming", "_tasks")
+    __slots__ = ("_core", "_parts", "_resuming")
 
-    def __init__(
-        self,
-        resuming: Resume,
-        core: Core,
-        *,
-        tasks: Tasks,
-        policy: Policy,
-        channel: Callable[[str], SpaceChannel | None],
-    ) -> None:
+    def __init__(self, resuming: Resume, parts: ResumeParts) -> None:
         self._resuming = resuming
-        self._core = core
-        self._tasks = tasks
-        self._policy = policy
-        self._channel = channel  # returns the channel of a space by its name; None: the space has no engine
+        self._parts = parts
+        self._core = parts.core
 
     def asleep(self, root: PieceInstance, as_of: int) -> ResumeState:
         """Return the state of a piece that was clean at a seq. Nothing is queried until a node is registered."""
@@ -99,7 +85,7 @@ class ObservationLookup:
             batch = state.batch = LookupBatch(self._resuming.waits_for(root))
             state.asked += 1
             self._resuming.under_way[batch] = channel
-            self._tasks.begin(self._ask_batch(root, state, batch), f"looking up nodes of {root!r}")
+            self._parts.tasks.begin(self._ask_batch(root, state, batch), f"looking up nodes of {root!r}")
         batch.held.append(registered)
         self._core.scheduler.hold(registered.node, batch.document)
 
@@ -108,7 +94,7 @@ class ObservationLookup:
         core = self._core
         try:
             state.batch = None
-            await self.known(root, state, [each.identity.key(each.instance) for each in batch.held])
+            await self.known(root, state, [each.identity.key(each.instance.child_id) for each in batch.held])
         finally:
             del self._resuming.under_way[batch]
             state.asked -= 1
@@ -126,16 +112,12 @@ class ObservationLookup:
 
     async def known(self, root: PieceInstance, state: ResumeState, keys: list[Key]) -> bool:
         """Load the observations of some nodes into `state.table`. Return False if there was no answer."""
-        channel = self._channel(root.space.name)
+        channel = self._parts.channel(root.space.name)
         wanted = [key for key in dict.fromkeys(keys) if key not in state.table]
-        most = self._resuming.limits.page
+        most = self._parts.limits.page
         for first in range(0, len(wanted), most):
             nodes = tuple([NodeKey(root.id, state.generation, *key) for key in wanted[first : first + most]])
-            page = (
-                None
-                if channel is None
-                else await ask_engine(self._tasks, channel, QueryNodes(0, nodes), self._policy.answer_ms)
-            )
+            page = None if channel is None else await self._parts.ask_engine(channel, QueryNodes(0, nodes))
             if not isinstance(page, Observations):
                 self._resuming.counts["nothing could be asked"] += 1
                 return False
@@ -229,14 +211,10 @@ class Resume:
     """The `NodeSource` of a program: installs nodes of the pieces of one runtime from their stored observations."""
 
     __slots__ = (
-        "_channel",
         "_codes",
         "_is_bringing",
         "_loads",
-        "_pieces",
         "_pinned",
-        "_policy",
-        "_tasks",
         "_todo",
         "_waited_for",
         "backend",
@@ -244,33 +222,18 @@ class Resume:
         "counts",
         "foreign_reads",
         "identity",
-        "limits",
         "lookup",
+        "parts",
         "sleeping",
         "under_way",
     )
 
-    def __init__(
-        self,
-        pieces: PieceRegistry,
-        core: Core,
-        *,
-        tasks: Tasks,
-        policy: Policy,
-        channel: Callable[[str], SpaceChannel | None],
-        identity: str | None,
-        backend: Backend,
-        limits: ResumeLimits = DEFAULT_RESUME_LIMITS,
-    ) -> None:
-        self._pieces = pieces
-        self.core = core
-        self._tasks = tasks
-        self._policy = policy
-        self._channel = channel  # returns the channel of a space by its name; None: the space has no engine
+    def __init__(self, parts: ResumeParts, *, identity: str | None, backend: Backend) -> None:
+        self.parts = parts
+        self.core = core = parts.core
         self.backend = backend
-        self.limits = limits
         self.identity = identity  # the name of this runtime, the same over restarts; None: it has none
-        self._codes = CodeFingerprints(pieces, core, tasks, limits)
+        self._codes = CodeFingerprints(parts.pieces, core, parts.tasks, parts.limits)
         self._loads = core.scheduler.loads
         self._waited_for = Replica()  # holds the documents that nodes wait for during queries
         self._todo: deque[RegisteredNode] = deque()
@@ -278,9 +241,9 @@ class Resume:
         # Instances that are not open, kept while the writers of their documents are registered.
         self._pinned: list[PieceInstance | None] = []
         self.under_way: dict[ResumeState | LookupBatch, SpaceChannel] = {}
-        self.lookup = ObservationLookup(self, core, tasks=tasks, policy=policy, channel=channel)
-        self.sleeping = LazyResume(self, pieces, core, tasks=tasks, policy=policy, channel=channel)
-        self.foreign_reads = ForeignReadCheck(pieces, core, tasks=tasks, policy=policy, channel=channel, limits=limits)
+        self.lookup = ObservationLookup(self, parts)
+        self.sleeping = LazyResume(self, parts)
+        self.foreign_reads = ForeignReadCheck(parts)
         self.counts: Counter[str] = Counter()  # resumed nodes ("clean"), and the reasons of the others
 
     def is_quiet(self) -> bool:
@@ -292,7 +255,7 @@ class Resume:
     def readiness(self, root: PieceInstance) -> Callable[[], bool]:
         """Return the check whether a piece is resumed as of now, except for a lost connection."""
         is_looked_through = self.sleeping.readiness(root)
-        channel = self._channel(root.space.name)
+        channel = self.parts.channel(root.space.name)
 
         def is_ready() -> bool:
             state = root.resume_state
@@ -313,14 +276,10 @@ class Resume:
     def _may_arrive(self, node: Node) -> bool:
         """Return True if the document that a node waits for may still arrive."""
         core = self.core
-        channel = self._channel(core.name_of(node.home) or "")
+        channel = self.parts.channel(core.name_of(node.home) or "")
         awaited = core.scheduler.loads.awaited_by(node)
         is_waiting = awaited is not None and core.why_not(awaited) is None
         return is_waiting and channel is not None and channel.is_up()
-
-    @property
-    def pieces(self) -> PieceRegistry:
-        return self._pieces
 
     @property
     def fingerprints(self) -> CodeFingerprints:
@@ -335,7 +294,7 @@ class Resume:
 
     def add_node(self, instance: PieceInstance, node: Node, spec: NodeSpec, identity: NodeIdentity | None) -> None:
         """Resume a node of a piece that was registered, hold it until its observation is known, or let it run."""
-        channel = self._channel(instance.space.name)
+        channel = self.parts.channel(instance.space.name)
         if channel is None or not channel.driver.session.runs.is_on:
             return
         root = instance.root
@@ -355,7 +314,7 @@ class Resume:
             registered = RegisteredNode(instance, node, identity)
             if state.as_of and (identity.is_new or (instance.is_new and instance is not root)):
                 self.counts["nothing is known"] += 1
-            elif state.as_of and identity.key(instance) not in state.table:
+            elif state.as_of and identity.key(instance.child_id) not in state.table:
                 self.lookup.ask_for(root, state, channel, registered)
             elif state.is_over and not state.table:
                 self.counts["nothing is known"] += 1
@@ -380,11 +339,11 @@ class Resume:
 
     def begin(self, root: PieceInstance, channel: SpaceChannel) -> ResumeState:
         state = ResumeState(self.waits_for(root))
-        if root.is_new or self._tasks.is_closed:
+        if root.is_new or self.parts.tasks.is_closed:
             state.is_over = True  # None of its nodes ever ran.
         else:
             self.under_way[state] = channel
-            self._tasks.begin(self._look_up_piece(root, state, channel), f"resuming {root!r}")
+            self.parts.tasks.begin(self._look_up_piece(root, state, channel), f"resuming {root!r}")
         return state
 
     def waits_for(self, root: PieceInstance) -> Document:
@@ -395,10 +354,10 @@ class Resume:
 
     def drop_rows(self, instance: PieceInstance, member: str, here: Container[str]) -> None:
         """Withdraw the observations of elements of an `each` that are not among the keys `here`."""
-        state, channel = instance.root.resume_state, self._channel(instance.space.name)
+        state, channel = instance.root.resume_state, self.parts.channel(instance.space.name)
         if state is None or not state.table:
             return
-        before = f"{instance.id if instance.parent is not None else ''}{BETWEEN}"
+        before = f"{instance.child_id}{BETWEEN}"
         rows = [key for key in state.table if key[0] == row_of(member) and key[1].startswith(before)]
         gone = [key for key in rows if key[1].removeprefix(before) not in here]
         ids = [child_name(instance.id, member, key[1].removeprefix(before)) for key in gone]
@@ -411,7 +370,7 @@ class Resume:
 
     def drop_child(self, instance: PieceInstance, child: str) -> None:
         """Withdraw the observations of a child that is gone: a later child of that name is another one."""
-        root, channel = instance.root, self._channel(instance.space.name)
+        root, channel = instance.root, self.parts.channel(instance.space.name)
         if root.resume_state is not None:
             for key in [key for key in root.resume_state.table if is_below(key[1], child)]:
                 del root.resume_state.table[key]
@@ -461,7 +420,7 @@ class Resume:
                 await core.observers.until(lambda: channel.is_up() or root.space.ended is not None)
             await self._ask(root, state, channel)
             await self.load_classes(root, [known for known, _ in state.table.values()])
-            await load_record_of_inputs(core, self._tasks, root, round(self._policy.answer_ms * 1_000))
+            await load_record_of_inputs(core, self.parts.tasks, root, round(self.parts.policy.answer_ms * 1_000))
             _drop_members(root, state, channel)
             state.foreign_answers = await self.foreign_reads.ask([known for known, _ in state.table.values()])
         finally:
@@ -479,9 +438,9 @@ class Resume:
     async def _ask(self, root: PieceInstance, state: ResumeState, channel: SpaceChannel) -> None:
         """Load all observations of a piece, page by page. Without an answer to each page, none of them counts."""
         after = None
-        for _ in range(self.limits.piece_pages):
-            question = QueryObservations(0, root.id, None, "", None, after, self.limits.page)
-            page = await ask_engine(self._tasks, channel, question, self._policy.answer_ms)
+        for _ in range(self.parts.limits.piece_pages):
+            question = QueryObservations(0, root.id, None, "", None, after, self.parts.limits.page)
+            page = await self.parts.ask_engine(channel, question)
             if not isinstance(page, Observations):
                 state.table.clear()
                 self.counts["nothing could be asked"] += 1
@@ -543,13 +502,13 @@ class Resume:
     def _queries_again(self, registered: RegisteredNode, observed: Observed, seq: int) -> bool:
         """Query a node again if a document that it read was written since the answer, perhaps at another place."""
         root = registered.instance.root
-        state, channel = root.resume_state, self._channel(root.space.name)
+        state, channel = root.resume_state, self.parts.channel(root.space.name)
         documents = [root.space.replica.documents.get(read.doc) for read in observed.reads]
         is_behind = any(each is not None and each.value is not NOT_HERE and each.written > seq for each in documents)
         if (
             state is None
             or channel is None
-            or not (state.as_of and is_behind and registered.tries < self.limits.node_questions)
+            or not (state.as_of and is_behind and registered.tries < self.parts.limits.node_questions)
         ):
             return False
         registered.tries += 1
@@ -566,7 +525,7 @@ class Resume:
         return is_back
 
     def _collect(self, found: list[tuple[RegisteredNode, Observed, int]]) -> None:
-        for _ in range(self.limits.writer_depth):
+        for _ in range(self.parts.limits.writer_depth):
             while self._todo:
                 registered = self._todo.popleft()
                 if self._is_held_again(registered):
@@ -588,7 +547,7 @@ class Resume:
         state = instance.root.resume_state
         if state is None or node.removed or node.reporter is None:
             return None
-        known = state.table.pop(identity.key(instance), None)
+        known = state.table.pop(identity.key(instance.child_id), None)
         if known is None:
             self.counts["nothing is known"] += 1
             return None
@@ -633,7 +592,7 @@ class Resume:
     async def load_classes(self, root: PieceInstance, observed: Iterable[Observed]) -> None:
         """Load the classes of the pieces whose documents some nodes read."""
         docs = dict.fromkeys([read.doc for each in observed for read in each.reads])
-        await self._codes.defaults.arrived(root.space, docs, round(self._policy.answer_ms * 1_000))
+        await self._codes.defaults.arrived(root.space, docs, round(self.parts.policy.answer_ms * 1_000))
 
     # ---- writers of inputs ---------------------------------------------------------------------
 
@@ -643,17 +602,17 @@ class Resume:
         root = registered.instance.root
         if writers.has_writer(root.space, doc):
             return
-        if writers.owner_of(self._pieces, root.space, doc)[0] is None:
+        if writers.owner_of(self.parts.pieces, root.space, doc)[0] is None:
             if doc.id.startswith(root.id + SEPARATOR):
                 if is_needed:
                     self.sleeping.wake_piece(root)  # The document is of a child that is not registered.
             else:
-                self._pinned.append(writers.named(self._pieces, root.space, doc))
-        writers.register_writers(self._pieces, registered.instance.space, doc)
+                self._pinned.append(writers.named(self.parts.pieces, root.space, doc))
+        writers.register_writers(self.parts.pieces, registered.instance.space, doc)
 
     def _is_told(self, registered: RegisteredNode, doc: DocKey) -> bool:
         """Return True if a node is notified when the writers of a document have to run."""
         # fault resume.makers_not_opened: return True
         # fault resume.own_writer_sought: reader = None
         reader = (registered.instance, registered.identity.member)
-        return writers.notifies_readers(self._pieces, registered.instance.space, doc, reader)
+        return writers.notifies_readers(self.parts.pieces, registered.instance.space, doc, reader)

@@ -22,6 +22,7 @@ from headwater.pieces.declarations import (
 )
 from headwater.pieces.names import SEPARATOR
 from headwater.replica.document import Document
+from headwater.runtime.pieces.records import record_document
 
 if TYPE_CHECKING:
     from headwater.runtime.core.local_space import LocalSpace
@@ -103,7 +104,7 @@ def record_of(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> Document
     id = doc.id.rpartition(":")[0]
     if not stored or stored == "@" or owner is not None or SEPARATOR in id:
         return None
-    return pieces.records.cell(space, id).document
+    return record_document(space, id)
 
 
 def named(pieces: PieceRegistry, space: LocalSpace, doc: DocKey) -> PieceInstance | None:

@@ -35,7 +35,7 @@ from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.channel.backend import Backend
 from headwater.runtime.channel.loopback import Loopback, LoopbackConnection
 from headwater.runtime.channel.transport import Heard, Lost, Transport
-from headwater.runtime.pieces.records import classes, topic_name
+from headwater.runtime.pieces.classes import imported_classes, topic_name
 from headwater.runtime.reactions.bound import reaction_name, reactions_of
 from headwater.server.operation.keys import LOCAL
 from headwater.server.operation.limits import RateLimit
@@ -354,7 +354,9 @@ class ReactionSpaces:
 
 def _wanted_topics() -> dict[str, str]:
     """Return the topic of each reaction of the imported classes."""
-    return {reaction_name(cls, each): topic_name(cls, each.on) for cls in classes() for each in reactions_of(cls)}
+    return {
+        reaction_name(cls, each): topic_name(cls, each.on) for cls in imported_classes() for each in reactions_of(cls)
+    }
 
 
 def _query_reactions(engine: Engine, question: QueryReactions) -> Delivering | None:

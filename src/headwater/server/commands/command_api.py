@@ -36,10 +36,11 @@ from headwater.protocol.commit import MAIN
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.api.entry_points import taking_part
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.pieces.children.handles import EachHandle
+from headwater.runtime.pieces.children.coordinator import EachHandle
+from headwater.runtime.pieces.classes import imported_classes
 from headwater.runtime.pieces.handles import WHILE_OPEN
 from headwater.runtime.pieces.instance import PieceInstance
-from headwater.runtime.pieces.records import class_named, classes
+from headwater.runtime.pieces.records import record_document
 from headwater.scheduler.node import Node
 from headwater.server.application.member_json import (
     RIGHT_FOR,
@@ -320,18 +321,17 @@ class CommandApi:
         known = pieces.find(space, name)
         if known is not None:
             return known
-        cell = pieces.records.cell(local, piece_id(name))
-        await core.loaded(cell.document)
-        value = cell.document.value
-        if value is not ABSENT and value is not NOT_HERE:
-            record = cell.memo().decode(value)
-            return pieces.find_or_make(local, class_named(record.cls), record.name)
+        id = piece_id(name)
+        record = record_document(local, id)
+        await core.loaded(record)
+        if record.value is not ABSENT and record.value is not NOT_HERE:
+            return pieces.find_recorded(local, id)
         if not cls:
             there = ""
             if space in self._engines.sizes():
                 there = await self._engines.ask(space, lambda engine: suggest_pieces(engine, name, limits=self._limits))
             raise AbsentError(f"{space} has no piece {name!r}.{there} To make one, name its class: Class:{name}.member")
-        found = [each for each in classes() if cls in (each.__name__, each.__schema__.name)]
+        found = [each for each in imported_classes() if cls in (each.__name__, each.__schema__.name)]
         if not found:
             raise AbsentError(f"there is no class {cls!r} of pieces here")
         return pieces.find_or_make(local, found[-1], name)

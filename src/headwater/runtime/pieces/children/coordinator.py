@@ -15,28 +15,29 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.codec_base import Mismatch
 from headwater.cells.handle import Input
 from headwater.cells.model import Json
+from headwater.data.address import SPACE_SCOPE
 from headwater.data.text import shown
 from headwater.data.value import freeze
-from headwater.errors import AuthoringError, HeadwaterError, UpstreamFailedError
+from headwater.errors import AbsentError, AuthoringError, HeadwaterError, UpstreamFailedError
 from headwater.pieces.declarations import ChildMember, Declaration, EachMember, GivenMember
-from headwater.pieces.handles import Computed, Handler
+from headwater.pieces.handles import Child, Computed, Each, Handler
 from headwater.pieces.names import child_name
 from headwater.pieces.piece import Piece
-from headwater.replica.document import NOT_HERE
+from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.nodes import encoder
 from headwater.runtime.core.own_view import OwnView
 from headwater.runtime.core.tracker import TransactionTracker
 from headwater.runtime.pieces import idle
 from headwater.runtime.pieces.children.elements import keys_of
-from headwater.runtime.pieces.children.handles import ONLY, ChildHandle, EachHandle
-from headwater.runtime.pieces.children.prefetch import Listing
 from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of
 from headwater.runtime.pieces.inputs import OtherScopeHandle, described, same_inputs
 from headwater.scheduler.freshness import failed_upstream
@@ -48,10 +49,51 @@ if TYPE_CHECKING:
     from headwater.cells.codec_base import TypeCodec
     from headwater.runtime.pieces.children.elements import Source
     from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.piece_documents import Erasures
+    from headwater.runtime.pieces.ports import NodeSource
+    from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
+
+K = TypeVar("K")
+C_co = TypeVar("C_co", covariant=True)
+D = TypeVar("D")
+
+ONLY: Final = ""
+"""The key of the only row of a `child`."""
+_NOT_GIVEN: Final = object()
 
 ELEMENT: Final = "element"
 MEMBER: Final = "member "
+
+
+class Listing:
+    """The children of a coordinator that were last shown together to one reader, and the size of its last request."""
+
+    __slots__ = ("_missed", "_most", "reader", "texts")
+
+    def __init__(self) -> None:
+        self.reader: object = self  # the node that ran; None: a handler
+        self.texts: tuple[str, ...] = ()
+        self._missed: Document | None = None
+        self._most: dict[str, int] = {}
+
+    def shown(self, reader: object, texts: tuple[str, ...]) -> None:
+        if self.reader is not reader:
+            self.reader, self._missed = reader, None
+            self._most.clear()
+        self.texts = texts
+
+    def most(self, missed: Document, stored: str) -> int:
+        """Return the number of documents of a member to request with a miss. The same miss may be reported twice."""
+        if len(self.texts) < 2 or missed is self._missed:
+            return 0
+        self._missed = missed
+        most = self._most[stored] = min(
+            self._most.get(stored, RUNTIME_LIMITS.prefetched_first // RUNTIME_LIMITS.prefetched_growth)
+            * RUNTIME_LIMITS.prefetched_growth,
+            RUNTIME_LIMITS.prefetched_most,
+        )
+        return most
 
 
 class ChildRow:
@@ -75,9 +117,12 @@ class ChildSet:
         "_apart",
         "_due",
         "_elements",
+        "_erasures",
         "_gone",
         "_instance",
+        "_node_source",
         "_order",
+        "_registry",
         "_source",
         "_unmade",
         "_unordered",
@@ -87,8 +132,20 @@ class ChildSet:
         "rows",
     )
 
-    def __init__(self, instance: PieceInstance, member: EachMember | ChildMember, *, is_sparse: bool = False) -> None:
+    def __init__(
+        self,
+        instance: PieceInstance,
+        member: EachMember | ChildMember,
+        registry: PieceRegistry,
+        node_source: NodeSource,
+        erasures: Erasures,
+        *,
+        is_sparse: bool = False,
+    ) -> None:
         self._instance = instance
+        self._registry = registry
+        self._node_source = node_source
+        self._erasures = erasures
         self.member = member
         self._unmade: dict[str, None] | None = {} if is_sparse else None  # listed rows of a sparse coordinator
         self._unordered: Mapping[str, Exception] = {}  # by key: errors of `order=`, with which their rows fail
@@ -96,7 +153,7 @@ class ChildSet:
         self.rows: dict[str, ChildRow] = {}
         self.listing = Listing()
         view = instance.view("space")
-        core = instance.pieces.core
+        core = instance.core
         self._order: Computed[Any] = Computed(core, view.result_document(member.stored), codec_for(tuple[str, ...]))
         self._source: Source | None = None
         self._apart: dict[str, Any] = {}  # the keys on the view of a transaction, by their text
@@ -129,9 +186,7 @@ class ChildSet:
             ),
         )
         if self._due is not None:
-            instance.pieces.erasures.when_known(
-                self._due.document, self._erase
-            )  # An earlier runtime may have stored some.
+            erasures.when_known(self._due.document, self._erase)  # An earlier runtime may have stored some.
 
     def handle(self, view: ScopedView) -> Any:
         """Create the handle of the member for a view."""
@@ -143,7 +198,7 @@ class ChildSet:
     def now(self) -> ChildSet:
         """Return the current coordinator of the member: this one may be released. A stopped piece has only this one."""
         instance = self._instance
-        return self if instance.is_stopped else instance.pieces.coordinator(instance, self.member)
+        return self if instance.is_stopped else instance.child_set(self.member)
 
     @property
     def values(self) -> TypeCodec[Any] | None:
@@ -167,7 +222,7 @@ class ChildSet:
 
     async def pulled(self, text: str) -> PieceInstance | None:
         """Outside a run: bring the keys and the row of one element up to date, and return its child. None: no child."""
-        core = self._instance.pieces.core
+        core = self._instance.core
         await core.pull(self._order)
         row = self.rows.get(text)
         if row is None or row.result is None:
@@ -183,15 +238,15 @@ class ChildSet:
             self._forget(self._due, found)
         if self.is_sparse:  # From here on it has and keeps all rows, as in a piece that is awake.
             self.complete()
-            self._instance.pieces.core.afterwards(lambda: self._instance.keep(self.member))
-        with self._instance.pieces.node_source.batch_nodes():
+            self._instance.core.afterwards(lambda: self._instance.keep(self.member))
+        with self._node_source.batch_nodes():
             for text, key in found.items():
                 if text not in self.rows:
                     self.rows[text] = self._row(key, text, is_new=True)
         for text in [text for text in self.rows if text not in found]:
             self._drop(self.rows.pop(text))
         self._fail_unordered({} if self._source is None else self._source.unordered)
-        self._instance.pieces.node_source.drop_rows(self._instance, self.member.stored, found)
+        self._node_source.drop_rows(self._instance, self.member.stored, found)
         return tuple(found)
 
     def _fail_unordered(self, unordered: Mapping[str, Exception]) -> None:
@@ -199,7 +254,7 @@ class ChildSet:
         before, self._unordered = self._unordered, unordered
         changed = [text for text in {**before, **unordered} if repr(before.get(text)) != repr(unordered.get(text))]
         rows = [self.rows[text] for text in changed if text in self.rows]
-        idle.look_again(self._instance.pieces, [row.node for row in rows if row.node is not None])
+        idle.look_again(self._instance.core, [row.node for row in rows if row.node is not None])
 
     def _forget(self, due: Cell[Mapping[str, str]], found: Container[str]) -> None:
         """Store the keys that left the source, in the commit of this run.
@@ -207,7 +262,7 @@ class ChildSet:
         Keys that left are also looked for in the stored list of rows: they may have left before this runtime started. A
         key whose commit was rejected is in no list any more, and is stored again.
         """
-        core, listed, stored = self._instance.pieces.core, self._order.document.value, due.document.value
+        core, listed, stored = self._instance.core, self._order.document.value, due.document.value
         rows = [*(map(str, listed) if isinstance(listed, tuple) else ()), *self.rows]
         # fault forget.not_stored: gone: list[str] = []
         gone = [text for text in dict.fromkeys(rows) if text not in found]
@@ -224,11 +279,11 @@ class ChildSet:
         assert self._due is not None
         document, instance = self._due.document, self._instance
         if document.value is NOT_HERE:
-            instance.pieces.erasures.when_known(document, self._erase)
+            self._erasures.when_known(document, self._erase)
             return
         for text in document.value if isinstance(document.value, Mapping) else ():
             child = child_name(instance.id, self.member.stored, text)
-            instance.pieces.erasures.begin(instance.space, document, text, child, partial(self._is_back, text))
+            self._erasures.begin(instance.space, document, text, child, partial(self._is_back, text))
 
     def _is_back(self, text: str) -> bool:
         """Inside the transaction of the erasure for a stored key: return whether the source has that key again."""
@@ -245,7 +300,7 @@ class ChildSet:
         id = view.node_id(f"{stored} row")
         codec = self._elements.value or codec_for(Json)
         document = instance.space.document(f"{child_name(instance.id, member.stored, text)}:row")
-        row.result = Computed(instance.pieces.core, document, codec)
+        row.result = Computed(instance.core, document, codec)
         row.node = instance.register(
             NodeSpec(
                 id=id,
@@ -294,7 +349,7 @@ class ChildSet:
 
     def _own_view(self) -> OwnView | None:
         """Return the view of the open transaction. None: no transaction is open, or it has written nothing."""
-        run = self._instance.pieces.core.current.run
+        run = self._instance.core.current.run
         return run.tracker.own_view if run is not None and isinstance(run.tracker, TransactionTracker) else None
 
     def _keys_apart(self) -> tuple[str, ...]:
@@ -323,12 +378,12 @@ class ChildSet:
             self._check_child(made)
             if row is None or row.child is None or not _is_same_child(row.child, made):
                 if transient is None or not _is_same_child(transient, made):
-                    own.children[id] = self._instance.pieces.make_transient_child(self._instance, made, id)
+                    own.children[id] = self._registry.make_transient_child(self._instance, made, id)
                 else:
                     own.children[id] = transient
         if transient is not None and own.children.get(id) is not transient:
             transient.stop()
-        return None if made is None else described(self._instance.pieces.core, made)
+        return None if made is None else described(self._instance.core, made)
 
     def _child_of(self, text: str, row: ChildRow | None) -> PieceInstance | None:
         """Return the child of a row, or the child that takes its place in the open transaction."""
@@ -341,7 +396,7 @@ class ChildSet:
 
     def _shown_apart(self, own: OwnView, text: str, view: ScopedView) -> Any:
         """Return the child or value of a key that the open transaction has added. None: the key is left out."""
-        run = self._instance.pieces.core.current.run
+        run = self._instance.core.current.run
         assert run is not None
         tracker = cast(TransactionTracker, run.tracker)
         try:
@@ -376,7 +431,7 @@ class ChildSet:
         if listed is not None and text not in self.rows:
             made = self.rows[text] = self._row(self._key(listed), text)
             assert made.node is not None
-            self._instance.pieces.core.scheduler.demand(made.node)
+            self._instance.core.scheduler.demand(made.node)
         return self.rows.get(text)
 
     def complete(self) -> None:
@@ -421,7 +476,7 @@ class ChildSet:
         # fault coordinator.restored_child_replaced: if True:
         if row.child is None or not _is_same_child(row.child, made):
             id = child_name(self._instance.id, self.member.stored, row.text)
-            row.child = self._instance.pieces.add_child(self._instance, made, id, row.node, is_back=True)
+            row.child = self._registry.add_child(self._instance, made, id, row.node, is_back=True)
         return True
 
     def _made(self, row: ChildRow, made: Any) -> Any:
@@ -432,7 +487,7 @@ class ChildSet:
         if made is None:
             # I7: observations of the child of this or an earlier process do not hold for a later child of the row.
             if row.child is not None or (row.node is not None and not row.node.runs):
-                self._instance.pieces.node_source.drop_child(self._instance, id)
+                self._node_source.drop_child(self._instance, id)
             self._let_go(row)
             return None
         self._check_child(made)
@@ -440,9 +495,9 @@ class ChildSet:
         if child is None or not _is_same_child(child, made):
             if child is not None:
                 self._let_go(row)
-                self._instance.pieces.node_source.drop_child(self._instance, id)
-            row.child = self._instance.pieces.add_child(self._instance, made, id, row.node, is_new=row.is_new)
-        return described(self._instance.pieces.core, made)
+                self._node_source.drop_child(self._instance, id)
+            row.child = self._registry.add_child(self._instance, made, id, row.node, is_new=row.is_new)
+        return described(self._instance.core, made)
 
     def _check_child(self, made: object) -> None:
         """Check that the author's method made a new piece."""
@@ -458,10 +513,10 @@ class ChildSet:
                 each.reporter.report_removal(each)
         id = child_name(self._instance.id, self.member.stored, row.text)
         if self._elements.value is None and self._instance.opened_asleep():
-            self._instance.pieces.node_source.drop_child(self._instance, id)
+            self._node_source.drop_child(self._instance, id)
         self._let_go(row)
         if row.node is not None and not row.node.removed:
-            core, node = self._instance.pieces.core, row.node
+            core, node = self._instance.core, row.node
             core.outside_run(lambda: core.remove(node))
 
     def _let_go(self, row: ChildRow) -> None:
@@ -474,7 +529,7 @@ class ChildSet:
     def shown(self, texts: tuple[str, ...], view: ScopedView) -> dict[Any, Any]:
         """Return the children or values of the rows by key, in order, as a view sees them."""
         found: dict[Any, Any] = {}
-        run = self._instance.pieces.core.current.run
+        run = self._instance.core.current.run
         self._need(texts)
         for text in texts:
             row = self.rows.get(text)
@@ -508,7 +563,7 @@ class ChildSet:
 
     def _need(self, texts: tuple[str, ...]) -> None:
         """Inside a run: request the results of some rows together, and have stale ones run together."""
-        run = self._instance.pieces.core.current.run
+        run = self._instance.core.current.run
         if run is not None and isinstance(run.tracker, (TransactionTracker, Runner)):
             self.listing.shown(run.node, texts)
             rows = [self.rows[text] for text in texts if text in self.rows]
@@ -523,6 +578,86 @@ class ChildSet:
         for row in rows:
             if row.result is not None and row.result.document.value is NOT_HERE and row.node and row.node.as_of:
                 self._instance.space.load(row.result.document)  # Not core.load: nothing is left to prefetch.
+
+
+class EachHandle(Each[K, C_co]):
+    """The handle of an `each` for one view."""
+
+    __slots__ = ("_coordinator", "_view")
+
+    def __init__(self, coordinator: ChildSet, view: ScopedView, order: Input[Any]) -> None:
+        super().__init__(view.instance.core, order.document, codec_for(tuple[str, ...]))
+        self._coordinator = coordinator
+        self._view = view
+
+    @overload
+    def get(self) -> Mapping[K, C_co]: ...
+    @overload
+    def get(self, default: D) -> Mapping[K, C_co] | D: ...
+    def get(self, default: Any = _NOT_GIVEN) -> Any:
+        """Return one child for each element, in order. Inside a run this subscribes to the set of children only."""
+        try:
+            texts: Any = super().get()
+        except AbsentError:
+            if default is _NOT_GIVEN:
+                raise
+            return default
+        return MappingProxyType(self.now.shown(texts, self._view))
+
+    @property
+    def now(self) -> ChildSet:
+        self._coordinator = self._coordinator.now()
+        return self._coordinator
+
+    @property
+    def values(self) -> TypeCodec[Any] | None:
+        """The codec of the values that the rows make. None: they make pieces."""
+        return self._coordinator.values
+
+    def view(self) -> Any:
+        """Return the same as `get`: the contents of a child are read when its members are used."""
+        return self.get()
+
+    def key(self, k: Any, /) -> Any:
+        raise AuthoringError(f"key() of {self!r}: write .get()[{k!r}], which is the child")
+
+    def at(self, path: Any, /) -> Any:
+        raise AuthoringError(f"at() of {self!r}: write .get()[key], which is the child")
+
+
+class ChildHandle(Child[C_co]):
+    """The handle of a `child` for one view."""
+
+    __slots__ = ("_coordinator", "_view")
+
+    def __init__(self, coordinator: ChildSet, view: ScopedView, order: Input[Any]) -> None:
+        super().__init__(view.instance.core, order.document, codec_for(tuple[str, ...]))
+        self._coordinator = coordinator
+        self._view = view
+
+    @overload
+    def get(self) -> C_co: ...
+    @overload
+    def get(self, default: D) -> C_co | D: ...
+    def get(self, default: Any = _NOT_GIVEN) -> Any:
+        """Return the child. Inside a run this subscribes to the identity of the child, not to its contents."""
+        texts: Any = super().get(())
+        found = self.now.shown(texts, self._view)
+        if ONLY in found:
+            return found[ONLY]
+        if default is _NOT_GIVEN:
+            raise AbsentError(f"{self!r} keeps no child: its method returned None")
+        return default
+
+    @property
+    def now(self) -> ChildSet:
+        self._coordinator = self._coordinator.now()
+        return self._coordinator
+
+    @property
+    def values(self) -> TypeCodec[Any] | None:
+        """The codec of the value that the row makes. None: it makes a piece."""
+        return self._coordinator.values
 
 
 def _is_same_child(child: PieceInstance, made: Piece) -> bool:
@@ -593,11 +728,17 @@ def _from(instance: PieceInstance, element: Input[Any] | None, origin: str) -> A
         return None
     handle = instance.view("space").handle(member)
     # A recorded input may be refused to the child; the access check needs a run of the row.
-    return (
-        None
-        if instance.pieces.link_access.is_asked_about(instance, handle) and isinstance(member, GivenMember)
-        else handle
-    )
+    return None if isinstance(member, GivenMember) and _may_be_refused(instance, handle) else handle
+
+
+def _may_be_refused(instance: PieceInstance, handle: Any) -> bool:
+    """Return whether an input that comes from the record of a piece may be refused to some runs of it."""
+    if instance.inputs is not None:
+        return False
+    if isinstance(handle, Handler):
+        return True
+    is_plain = isinstance(handle, Input) and handle.document.home is instance.space.replica
+    return not is_plain or handle.document.key.scope != SPACE_SCOPE or handle.document.key.id.startswith("$")
 
 
 def _same(one: Any, other: Any) -> bool:

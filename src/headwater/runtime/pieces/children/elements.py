@@ -124,7 +124,7 @@ class Projection:
         self._member = member
         self._codec = codec
         self._key = key
-        core = instance.pieces.core
+        core = instance.core
         view = instance.view("space")
         stored = f"{member.stored}/elements"
         self._document = view.result_document(stored)
@@ -173,10 +173,10 @@ class Projection:
         return {str(key): key for key in self._part("order").get(())}
 
     def _part(self, name: str) -> Input[Any]:
-        return Computed(self._instance.pieces.core, self._document, codec_for(Json), (name,))
+        return Computed(self._instance.core, self._document, codec_for(Json), (name,))
 
     def element(self, key: Any) -> Input[Any]:
-        core, codec = self._instance.pieces.core, self._codec.element  # type: ignore[attr-defined]
+        core, codec = self._instance.core, self._codec.element  # type: ignore[attr-defined]
         path = ("items", str(key))
         source = self._source
         if isinstance(source, Cell):

@@ -31,36 +31,6 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.instance import PieceInstance
 
 
-class Listing:
-    """The children of a coordinator that were last shown together to one reader, and the size of its last request."""
-
-    __slots__ = ("_missed", "_most", "reader", "texts")
-
-    def __init__(self) -> None:
-        self.reader: object = self  # the node that ran; None: a handler
-        self.texts: tuple[str, ...] = ()
-        self._missed: Document | None = None
-        self._most: dict[str, int] = {}
-
-    def shown(self, reader: object, texts: tuple[str, ...]) -> None:
-        if self.reader is not reader:
-            self.reader, self._missed = reader, None
-            self._most.clear()
-        self.texts = texts
-
-    def most(self, missed: Document, stored: str) -> int:
-        """Return the number of documents of a member to request with a miss. The same miss may be reported twice."""
-        if len(self.texts) < 2 or missed is self._missed:
-            return 0
-        self._missed = missed
-        most = self._most[stored] = min(
-            self._most.get(stored, RUNTIME_LIMITS.prefetched_first // RUNTIME_LIMITS.prefetched_growth)
-            * RUNTIME_LIMITS.prefetched_growth,
-            RUNTIME_LIMITS.prefetched_most,
-        )
-        return most
-
-
 class Prefetch:
     """The requested documents, by the node that is expected to read them."""
 

@@ -24,7 +24,7 @@ counts as changed since: no commit is spent to record otherwise.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,15 +34,23 @@ from headwater.cells.codec_base import Mismatch
 from headwater.cells.containers import MappingCodec
 from headwater.cells.handle import Input
 from headwater.cells.model import Json
+from headwater.data.address import DocKey
 from headwater.data.json_form import canonical
 from headwater.data.text import shown
-from headwater.data.value import ABSENT, MaybeValue
-from headwater.errors import AuthoringError, InvalidValueError
+from headwater.data.value import ABSENT, Absent, MaybeValue
+from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError, LoadError
 from headwater.pieces.declarations import GivenMember
 from headwater.pieces.handles import Computed
 from headwater.pieces.types import instead
+from headwater.protocol.messages import Query
+from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.feed import Kind, Notification
+from headwater.replica.replica import Replica
+from headwater.replica.session import LinkState
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.nodes import encoder
+from headwater.runtime.pieces.classes import member_digests
 from headwater.runtime.pieces.identity import part_of
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -50,6 +58,9 @@ from headwater.scheduler.registry import NodeSpec
 if TYPE_CHECKING:
     from headwater.cells.codec_base import TypeCodec
     from headwater.pieces.declarations import FoldMember
+    from headwater.runtime.channel.channel import EngineChannel
+    from headwater.runtime.core.core import Core
+    from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.view import ScopedView
 
 
@@ -72,15 +83,16 @@ class _Found:
 class FoldCheckpoint:
     """The stored value and the note of one fold."""
 
-    __slots__ = ("_code", "_found", "_is_known", "_member", "_note", "_output", "_value", "_view")
+    __slots__ = ("_code", "_folds", "_found", "_is_known", "_member", "_note", "_output", "_value", "_view")
 
-    def __init__(self, member: FoldMember, value: Computed[Any], view: ScopedView) -> None:
+    def __init__(self, member: FoldMember, value: Computed[Any], view: ScopedView, folds: Folds) -> None:
         self._member = member
         self._value = value
         self._view = view
+        self._folds = folds
         self._output = value.document
         self._note: Cell[Any] = Cell(
-            view.instance.pieces.core, view.result_document(f"{member.stored}/folded"), codec_for(Json)
+            view.instance.core, view.result_document(f"{member.stored}/folded"), codec_for(Json)
         )
         self._code: str | None = None
         self._is_known = False  # whether `_code` was looked up
@@ -99,8 +111,8 @@ class FoldCheckpoint:
     @property
     def code(self) -> str | None:
         if not self._is_known:
-            instance = self._view.instance
-            self._code = instance.pieces.code_versions.code_of(instance.cls, self._member)
+            cls = self._view.instance.cls
+            self._code = member_digests(cls).get(f"{cls.__schema__.name}.{self._member.stored}")
             self._is_known = True
         return self._code
 
@@ -122,7 +134,7 @@ class FoldCheckpoint:
         else:
             self._need(found.past)
             said: Any = found.past.value
-            self._view.instance.pieces.history_of(self._view.instance.space.name).let_go(found.past)
+            self._folds.past_of(self._view.instance.space.name).let_go(found.past)
             if said is None:
                 self._found = None
                 return None
@@ -135,9 +147,9 @@ class FoldCheckpoint:
 
     def _stored(self, source: Document) -> _Found | None:
         output, note = self._output, self.note
-        instance = self._view.instance
+        space = self._view.instance.space.name
         said: Any = note.value
-        if source.home is not output.home or instance.pieces.channel(instance.space.name) is None:
+        if source.home is not output.home or not self._folds.has_past(space):
             return None  # Seqs of another space do not compare, and without a log there are none.
         is_unconfirmed = any(each.layers or each.entry is not None for each in (output, note))
         if is_unconfirmed or not isinstance(said, Mapping) or said.get("code") != self.code:
@@ -151,11 +163,11 @@ class FoldCheckpoint:
             return None
         if source.written <= note.written:
             return _Found(value, None)
-        return _Found(value, instance.pieces.history_of(instance.space.name).document(source.key, note.written))
+        return _Found(value, self._folds.past_of(space).document(source.key, note.written))
 
     def _need(self, document: Document) -> None:
         if document.value is NOT_HERE:
-            run = self._view.instance.pieces.core.current.run
+            run = self._view.instance.core.current.run
             assert run is not None
             run.tracker.absent(run, document)
 
@@ -341,33 +353,139 @@ def _elements(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[list[Any],
     return away, left
 
 
-def fold(view: ScopedView, member: FoldMember) -> Computed[Any]:
-    """Create the handle of a fold and register its node."""
-    instance = view.instance
-    schema = instance.schema
-    elements = schema.elements(member)
-    document = view.result_document(member.stored)
-    handle: Computed[Any] = Computed(instance.pieces.core, document, schema.codec(member))
-    assert elements.source is not None
-    folded = FoldCheckpoint(member, handle, view)
-    folding = Folding(member, view, folded, elements.source)
-    declared = () if isinstance(member.source, GivenMember) else (view.handle(member.source).document,)
-    id = view.node_id(member.stored)
-    instance.register(
-        NodeSpec(
-            id=id,
-            kind=NodeKind.COMPUTATION,
-            fn=folding.run,
-            home=instance.space.replica,
-            outputs=(document, folded.note),
-            encode=encoder(id, handle),
-            declared=declared,
-            parent=instance.maker,
-            fingerprint=instance.digest(member),
-            owns_outputs=True,
-            apart=folding.apart,
-        ),
-        part_of(view, member),
-    )
-    handle.set_maker(view.maker(member))
-    return handle
+class PastDocuments:
+    """Documents of a space as of earlier seqs, for runs that continue from there. Also the channel of its own replica.
+
+    They are documents of a separate replica and never change: a run that needs one waits for it like for any document
+    that is not loaded. Each is fetched with one query and released by the run that asked for it; an answer that no node
+    waits for any more is not kept. The current state of the space is not available here.
+    """
+
+    __slots__ = ("_asked", "_channel", "_core", "_space", "_tasks", "replica")
+
+    def __init__(self, core: Core, tasks: Tasks, channel: Callable[[str], EngineChannel | None], space: str) -> None:
+        self._core = core
+        self._tasks = tasks
+        self._channel = channel  # returns the channel of a space by its name
+        self._space = space
+        self._asked: set[DocKey] = set()
+        self.replica = Replica()
+        core.add_replica(f"{space} as it was", self.replica, self)
+
+    def document(self, doc: DocKey, seq: int) -> Document:
+        """Return a document as of a seq: `(value,)`, `()` if it was absent, or None if its history is compacted."""
+        return self.replica.documents.of(DocKey(doc.scope, f"{seq} {doc.id}"))
+
+    def let_go(self, document: Document) -> None:
+        """Release a document that its reader has read."""
+        self.replica.let_go(document.key)
+
+    # ---- the channel -------------------------------------------------------------------------------
+
+    def watch(self, docs: Iterable[DocKey]) -> None:
+        for doc in docs:
+            if doc not in self._asked and not self.replica.is_here(doc):
+                self._asked.add(doc)
+                self._tasks.begin(self._fetch(doc), f"the past of {self._space}")
+
+    def unwatch(self, doc: DocKey) -> bool:
+        return self.replica.let_go(doc)
+
+    def flush(self) -> None:
+        """Do nothing: this replica has no writes."""
+
+    def is_ready(self, conflict: Conflict) -> bool:
+        """Return True: no other session writes here either."""
+        return True
+
+    def is_durable(self) -> bool:
+        return True
+
+    async def _fetch(self, doc: DocKey) -> None:
+        seq, _, id = doc.id.partition(" ")
+        try:
+            found = await self._found(Query(0, doc.scope, id, int(seq)))
+        finally:
+            self._asked.discard(doc)
+        core, replica = self._core, self.replica
+        document = replica.documents.get(doc)
+        if document is None or not core.scheduler.loads.is_awaited(document):
+            return  # No node waits for it any more.
+        replica.shown_anew()
+        replica.confirmed.put(doc, found, 0)
+        document.value = found
+        replica.feed.emit(Notification(Kind.PULL, document, ABSENT, found, None, False, 0))
+        replica.report()
+        core.observers.check_conditions()
+        core.request_tick()
+
+    async def _found(self, query: Query) -> MaybeValue:
+        channel = self._channel(self._space)
+        if channel is None:
+            return None
+        for _ in range(RUNTIME_LIMITS.history_questions):
+            try:
+                answer = await channel.driver.query(query)
+            except LoadError:
+                if channel.driver.session.link is LinkState.UP:
+                    return None  # The query was refused: that seq cannot be read.
+                continue
+            except HeadwaterError:
+                return None  # The space is closed here, which its channel has reported.
+            value = answer.documents[0].get()
+            return () if isinstance(value, Absent) else (value,)
+        return None
+
+
+class Folds:
+    """Makes the folds of the pieces of one runtime."""
+
+    __slots__ = ("_channel", "_core", "_pasts", "_tasks")
+
+    def __init__(self, core: Core, tasks: Tasks, channel: Callable[[str], EngineChannel | None]) -> None:
+        self._core = core
+        self._tasks = tasks
+        self._channel = channel  # returns the channel of a space by its name; None: the space has no engine
+        self._pasts: dict[str, PastDocuments] = {}  # by space
+
+    def has_past(self, space: str) -> bool:
+        """Return whether a space has an engine, and so a log of earlier seqs."""
+        return self._channel(space) is not None
+
+    def past_of(self, space: str) -> PastDocuments:
+        """Return the documents of a space as of earlier seqs."""
+        found = self._pasts.get(space)
+        if found is None:
+            found = self._pasts[space] = PastDocuments(self._core, self._tasks, self._channel, space)
+        return found
+
+    def make(self, view: ScopedView, member: FoldMember) -> Computed[Any]:
+        """Create the handle of a fold and register its node."""
+        instance = view.instance
+        schema = instance.schema
+        elements = schema.elements(member)
+        document = view.result_document(member.stored)
+        handle: Computed[Any] = Computed(instance.core, document, schema.codec(member))
+        assert elements.source is not None
+        folded = FoldCheckpoint(member, handle, view, self)
+        folding = Folding(member, view, folded, elements.source)
+        declared = () if isinstance(member.source, GivenMember) else (view.handle(member.source).document,)
+        id = view.node_id(member.stored)
+        instance.register(
+            NodeSpec(
+                id=id,
+                kind=NodeKind.COMPUTATION,
+                fn=folding.run,
+                home=instance.space.replica,
+                outputs=(document, folded.note),
+                encode=encoder(id, handle),
+                declared=declared,
+                parent=instance.maker,
+                fingerprint=instance.digest(member),
+                owns_outputs=True,
+                apart=folding.apart,
+            ),
+            part_of(view.scope, view.user, member),
+        )
+        handle.set_maker(view.maker(member))
+        return handle
