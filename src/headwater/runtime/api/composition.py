@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from headwater.pieces.declarations import FoldMember, GivenMember, HandlerMember, ResourceMember
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.channel.backend import Backend
@@ -21,7 +22,7 @@ from headwater.runtime.pieces.children.prefetch import Prefetch
 from headwater.runtime.pieces.code_versions import ClassClaims
 from headwater.runtime.pieces.context import Contexts
 from headwater.runtime.pieces.fold import Folds
-from headwater.runtime.pieces.handles import HandleMaker
+from headwater.runtime.pieces.handles import OWN_MAKERS
 from headwater.runtime.pieces.idle import IdlePieces
 from headwater.runtime.pieces.instance import InstanceParts
 from headwater.runtime.pieces.lifecycle import Lifecycle, PieceOpener
@@ -30,7 +31,7 @@ from headwater.runtime.pieces.piece_documents import Erasures, PieceDocuments
 from headwater.runtime.pieces.records import Records
 from headwater.runtime.pieces.registry import PieceRegistry
 from headwater.runtime.pieces.resource import Resources, Worker
-from headwater.runtime.pieces.view import ViewParts
+from headwater.runtime.pieces.view import Makers, ViewParts
 from headwater.runtime.reactions.serve import ServedReactions
 from headwater.runtime.resume.clean_pieces import report_clean_pieces
 from headwater.runtime.resume.parts import ResumeParts
@@ -119,14 +120,15 @@ class RuntimeParts:
         self._erasures = Erasures(core, self.tasks, self.sessions, documents, policy.erasures)
         access = LinkAccess(core, self.sessions, self.pieces, self.events)
         links = Links(core, self.pieces, records, access)
-        handles = HandleMaker(
-            self.events,
-            links,
-            Folds(core, self.tasks, self.channels.get),
-            Resources(core, self.tasks, self.transactions, Worker(backend, origin)),
-        )
+        makers: Makers = {
+            **OWN_MAKERS,
+            GivenMember: links.make_input,
+            HandlerMember: self.events.make_handle,
+            FoldMember: Folds(core, self.tasks, self.channels.get).make,
+            ResourceMember: Resources(core, self.tasks, self.transactions, Worker(backend, origin)).make,
+        }
         contexts = Contexts(core, self.pieces, records, links, self.events, make_space)
-        views = ViewParts(handles, contexts, access, self.sessions)
+        views = ViewParts(makers, access.given, contexts.current, contexts.of_event, self.sessions)
         self.pieces.connect(InstanceParts(core, self.pieces, idle, self.events, self.resume, self._erasures, views))
         self.opener = PieceOpener(
             core,

@@ -37,7 +37,7 @@ from headwater.errors import (
     cut_frames,
 )
 from headwater.pieces.declarations import TopicMember
-from headwater.pieces.handles import Intent
+from headwater.pieces.handles import Handler, Intent
 from headwater.protocol.commit import TopicRecord
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.time_documents import EPOCH
@@ -160,9 +160,9 @@ class Events:
 
     # ---- the port of pieces ------------------------------------------------------------------------
 
-    def make_sender(self, view: ScopedView) -> Sender:
-        """Return the object that sends events to the handlers of one piece, for the user and session of a view."""
-        return Sender(self, view)
+    def make_handle(self, view: ScopedView, member: HandlerMember) -> Handler[Any, Any]:
+        """Return the handle of a handler, which sends events for the user and session of a view."""
+        return Handler(Sender(self, view), member, view.instance.schema.signature(member))
 
     def start_periods(self, instance: PieceInstance) -> list[asyncio.Task[None]]:
         """Start sending the events of the periodic handlers of an open piece."""

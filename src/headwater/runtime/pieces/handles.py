@@ -1,6 +1,7 @@
-"""Creation of the handle and the node of each member of a piece, by kind of member.
+"""Creation of the handle and the node of a member of a piece, by kind of member (`OWN_MAKERS`).
 
-Each is created once per `ScopedView`, at its first use.
+Each is created once per `ScopedView`, at its first use. Handlers, inputs, folds and resources have handles of
+`runtime.events`, `links`, `fold` and `resource`.
 """
 
 from __future__ import annotations
@@ -22,72 +23,25 @@ from headwater.pieces.declarations import (
     EachMember,
     EffectMember,
     FoldMember,
-    GivenMember,
-    HandlerMember,
     MaterializerMember,
     ReactionMember,
     ResourceMember,
     TopicMember,
 )
-from headwater.pieces.handles import Computed, Effect, Handler, Reaction
+from headwater.pieces.handles import Computed, Effect, Reaction
 from headwater.replica.document import Document
 from headwater.runtime.channel.sessions import stable_name
 from headwater.runtime.core.nodes import encoder
 from headwater.runtime.pieces.identity import NodeIdentity, part_of
-from headwater.runtime.pieces.inputs import OtherScopeHandle
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
     from headwater.runtime.pieces.children.coordinator import ChildHandle, EachHandle
-    from headwater.runtime.pieces.fold import Folds
-    from headwater.runtime.pieces.links import Links
-    from headwater.runtime.pieces.ports import EventSender
-    from headwater.runtime.pieces.resource import Resources
-    from headwater.runtime.pieces.view import ScopedView
+    from headwater.runtime.pieces.view import Makers, ScopedView
 
 WHILE_OPEN: Final = " while it is open"
 """Part of the ids of nodes whose only task is to keep children while a piece is open."""
-
-
-class HandleMaker:
-    """Makes the handles of the pieces of one runtime."""
-
-    __slots__ = ("_events", "_folds", "_links", "_resources")
-
-    def __init__(self, events: EventSender, links: Links, folds: Folds, resources: Resources) -> None:
-        self._events = events
-        self._links = links
-        self._folds = folds
-        self._resources = resources
-
-    def make(self, view: ScopedView, member: Declaration) -> Any:
-        """Create the handle of a member for a view of the member's own scope."""
-        match member:
-            case CellMember():
-                return _cell(view, member)
-            case GivenMember():
-                return _given(view, member, self._links.resolve_input(view.instance, member))
-            case ComputedMember() | MaterializerMember():
-                return _computed(view, member)
-            case HandlerMember():
-                return Handler(self._events.make_sender(view), member, view.instance.schema.signature(member))
-            case TopicMember():
-                codec = view.instance.schema.codec(member)
-                return Topic(view.instance.core, view.document(member.stored), codec, view.instance)
-            case EachMember() | ChildMember():
-                return view.instance.child_set(member).handle(view)
-            case FoldMember():
-                return self._folds.make(view, member)
-            case ResourceMember():
-                return self._resources.make(view, member)
-            case EffectMember():
-                id = shown_as(view, member)
-                return Effect(id, lambda delays: view.instance.set_delays(id, delays))
-            case ReactionMember():
-                return Reaction(view.node_id(member.stored))
-            case _:
-                raise AuthoringError(f"{member!r} has no handle")
 
 
 def _cell(view: ScopedView, member: CellMember) -> Cell[Any]:
@@ -99,22 +53,6 @@ def _cell(view: ScopedView, member: CellMember) -> Cell[Any]:
     if writers or instance.parent is not None:
         made.set_maker(view.maker_of_cell(member, writers))
     return made
-
-
-def _given(view: ScopedView, member: GivenMember, value: Any) -> Any:
-    """Return the handle that was passed in, restricted to its declaration: an Input is read-only, even of a Cell."""
-    given = view.instance.schema.given(member)
-    if isinstance(value, OtherScopeHandle):
-        value = value.seen_by(view)
-        if isinstance(value, OtherScopeHandle):
-            return value
-    if given.is_handler:
-        return value.seen_by(view)
-    if given.is_cell and not isinstance(value, Cell):
-        raise AuthoringError(f"{member!r} is a Cell and was given {value!r}, which is only read: declare an Input")
-    if not given.is_cell and isinstance(value, Cell):
-        return value.as_input()
-    return value
 
 
 def _computed(view: ScopedView, member: ComputedMember | MaterializerMember) -> Computed[Any]:
@@ -219,6 +157,37 @@ def shown_in(view: ScopedView) -> str | None:
         return None
     window = stable_name(view.session)
     return f"runtime:{derive('window', identity, window) if window else identity}"
+
+
+def _topic(view: ScopedView, member: TopicMember) -> Topic[Any]:
+    instance = view.instance
+    return Topic(instance.core, view.document(member.stored), instance.schema.codec(member), instance)
+
+
+def _children(view: ScopedView, member: EachMember | ChildMember) -> Any:
+    return view.instance.child_set(member).handle(view)
+
+
+def _effect(view: ScopedView, member: EffectMember) -> Effect:
+    id = shown_as(view, member)
+    return Effect(id, lambda delays: view.instance.set_delays(id, delays))
+
+
+def _reaction(view: ScopedView, member: ReactionMember) -> Reaction:
+    return Reaction(view.node_id(member.stored))
+
+
+OWN_MAKERS: Final[Makers] = {
+    CellMember: _cell,
+    ComputedMember: _computed,
+    MaterializerMember: _computed,
+    TopicMember: _topic,
+    EachMember: _children,
+    ChildMember: _children,
+    EffectMember: _effect,
+    ReactionMember: _reaction,
+}
+"""Makers of the handles that need nothing but the view of their piece. The composition of a runtime adds the others."""
 
 
 def cells_of(view: ScopedView) -> list[Document]:

@@ -26,7 +26,7 @@ from headwater.pieces.names import SEPARATOR
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.pieces.inputs import HANDLER
+from headwater.runtime.pieces.inputs import HANDLER, OtherScopeHandle
 from headwater.runtime.pieces.records import NotArrivedError
 from headwater.scheduler.node import Node
 
@@ -69,6 +69,10 @@ class Links:
             raise AuthoringError(f"{link!r}: {instance!r} has no member {stored!r} any more")
         handle = seen.handle(member)
         return handle.below(link.path) if link.path else handle
+
+    def make_input(self, view: ScopedView, member: GivenMember) -> Any:
+        """Return the handle of an input of a piece, as a view sees it."""
+        return _restricted(view, member, self.resolve_input(view.instance, member))
 
     def resolve_input(self, instance: PieceInstance, member: GivenMember) -> Any:
         """Return the input of a piece by its name, from its maker or from its record."""
@@ -136,6 +140,22 @@ class Links:
         if member is None:
             raise AuthoringError(f"{instance!r} has no handler {stored!r} any more: keep it, or rename it with was=")
         return instance.view("space").handle(member)
+
+
+def _restricted(view: ScopedView, member: GivenMember, value: Any) -> Any:
+    """Return the handle that was passed in, restricted to its declaration: an Input is read-only, even of a Cell."""
+    given = view.instance.schema.given(member)
+    if isinstance(value, OtherScopeHandle):
+        value = value.seen_by(view)
+        if isinstance(value, OtherScopeHandle):
+            return value
+    if given.is_handler:
+        return value.seen_by(view)
+    if given.is_cell and not isinstance(value, Cell):
+        raise AuthoringError(f"{member!r} is a Cell and was given {value!r}, which is only read: declare an Input")
+    if not given.is_cell and isinstance(value, Cell):
+        return value.as_input()
+    return value
 
 
 class LinkAccess:

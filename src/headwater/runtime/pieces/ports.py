@@ -1,8 +1,8 @@
 """The two ports through which pieces reach events and resume. The composition of a runtime connects them.
 
-`EventSender` sends events to handlers and knows the event that is being handled. `NodeSource` decides, for each node of
-a piece, whether it is installed from its stored observation or runs. A runtime that is only inspected has another
-`NodeSource`, which runs nothing.
+`EventSender` sends the events of open pieces and knows the event that is being handled. `NodeSource` decides, for each
+node of a piece, whether it is installed from its stored observation or runs. A runtime that is only inspected has
+another `NodeSource`, which runs nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from headwater.pieces.handles import PieceSender
     from headwater.pieces.piece import Context
     from headwater.runtime.pieces.identity import NodeIdentity
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.view import ScopedView
     from headwater.scheduler.node import Node
     from headwater.scheduler.registry import NodeSpec
 
@@ -49,17 +47,11 @@ class EventSender(Protocol):
     def current(self) -> HandledEvent | None:
         """The event whose handler is being called. None: no handler is."""
 
-    def make_sender(self, view: ScopedView) -> PieceSender:
-        """Return the object that sends events to the handlers of one piece, for the user and session of a view."""
-
     def start_periods(self, instance: PieceInstance) -> list[asyncio.Task[None]]:
         """Start sending the events of the periodic handlers of an open piece, until the tasks are cancelled."""
 
     def retry_parked(self, space: str) -> None:
         """Retry stored events of a space that could not be handled here, because a piece of it was opened."""
-
-    def has_local_work(self) -> bool:
-        """Return whether an event waits for its turn or for local work. Waiting for the network does not count."""
 
 
 class NodeSource(Protocol):
@@ -77,9 +69,6 @@ class NodeSource(Protocol):
 
     def batch_nodes(self) -> AbstractContextManager[None]:
         """Install the nodes that are added inside this context together, at its end."""
-
-    def is_quiet(self) -> bool:
-        """Return whether no piece is being resumed, unless the network holds it up."""
 
     def readiness(self, root: PieceInstance) -> Callable[[], bool]:
         """Return the check whether one piece is resumed, as of the commits that are known at this call."""

@@ -7,7 +7,7 @@ its value. A view runs no node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,10 +35,7 @@ from headwater.runtime.pieces.inputs import OtherScopeHandle
 if TYPE_CHECKING:
     from headwater.pieces.piece import Context, Piece
     from headwater.runtime.channel.sessions import UserSessions
-    from headwater.runtime.pieces.context import Contexts, EventContext
-    from headwater.runtime.pieces.handles import HandleMaker
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.links import LinkAccess
     from headwater.runtime.pieces.ports import EventHeader
 
 _OWN = (GivenMember, HandlerMember, EachMember, ChildMember)
@@ -49,13 +46,18 @@ _COMPUTED = (ComputedMember, FoldMember, ResourceMember)
 """Members whose value is computed by a node, and may be computed for each session."""
 
 
+Makers = Mapping[type[Declaration], Callable[["ScopedView", Any], Any]]
+"""By kind of member: makes the handle of a member for a view of the member's own scope."""
+
+
 @dataclass(frozen=True, slots=True)
 class ViewParts:
     """The parts of a runtime that the views of its pieces use. Made once, by the composition of the runtime."""
 
-    handles: HandleMaker
-    contexts: Contexts
-    access: LinkAccess
+    makers: Makers
+    check_input: Callable[[ScopedView, Any], None]  # raises if the open run may not use an input that a record names
+    make_context: Callable[[ScopedView], Context]
+    make_event_context: Callable[[ScopedView, EventHeader, list[tuple[PieceInstance, bool]]], Context]
     sessions: UserSessions
 
 
@@ -119,7 +121,7 @@ class ScopedView:
         found = self._recorded.get(member)
         if found is None:
             found = self._recorded[member] = self._make(member)
-        self._parts.access.given(self, found)
+        self._parts.check_input(self, found)
         return found
 
     def forget(self) -> None:
@@ -143,10 +145,16 @@ class ScopedView:
         if instance.is_let_go and isinstance(member, (ComputedMember, FoldMember)) and member.scope == self.scope:
             return self._again(member)
         if isinstance(member, _OWN) or member.scope == self.scope:
-            return self._parts.handles.make(self, member)
+            return self._make_own(member)
         if SCOPES.index(member.scope) > SCOPES.index(self.scope):
             return OtherScopeHandle(instance, member)
         return instance.view(member.scope, self.user, self.session).handle(member)
+
+    def _make_own(self, member: Declaration) -> Any:
+        make = self._parts.makers.get(type(member))
+        if make is None:
+            raise AuthoringError(f"{member!r} has no handle")
+        return make(self, member)
 
     def _again(self, member: Declaration) -> Computed[Any]:
         """Return a handle of a stopped child that looks for the successor when read: the keeper may keep it again."""
@@ -265,11 +273,11 @@ class ScopedView:
         return f"{self.instance.space.name}/{self.instance.id}:{stored}{suffix}"
 
     def context(self) -> Context:
-        return self._parts.contexts.current(self)
+        return self._parts.make_context(self)
 
-    def event_context(self, event: EventHeader, launched: list[tuple[PieceInstance, bool]]) -> EventContext:
+    def event_context(self, event: EventHeader, launched: list[tuple[PieceInstance, bool]]) -> Context:
         """Return the context of one attempt to handle an event. `launched` receives the pieces that it launches."""
-        return self._parts.contexts.of_event(self, event, launched)
+        return self._parts.make_event_context(self, event, launched)
 
     def link(self) -> Link:
         """Return a value that points at the piece."""
