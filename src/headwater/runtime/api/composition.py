@@ -96,7 +96,6 @@ class RuntimeParts:
             self.pieces,
             core,
             records=records,
-            prefetch=prefetch,
             tasks=self.tasks,
             policy=policy,
             channel=self.channels.get,

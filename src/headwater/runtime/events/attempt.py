@@ -206,7 +206,7 @@ class HandlerTracker(TransactionTracker):
     def check(self) -> None:
         if self._why is None:
             for document in self.postponed:
-                self._events.prefetch.missed_by_author(document, self._delivery.brought)
+                self._events.transactions.on_missed(document, self._delivery.brought)
         super().check()
 
     def missed(self, run: Run, spot: Spot) -> Spot:
@@ -258,7 +258,7 @@ class HandlerTracker(TransactionTracker):
 
     def _stop(self, why: BaseException) -> NoReturn:
         for document in _not_here(why):
-            self._events.prefetch.missed_by_author(document, self._delivery.brought)
+            self._events.transactions.on_missed(document, self._delivery.brought)
         super()._stop(why)
 
 

@@ -482,7 +482,7 @@ class EventDelivery(RetriedWrite):
         if self.attempt is not None:
             self._events.lineage.failed(self.attempt)  # Does nothing if the attempt landed.
         self.end_demands()
-        self._events.prefetch.release_if_unread(self.brought)
+        self._events.transactions.release_if_unread(self.brought)
         self.brought.clear()
         self.view = None
 

@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.policy import Policy
     from headwater.runtime.core.waiting import Tasks
-    from headwater.runtime.pieces.children.prefetch import Prefetch
     from headwater.runtime.pieces.ports import HandledEvent
     from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
@@ -104,7 +103,6 @@ class Events:
         "pickup",
         "pieces",
         "policy",
-        "prefetch",
         "records",
         "retention",
         "sessions",
@@ -118,7 +116,6 @@ class Events:
         core: Core,
         *,
         records: Records,
-        prefetch: Prefetch,
         tasks: Tasks,
         policy: Policy,
         channel: Callable[[str], SpaceChannel | None],
@@ -129,7 +126,6 @@ class Events:
         self.pieces = pieces
         self.core = core
         self.records = records
-        self.prefetch = prefetch
         self.tasks = tasks
         self.policy = policy
         self.channel = channel  # returns the channel of a space by its name; None: the space has no engine

@@ -55,30 +55,30 @@ def nodes_of(instance: PieceInstance) -> list[Node]:
     return [node for each in instances_of(instance) for node in each.nodes]
 
 
-def readers(nodes: list[Node]) -> dict[Node, None]:
+def outside_readers(nodes: list[Node]) -> dict[Node, None]:
     """Return the readers of some nodes that are not among these nodes."""
     own = set(nodes)
     return {each: None for node in nodes for each in readers_of_writes(node) if each not in own}
 
 
-def read(instance: PieceInstance) -> PieceReads:
+def find_reads(instance: PieceInstance) -> PieceReads:
     """Return the members of a piece that nodes outside it read, and the other outside readers."""
     nodes = nodes_of(instance)
     own = set(nodes)
     found = PieceReads([], {}, [], {})
     for each in instance.coordinators.values():
         there = each.nodes()
-        if not each.is_sparse and any(_goes_on(one) for one in readers(there) if one not in own):
+        if not each.is_sparse and any(_is_demanded(one) for one in outside_readers(there) if one not in own):
             found.kept.append(each)
     # fault+ pieces.rows_stopped: found.kept.clear()
     staying = {node for each in found.kept for node in each.nodes()}
     for each in found.kept:
         for child, rows in _led_to(each, []):
             staying.difference_update(child.keepers())
-            for one in readers(child.nodes):
+            for one in outside_readers(child.nodes):
                 if one in own:
                     continue
-                if _goes_on(one):
+                if _is_demanded(one):
                     found.rows.setdefault(one, []).extend(rows)
                 else:
                     found.readers[one] = None
@@ -100,7 +100,7 @@ def read(instance: PieceInstance) -> PieceReads:
     return found
 
 
-def _goes_on(reader: Node) -> bool:
+def _is_demanded(reader: Node) -> bool:
     """Return whether a reader is demanded, other than by an event or a write that waits for a value."""
     return reader.live and not isinstance(getattr(reader.fn, "__self__", None), Demand)
 
@@ -115,7 +115,7 @@ def _led_to(coordinator: ChildSet, above: list[Document]) -> Iterator[tuple[Piec
                 yield from _led_to(each, rows)
 
 
-def look_again(core: Core, readers: Iterable[Node]) -> None:
+def invalidate_readers(core: Core, readers: Iterable[Node]) -> None:
     """Invalidate readers whose inputs no node computes any more: their next run has them computed."""
     run = core.current.run
     asking = None if run is None else run.node
@@ -140,7 +140,7 @@ class IdlePieces:
     def __len__(self) -> int:
         return len(self._instances)
 
-    def used(self, instance: PieceInstance) -> None:
+    def note_use(self, instance: PieceInstance) -> None:
         """Note that a node of a piece was registered. An open piece is not idle."""
         while instance.parent is not None:
             instance = instance.parent
@@ -151,22 +151,22 @@ class IdlePieces:
         self._instances.move_to_end(instance)
         if len(self._instances) > self._most and not self._is_asked:
             self._is_asked = True
-            self._core.afterwards(self._let_go)
+            self._core.afterwards(self._stop_unused)
 
     def forget(self, instance: PieceInstance) -> None:
         self._instances.pop(instance, None)
 
-    def go_on(self, instance: PieceInstance, found: PieceReads) -> None:
+    def restore_reads(self, instance: PieceInstance, found: PieceReads) -> None:
         """Recreate the read members of a piece that was stopped, and invalidate the other readers."""
         if found.kept:
-            self.used(instance)
+            self.note_use(instance)
         for reader, rows in found.rows.items():
             self._core.scheduler.add_reads(reader, rows)
         for view, member in found.members:
             view.handle(member)
-        look_again(self._core, found.readers)
+        invalidate_readers(self._core, found.readers)
 
-    def _let_go(self) -> None:
+    def _stop_unused(self) -> None:
         """Stop pieces above the limit, those used longest ago first, unless they are read or demanded.
 
         A few are examined at a time: where most of them are in use, each new piece would otherwise cost all of them.
@@ -179,16 +179,16 @@ class IdlePieces:
             instance, _ = self._instances.popitem(last=False)
             if instance.is_open:
                 continue
-            if instance.is_launched or _is_looked_at(instance):
+            if instance.is_launched or _is_in_use(instance):
                 self._instances[instance] = None
             else:
                 instance.stop()
         if self._most < len(self._instances) < before:
             self._is_asked = True
-            self._core.afterwards(self._let_go)
+            self._core.afterwards(self._stop_unused)
 
 
-def _is_looked_at(instance: PieceInstance) -> bool:
+def _is_in_use(instance: PieceInstance) -> bool:
     """Return whether a node of the piece is demanded, suspended, or read by a node outside the piece.
 
     A materializer, which always demands itself, is demanded by the open piece: here by nothing.

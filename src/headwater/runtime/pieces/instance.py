@@ -269,11 +269,11 @@ class PieceInstance:
         if nobodys is not None:
             ids = {view.node_id(member.stored) for member in nobodys.drop_computed()}
             gone = [each for each in self.nodes if each.id in ids]
-            readers = idle.readers(gone)
+            readers = idle.outside_readers(gone)
             for node in gone:
                 self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
                 self.nodes.remove(node)
-            idle.look_again(self.core, readers)
+            idle.invalidate_readers(self.core, readers)
 
     def handles_of(self, member: Declaration) -> list[Any]:
         """Return the handles of a member that exist so far."""
@@ -414,7 +414,7 @@ class PieceInstance:
                 self.space.hold([guard.document])  # A newer version may open the piece later.
             if guard.document.value is NOT_HERE:
                 core.load(guard.document)  # The piece slept, and was opened without its record, or is only named.
-        self._parts.idle.used(self)
+        self._parts.idle.note_use(self)
         self._parts.node_source.add_node(self, node, spec, identity)
         if run is not None and run.node is not None and run.log is None:
             # The new node may write a document that the reader's last run read when a removed node wrote it. From here
@@ -623,7 +623,7 @@ class PieceInstance:
         if self.is_stopped:
             return
         self.is_stopped = self.parent is not None or self.is_launched or is_replaced
-        read = idle.read(self) if is_read_on and not self.is_stopped else None
+        read = idle.find_reads(self) if is_read_on and not self.is_stopped else None
         self.is_let_go = is_let_go
         kept = [] if read is None else read.kept
         staying = {node for each in kept for node in each.nodes()}
@@ -658,7 +658,7 @@ class PieceInstance:
         self.coordinators = {each.member: each for each in kept}
         self.resume_state, self.is_new = None, False
         if read is not None:
-            self._parts.idle.go_on(self, read)
+            self._parts.idle.restore_reads(self, read)
 
     def rest(self) -> None:
         """End what runs only because this child is open. Its values are computed further for readers elsewhere."""

@@ -254,7 +254,7 @@ class ChildSet:
         before, self._unordered = self._unordered, unordered
         changed = [text for text in {**before, **unordered} if repr(before.get(text)) != repr(unordered.get(text))]
         rows = [self.rows[text] for text in changed if text in self.rows]
-        idle.look_again(self._instance.core, [row.node for row in rows if row.node is not None])
+        idle.invalidate_readers(self._instance.core, [row.node for row in rows if row.node is not None])
 
     def _forget(self, due: Cell[Mapping[str, str]], found: Container[str]) -> None:
         """Store the keys that left the source, in the commit of this run.
