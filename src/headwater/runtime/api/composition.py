@@ -115,16 +115,32 @@ class RuntimeParts:
             backend=backend,
             origin=origin,
         )
+        self._connect_pieces(records, idle, origin, make_space)
+        self.events.is_prepared = self.served.is_declared
+        self.events.before_handling = self.served.declare
+        self.events.on_emitted = self.served.emits
+        self.events.on_declared = self.served.declared
+        core.record_port = self.events
+        core.on_missed = prefetch.missed
+        self.transactions.on_missed = prefetch.missed_by_author
+        self.transactions.release_if_unread = prefetch.release_if_unread
+
+    def _connect_pieces(
+        self, records: Records, idle: IdlePieces, origin: str, make_space: Callable[[str, str, str], object]
+    ) -> None:
+        """Make the parts that instances of pieces and their views use, and those that open and delete pieces."""
+        core = self._core
         documents = PieceDocuments(core, self.channels.get, self.transactions)
-        self._erasures = Erasures(core, self.tasks, self.sessions, documents, policy.erasures)
+        self._erasures = Erasures(core, self.tasks, self.sessions, documents, self._policy.erasures)
         access = LinkAccess(core, self.sessions, self.pieces, self.events)
+        core.check_link = access.check
         links = Links(core, self.pieces, records, access)
         makers: Makers = {
             **OWN_MAKERS,
             GivenMember: links.make_input,
             HandlerMember: self.events.make_handle,
             FoldMember: Folds(core, self.tasks, self.channels.get).make,
-            ResourceMember: Resources(core, self.tasks, self.transactions, Worker(backend, origin)).make,
+            ResourceMember: Resources(core, self.tasks, self.transactions, Worker(self._backend, origin)).make,
         }
         contexts = Contexts(core, self.pieces, records, links, self.events, make_space)
         views = ViewParts(makers, access.given, contexts.current, contexts.of_event, self.sessions)
@@ -135,20 +151,11 @@ class RuntimeParts:
             records=records,
             links=links,
             documents=documents,
-            class_claims=ClassClaims(self.channels.get, is_only=backend.is_only),
+            class_claims=ClassClaims(self.channels.get, is_only=self._backend.is_only),
             node_source=self.resume,
             transactions=self.transactions,
         )
         self.lifecycle = Lifecycle(core, self.pieces, documents, self.is_quiet)
-        self.events.is_prepared = self.served.is_declared
-        self.events.before_handling = self.served.declare
-        self.events.on_emitted = self.served.emits
-        self.events.on_declared = self.served.declared
-        core.record_port = self.events
-        core.check_link = access.check
-        core.on_missed = prefetch.missed
-        self.transactions.on_missed = prefetch.missed_by_author
-        self.transactions.release_if_unread = prefetch.release_if_unread
 
     def open_space(self, name: str) -> LocalSpace:
         """Add a space to the core, with a channel to its engine if it has one."""
