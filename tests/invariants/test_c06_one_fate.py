@@ -182,6 +182,22 @@ def test_a_rejection_before_an_accepted_commit_holds_over_a_restart(tmp_path: Pa
     assert isinstance(engine.submit("ann", doomed)[0], Rejected)
 
 
+@pytest.mark.parametrize("said", [1, 9], ids=["up to the first", "beyond the last"])
+def test_verdicts_behind_an_acknowledgement_are_given_again_over_a_restart(tmp_path: Path, said: int) -> None:
+    """The connection broke before the client heard of its second frame, whose first commit was rejected."""
+    engine = open_engine(tmp_path / "s.space")
+    ann = Writer(engine, "ann")
+    ann.lands(write("e", replace((), 1)))
+    engine.note_acknowledged("ann", said)
+    frame = [ann.commit(write("d", replace(("x",), 1))), ann.commit(write("e", replace((), 2)))]
+    for _ in range(2):
+        (outcome,) = engine.submit_group([("ann", frame)])
+        assert isinstance(outcome, tuple), outcome
+        assert [type(verdict) for verdict in outcome] == [Rejected, Accepted]
+        engine.close()
+        engine = open_engine(tmp_path / "s.space")
+
+
 def test_a_stale_read_stays_stale_over_any_restart(tmp_path: Path) -> None:
     """It was said that it is rejected: so it is, although what won against it is not remembered over a restart."""
     engine = open_engine(tmp_path / "s.space")

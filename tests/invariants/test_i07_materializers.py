@@ -7,7 +7,7 @@ it really changed. A process that comes back does what one that stayed would hav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -121,6 +121,25 @@ async def _begun(one: Site) -> Any:
     return posts
 
 
+def _has(cell: str) -> Callable[[FromEngine], bool]:
+    """Whether a message of the engine brings this cell."""
+
+    def has(message: FromEngine) -> bool:
+        return isinstance(message, Watched) and any(each.doc.id == f"p:{cell}" for each in message.documents)
+
+    return has
+
+
+async def _demanded_late(one: Site, how: str, wire: Wire, cell: str) -> tuple[Any, int | None]:
+    """The same where a cell that the materializer reads arrives after the demand: a reader has to wait for both."""
+    wire.hold(_has(cell), alone=True)
+    asked = asyncio.ensure_future(_demanded(one, how))
+    for number in range(20):
+        await one.rt.cell(SPACE, f"nothing {number}", int, default=0).pull()
+    wire.let_go()
+    return await asked
+
+
 async def _demanded(one: Site, how: str) -> tuple[Any, int | None]:
     """Open the piece, and look at the board before the materializer ran: one more than what was seen there."""
     named: Any = one.space(SPACE).piece(Posts, "p")
@@ -150,9 +169,11 @@ async def _history(seed: int, folder: Path, rounds: int = 4) -> int:
             expected = alive.taken()
             async with embedded(at) as data:
                 await written(data, write)
-                async with site(data) as again:
+                wire = Wire(data)
+                async with site(wire) as again:
                     how = rng.choice(["idle", "reader", "event"])
-                    came, got = await _demanded(again, how)
+                    late = rng.choice(["items", "factor"])
+                    came, got = await _demanded_late(again, how, wire, late)
                     await again.settled()
                     _, first_is, _ = await _expected(came)
                     assert got is None or got == first_is, f"what {how} saw was not written yet"
@@ -251,15 +272,12 @@ def test_a_dirty_one_runs_before_whoever_reads_inside_its_envelope(tmp_path: Pat
 
 
 def test_a_reader_waits_for_one_that_waits_for_a_document(tmp_path: Path) -> None:
-    def has_items(message: FromEngine) -> bool:
-        return isinstance(message, Watched) and any(each.doc.id == "p:items" for each in message.documents)
-
     async def story() -> None:
         await _before(tmp_path)
         async with embedded(tmp_path) as data:
             await written(data, _writes(k0=5))
             wire = Wire(data)
-            wire.hold(has_items, alone=True)
+            wire.hold(_has("items"), alone=True)
             async with site(wire) as again:
                 pulled = asyncio.ensure_future(_demanded(again, "reader"))
                 await wire.holding.wait()

@@ -72,8 +72,10 @@ def says_who_and_why(engine: Engine, since: int, runtimes: Iterable[Runtime]) ->
         if wrote is None:
             if not (provenance.derived or provenance.node or provenance.causes):
                 continue
-            # A result is numbered when it is sent: it is one of the results of its node.
+            # A result has a number once it is sent. The eye does not see that of a result which was shown already.
             results = runtime.eye.results.get(provenance.node, [])
+            sent = [each for each in results if each.entry and each.entry.local_seq == logged.commit.local_seq]
+            results = sent or [each for each in results if each.entry is None]
             runtime.eye.done["causes"] += len(causes)
             fits = [each for each in results if each.must <= causes <= each.may]
             is_together = len(documents) > 1  # results that read each other

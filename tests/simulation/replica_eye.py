@@ -60,6 +60,7 @@ class Wrote:
     outputs: frozenset[str]
     must: frozenset[Address]
     may: frozenset[Address]
+    entry: TierEntry | None = None  # None: a layer, or a result that is the same as the one before
 
 
 class Eye:
@@ -297,7 +298,7 @@ class Eye:
             # too: it is sent if the former one is superseded.
             before = self.results.setdefault(node.id, [])
             may |= before[-1].may if before else frozenset()
-            before.append(Wrote(node.id, outputs, frozenset(known.why), may))
+            before.append(Wrote(node.id, outputs, frozenset(known.why), may, made))
         if not self.runtime.flavour.cycles:
             self._check_state(node, reading)
         self.runs[node.id] += 1

@@ -148,7 +148,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     events: tuple[SentEvent, ...] = ()
     records: tuple[TopicRecord, ...] = ()
     provenance: Provenance = NO_PROVENANCE
-    after: tuple[tuple[int, int], ...] = ()  # layers it stands on without a read: plain writes of its own frame
+    after: tuple[tuple[int, int], ...] = ()  # results of its own frame that it read
     handled: tuple[str, ...] = ()  # ids of stored events of its branch that are over with it; one not stored is nothing
     delivered: tuple[Delivered, ...] = ()  # records that were delivered to reactions with it
     declared: tuple[Declared, ...] = ()  # reactions that hear of its records, and may be new to the space

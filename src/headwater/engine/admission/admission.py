@@ -65,7 +65,7 @@ class Admission:
         if commit.after:
             dead = [n for first, last in commit.after for n in range(first, last + 1) if not self._log.is_in_frame(n)]
             if dead:
-                # C4: it leaned on plain writes of its own frame, between which nothing can come; others prove nothing.
+                # C4: it read results of its own frame, between which nothing can come; others prove nothing.
                 known = conflict or Conflict()
                 dead = sorted({*known.dead_layers, *dead})
                 conflict = Conflict(known.collisions, tuple(dead), known.basis_expired)
