@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import pytest
+
 from headwater import Cell, Model, Piece, cell, handler
 from headwater.testing import Simulation, simulated
 
@@ -143,3 +145,57 @@ async def test_transactions_and_plain_writes_of_one_model_all_land_after_a_recon
     await sim.settle()
     assert await ann.card.pull() == Card(title="C", colour="blue")
     assert await ann.boxes.pull() == {"k": Box(count=1)}
+
+
+@pytest.mark.parametrize("write", ["set", "set of a part", "delete", "delete of a part"])
+@simulated(faults=("delay",), seeds=20)
+async def test_write_that_waits_for_an_earlier_one_of_its_runtime_has_the_last_word(
+    sim: Simulation, write: str
+) -> None:
+    """Bob's update met a conflict and is made again, so that he does not see his next write when he makes the last."""
+    ann, bob = [await sim.runtime(user).space("s").open(Note, "n") for user in ("ann", "bob")]
+    ann.box.set(Box(card=Card(colour="red"), count=1))
+    await sim.settle()
+    ann.box.at(lambda box: box.count).set(2)
+    bob.box.update(lambda box: Box(card=box.card, count=box.count + 10))
+    await sim.advance(seconds=sim.seed / 1_000)
+    bob.box.at(lambda box: box.card.title).set("B")
+    match write:
+        case "set":
+            bob.box.set(Box(card=Card(colour="red"), count=bob.box.get().count))
+        case "set of a part":
+            bob.box.at(lambda box: box.card).set(Card(colour="red"))
+        case "delete":
+            bob.box.delete()
+        case _:
+            bob.box.at(lambda box: box.card).delete()
+    await sim.settle()
+    card = (await bob.box.pull()).card
+    assert card == await ann.box.at(lambda box: box.card).pull()
+    assert card == Card(colour="white" if "delete" in write else "red")
+
+
+@pytest.mark.parametrize("write", ["set", "set of a part", "delete", "delete of a part"])
+@simulated(faults=("delay",), seeds=20)
+async def test_write_that_waits_keeps_fields_that_others_change_meanwhile(sim: Simulation, write: str) -> None:
+    ann, bob = [await sim.runtime(user).space("s").open(Note, "n") for user in ("ann", "bob")]
+    ann.box.set(Box(card=Card(title="T"), count=1))
+    await sim.settle()
+    ann.box.at(lambda box: box.count).set(2)
+    bob.box.update(lambda box: Box(card=box.card, count=box.count + 10))
+    await sim.advance(seconds=sim.seed / 1_000)
+    with sim.offline("bob"):
+        match write:
+            case "set":
+                bob.box.set(Box(card=Card(title="B"), count=bob.box.get().count))
+            case "set of a part":
+                bob.box.at(lambda box: box.card).set(Card(title="B"))
+            case "delete":
+                bob.box.delete()
+            case _:
+                bob.box.at(lambda box: box.card).delete()
+        ann.box.at(lambda box: box.card.colour).set("red")
+        await sim.runtime("ann").durable()
+    await sim.settle()
+    for piece in (ann, bob):
+        assert (await piece.box.pull()).card == Card(title="A" if "delete" in write else "B", colour="red")

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, TypeVar, overload
 
 from headwater.cells.codec_base import TypeCodec
 from headwater.cells.containers import FrozensetCodec, TupleCodec, decode_given
-from headwater.cells.handle import Input, Site
+from headwater.cells.handle import Input, Site, walk
 from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
 from headwater.cells.selector import step
 from headwater.cells.typed_path import BrokenLinkError, Root, fill, is_required, known_places, own_default
 from headwater.data.address import Depth, Link, doc_text
-from headwater.data.diff import aligned, rebased, removals_without_effect
+from headwater.data.diff import aligned, diff, rebased, removals_without_effect, with_unknown
 from headwater.data.patch import Patch
 from headwater.data.patch_kinds import Kind, PatchError
 from headwater.data.path import Path
@@ -36,7 +36,7 @@ from headwater.errors import (
 )
 from headwater.replica.document import NOT_HERE, Document
 
-__all__ = ["Cell"]
+__all__ = ["Cell", "SeenValue"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -45,7 +45,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class _Seen(NamedTuple):
+class SeenValue(NamedTuple):
     """The value that the caller of a write saw, and the value that it wants in its place."""
 
     old: MaybeValue
@@ -97,34 +97,51 @@ class Cell(Input[T]):
 
     def _set_outside(self, value: T, group: object | None) -> None:
         self._runtime.check_thread()
-        old = self._document.value
-        if not self._path and old is not NOT_HERE and old.__class__ is not Link:
-            try:
-                raw = self.memo().merge(old, value)
-            except InvalidValueError as error:
-                raise self._misfit(error) from None
-            if old is not ABSENT or type(raw) is not dict:
-                self._put(value, raw, _Seen(old, raw), group)
-            else:
-                self._runtime.write(self, self._setter(value, _Seen(self._default, raw)), group)
-        else:
+        root = self._visible_root()
+        if root is None:
             self._encoded(self._codec, value)  # A misfit is refused here, not when its turn comes.
             self._runtime.write(self, self._setter(value), group)
+            return
+        stored = lookup(root, self._path)
+        try:
+            raw = self.memo().merge(stored, value, self._path)
+        except InvalidValueError as error:
+            raise self._misfit(error) from None
+        if not self._path and root is self._document.value and (stored is not ABSENT or type(raw) is not dict):
+            self._put(value, raw, SeenValue(stored, raw), group)
+        else:
+            is_merged = type(raw) is dict
+            seen = SeenValue(self._read_in(root, self._path, self._cell_depth), raw) if is_merged else None
+            self._runtime.write(self, self._setter(value, seen), group)
 
-    def _put(self, value: T, raw: Value, seen: _Seen, group: object | None) -> None:
+    def _visible_root(self) -> MaybeValue | None:
+        """Return the document as a caller outside any run sees it: when its write has its turn, it may be another one.
+
+        None: nothing of it was shown yet, or a link leads elsewhere.
+        """
+        document = self._document
+        root = document.stale if document.value is NOT_HERE else document.value
+        # fault cell.seen_at_first_attempt: if root is NOT_HERE or self._path or walk(root, self._path)[0] is not None:
+        if root is NOT_HERE or walk(root, self._path)[0] is not None:
+            return None
+        return root
+
+    def _put(self, value: T, raw: Value, seen: SeenValue, group: object | None) -> None:
         """Outside a run: replace the value of a whole document that is here."""
 
         def again() -> None:
+            known = self._with_unseen(seen, self._document, ())
             now = self._document.value
-            if now is NOT_HERE or now.__class__ is Link or any(removals_without_effect(*seen, now)):
-                self._runtime.write(self, self._setter(value, seen), group)
+            if now is NOT_HERE or now.__class__ is Link or any(removals_without_effect(*known, now)):
+                self._runtime.write(self, self._setter(value, known), group)
             else:
-                self._put(value, self._rebased(seen, now, ()), seen, group)
+                self._note_written(self._document, (), known)
+                self._put(value, self._rebased(known, now, ()), known, group)
 
         if not self._runtime.put(self._document, raw, again, group):
             self._runtime.write(self, self._setter(value, seen), group)
 
-    def _setter(self, value: T, seen: _Seen | None = None) -> Callable[[], None]:
+    def _setter(self, value: T, seen: SeenValue | None = None) -> Callable[[], None]:
         """Return the write of a value. Made again, it changes the fields that its caller changed, and no others."""
 
         def act() -> None:
@@ -154,9 +171,9 @@ class Cell(Input[T]):
             if is_plain and not self._path and type(self._default) is dict and type(old) is dict:
                 # The same as a plain set of the default: fields that others write and this caller has not seen stay.
                 self._runtime.check_thread()
-                self._put(self._codec.decode(self._default, ()), self._default, _Seen(old, self._default), group)
+                self._put(self._codec.decode(self._default, ()), self._default, SeenValue(old, self._default), group)
                 return
-            seen: _Seen | None = None
+            seen = self._seen_by_deleter() if is_plain else None
 
             def act() -> None:
                 nonlocal seen
@@ -166,6 +183,14 @@ class Cell(Input[T]):
         except Exception as error:
             cut_frames(error)
             raise
+
+    def _seen_by_deleter(self) -> SeenValue | None:
+        """Return the value that a caller outside any run sees, and its default. None: it has no fields to merge."""
+        root = self._visible_root()
+        if root is None or (old := self._read_in(root, self._path, self._cell_depth)) is ABSENT:
+            return None
+        default = self._default_in(root, self._path, self._cell_depth)
+        return SeenValue(old, default) if type(default) is dict else None
 
     # ---- intents -----------------------------------------------------------------------------------
 
@@ -261,7 +286,7 @@ class Cell(Input[T]):
         else:
             run.performs(run, act)
 
-    def _set(self, value: T, seen: _Seen | None = None, *, merges: bool = False) -> _Seen | None:
+    def _set(self, value: T, seen: SeenValue | None = None, *, merges: bool = False) -> SeenValue | None:
         """Replace the value inside a run. Returns the value that was replaced, and the one in its place.
 
         A write that is made again is given what it returned first: it changes the fields that its caller changed.
@@ -278,8 +303,9 @@ class Cell(Input[T]):
                 raw = self.memo().merge(site.value, value, site.path)
             except InvalidValueError as error:
                 raise self._misfit(error) from None
-            seen = _Seen(self._shown(site), raw)
+            seen = SeenValue(self._shown(site), raw)
         else:
+            seen = self._with_unseen(seen, site.document, site.path)
             raw = self._rebased(seen, site.value, site.path)
             self._read_removed_keys(site, seen, site.value)
         if site.value is ABSENT:
@@ -291,7 +317,7 @@ class Cell(Input[T]):
             # fault cell.first_value_replaced: pass
             self._record_read(site.document, site.path, Depth.SHAPE)
         self._fill(site, is_whole=True)
-        self._write(site.document, Patch("add", site.path, raw))
+        self._write(site.document, Patch("add", site.path, raw), seen)
         if type(raw) is dict:
             self._read_unwritten_fields(site, raw)
         return seen
@@ -300,16 +326,22 @@ class Cell(Input[T]):
         """Return the value of a place as its readers see it: the stored one, or the one that a default implies."""
         if site.value is not ABSENT:
             return site.value
-        if not site.path:
-            return self._default
-        # fault+ cell.implied_values_unseen: return ABSENT
-        if site.cell is None:
-            return ABSENT
-        root = self._root_ or Root(self._codec, self._default)
-        return fill(root, lookup(self._root(site.document), site.path[: site.cell]), site.path[site.cell :]).value
+        return ABSENT if site.cell is None else self._read_in(self._root(site.document), site.path, site.cell)
 
-    def _rebased(self, seen: _Seen, now: MaybeValue, path: Path) -> Value:
+    @property
+    def _cell_depth(self) -> int:
+        """How many steps of its path lead to the cell."""
+        return len(self._path) if self._root_ is None else len(self._root_.path)
+
+    def _read_in(self, root: MaybeValue, path: Path, cell: int) -> MaybeValue:
+        """Return the value that a reader sees in a document with this root. The cell is after `cell` steps."""
+        # fault+ cell.implied_values_unseen: return lookup(root, path)
+        return fill(self._root_ or Root(self._codec, self._default), lookup(root, path[:cell]), path[cell:]).value
+
+    def _rebased(self, seen: SeenValue, now: MaybeValue, path: Path) -> Value:
         """Return the value now, with the fields that the caller of a write changed in the value that it saw."""
+        if now is seen.old:
+            return seen.wanted
         # fault cell.fields_of_others_replaced: raw = seen.wanted
         raw = rebased(seen.old, seen.wanted, now)
         try:
@@ -318,7 +350,23 @@ class Cell(Input[T]):
             return seen.wanted  # The fields of both do not fit together.
         return raw
 
-    def _read_removed_keys(self, site: Site, seen: _Seen, now: MaybeValue) -> None:
+    def _with_unseen(self, seen: SeenValue, document: Document, path: Path) -> SeenValue:
+        """Count the places that earlier writes wrote which the caller did not see: they are written again."""
+        places = self._runtime.unseen_places(document)
+        below = [place[len(path) :] for place in places if place[: len(path)] == path[: len(place)]]
+        return SeenValue(with_unknown(seen.old, below), seen.wanted) if below else seen
+
+    def _note_written(self, document: Document, path: Path, seen: SeenValue | None) -> None:
+        """Note where a write outside any run writes, for later ones whose callers do not see it.
+
+        `seen`: it changes a value by its fields.
+        """
+        written = self._current.written
+        if written is not None:
+            places = ((),) if seen is None else (each.path for each in diff(seen.old, seen.wanted, lambda _: False))
+            written.extend((document, (*path, *place)) for place in places)
+
+    def _read_removed_keys(self, site: Site, seen: SeenValue, now: MaybeValue) -> None:
         """Depend on the absence of the keys that a write removes, and that another writer has removed before it."""
         # fault cell.removed_keys_unread: for path in ():
         for path in removals_without_effect(seen.old, seen.wanted, now, site.path):
@@ -353,7 +401,7 @@ class Cell(Input[T]):
             self._write(document, Patch("remove", path, None))
         return True
 
-    def _delete(self, seen: _Seen | None = None, *, merges: bool = False) -> _Seen | None:
+    def _delete(self, seen: SeenValue | None = None, *, merges: bool = False) -> SeenValue | None:
         """Remove the value inside a run. The arguments and the result are those of `_set`."""
         try:
             site = self._find(None)
@@ -367,8 +415,9 @@ class Cell(Input[T]):
             return None
         if merges and type(default) is dict:
             if seen is None:
-                seen = _Seen(old, default)
+                seen = SeenValue(old, default)
             else:
+                seen = self._with_unseen(seen, site.document, site.path)
                 self._read_removed_keys(site, seen, old)
             # fault cell.fields_of_others_deleted: pass
             default = self._rebased(seen, old, site.path)
@@ -376,7 +425,7 @@ class Cell(Input[T]):
                 self._record_read(site.document, site.path, Depth.SHAPE)
         # An increment or push of another session that lands later starts from the default, as readers do.
         # fault cell.deleted_default_left_out: self._write(site.document, Patch("remove", site.path))
-        self._write(site.document, Patch("add", site.path, default))
+        self._write(site.document, Patch("add", site.path, default), seen)
         if type(default) is dict:
             # fault cell.deleted_fields_unread: pass
             self._read_unwritten_fields(site, default)
@@ -387,16 +436,22 @@ class Cell(Input[T]):
 
         If the value to be deleted is in a default above it, that is stored first.
         """
-        root, below = self._root_ or Root(self._codec, self._default), site.path[cell:]
-        stored = lookup(self._root(site.document), site.path[:cell])
-        old = fill(root, stored, below).value
+        root = self._root(site.document)
+        old = self._read_in(root, site.path, cell)
         if old is ABSENT:
             return ABSENT, ABSENT
-        raw = root.default if stored is ABSENT else stored
-        if is_required(root, raw, below):
-            raise AuthoringError(f"{self!r} is a field without a default and cannot be deleted: set it instead")
+        default = self._default_in(root, site.path, cell)
         self._fill(site, is_whole=True)
-        return old, own_default(root, raw, below)
+        return old, default
+
+    def _default_in(self, root: MaybeValue, path: Path, cell: int) -> MaybeValue:
+        """Return the default of a place in a document with this root. ABSENT: none, as for a key of a Mapping."""
+        of, below = self._root_ or Root(self._codec, self._default), path[cell:]
+        stored = lookup(root, path[:cell])
+        raw = of.default if stored is ABSENT else stored
+        if is_required(of, raw, below):
+            raise AuthoringError(f"{self!r} is a field without a default and cannot be deleted: set it instead")
+        return own_default(of, raw, below)
 
     def _apply_intent(self, kind: Kind, arg: Value, start: Value) -> None:
         """Write an intent over the value that a reader would see. Its own start value need not be stored first."""
@@ -477,7 +532,9 @@ class Cell(Input[T]):
         where = doc_text(site.document.key, site.path[:steps])
         return AbsentError(f"{self!r} cannot be written, because nothing is at {where}: write that first")
 
-    def _write(self, document: Document, patch: Patch) -> None:
+    def _write(self, document: Document, patch: Patch, seen: SeenValue | None = None) -> None:
+        if self._current.written is not None:
+            self._note_written(document, patch.path, seen)
         run = self._current.run
         assert run is not None
         self._runtime.check_thread()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from headwater.cells.handle_base import Member
 
-__all__ = ["Input", "Site"]
+__all__ = ["Input", "Site", "walk"]
 
 T_co = TypeVar("T_co", covariant=True)
 D = TypeVar("D")
@@ -223,7 +223,7 @@ class Input(NotAValue, Generic[T_co]):
         """Return the value that it reads in a document with this root. ABSENT: none; LookupError: the root alone does
         not tell.
         """
-        at_link, raw = _walk(root, self._path)
+        at_link, raw = walk(root, self._path)
         if at_link is not None and not (at_link == len(self._path) and self._holds_links()):
             raise LookupError("a link led elsewhere")
         if raw is not ABSENT:
@@ -254,7 +254,7 @@ class Input(NotAValue, Generic[T_co]):
         cell = len(self._root_.path) if self._root_ is not None else len(path)
         if not path and root.__class__ is not Link:
             return Site(document, path, root, cell)
-        at_link, value = _walk(root, path)
+        at_link, value = walk(root, path)
         if at_link is None or (at_link == len(path) and self._holds_links()):
             return Site(document, path, value, cell)
         return self._follow(document, path, cell, depth)
@@ -266,7 +266,7 @@ class Input(NotAValue, Generic[T_co]):
             if self._current.run is not None:
                 self._current.run.prepare(document)
             root = self._root(document)
-            at_link, value = _walk(root, path)
+            at_link, value = walk(root, path)
             if at_link is None or (at_link == len(path) and self._holds_links()):
                 if document is not self._document:
                     # A link led here. Once the document is deleted, this reader sees another default than others.
@@ -434,7 +434,7 @@ class Input(NotAValue, Generic[T_co]):
         return f"<{type(self).__name__} {doc_text(self._document.key, self._path)}>"
 
 
-def _walk(value: MaybeValue, path: Path) -> tuple[int | None, MaybeValue]:
+def walk(value: MaybeValue, path: Path) -> tuple[int | None, MaybeValue]:
     """Return the number of steps to the first link, if there is one, and the value at the end if there is none."""
     at: MaybeValue = value
     for steps, each in enumerate(path):

@@ -15,6 +15,7 @@ from headwater.errors import AuthoringError
 
 if TYPE_CHECKING:
     from headwater.data.patch import Patch
+    from headwater.data.path import Path
     from headwater.replica.document import Document
     from headwater.replica.feed import Notification
     from headwater.replica.transaction import Transaction
@@ -158,10 +159,12 @@ class Run:
 class Current:
     """Where the open run of a runtime is, if there is one."""
 
-    __slots__ = ("apart", "run")
+    __slots__ = ("apart", "run", "written")
 
     def __init__(self) -> None:
         self.run: Run | None = None
+        # Where a write outside any run writes that is made now; None: no later write has to know that.
+        self.written: list[tuple[Document, Path]] | None = None
         self.apart = 0  # the last number that was given to a call that is no run of a node
 
     def number_apart(self) -> int:

@@ -7,7 +7,7 @@ they check a payload and pass it to the runtime, which refuses it in a run that 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 from headwater.cells.codec_base import TypeCodec
@@ -126,6 +126,12 @@ class HandleRuntime(Protocol):
         """Call `act` in a transaction of its own: again if its reads are stale, later if a document is not here.
 
         A refusal that is not awaited goes to the error channel.
+        """
+
+    def unseen_places(self, document: Document) -> Sequence[Path]:
+        """Return the places of a document that earlier writes have written which the caller of this write did not see.
+
+        They were made later than this write was asked for, because they waited or were retried.
         """
 
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from operator import eq, is_
+from typing import Final, cast
 
 from headwater.data.patch import Patch, apply
 from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue, Value, equal, same, size_of
 
-__all__ = ["aligned", "diff", "ordered_diff", "rebased"]
+__all__ = ["aligned", "diff", "ordered_diff", "rebased", "with_unknown"]
 
 
 Inside = Callable[[Path], bool]
@@ -146,6 +147,23 @@ def rebased(seen: MaybeValue, wanted: Value, now: MaybeValue) -> Value:
         if old is ABSENT or not equal(old, item):
             made[key] = rebased(old, item, made.get(key, ABSENT))
     return made
+
+
+def with_unknown(seen: MaybeValue, places: Iterable[Path]) -> MaybeValue:
+    """`seen` with something that equals no value at each of some places: `rebased` replaces or removes it."""
+    for path in places:
+        seen = _with_unknown(seen, path)
+    return seen
+
+
+_UNKNOWN: Final = cast(Value, object())
+
+
+def _with_unknown(seen: MaybeValue, path: Path) -> MaybeValue:
+    step = path[0] if path else None
+    if type(seen) is not dict or type(step) is not str:
+        return _UNKNOWN
+    return {**seen, step: cast(Value, _with_unknown(seen.get(step, ABSENT), path[1:]))}
 
 
 def removals_without_effect(seen: MaybeValue, wanted: Value, now: MaybeValue, at: Path = ()) -> Iterator[Path]:

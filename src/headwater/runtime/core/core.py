@@ -501,6 +501,9 @@ class Core:
         """Call `act` in a transaction of its own, outside any run, until it is accepted or reported as failed."""
         self.plain_writes.write(cell, act, group)
 
+    def unseen_places(self, document: Document) -> Sequence[Path]:
+        return self.plain_writes.unseen_places(document)
+
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:
         return self.observers.pull(handle)
 

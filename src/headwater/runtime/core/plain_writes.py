@@ -15,11 +15,13 @@ write to one of these documents meanwhile has its turn after that write. `WriteO
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
+from headwater.data.path import Path
 from headwater.data.value import Value, equal
 from headwater.errors import CommitConvergenceError, LimitError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from headwater.runtime.core.local_space import LocalSpace
 
 
+Place = tuple[Document, Path]
+"""A document, and a path in it."""
 QueuedWrite = tuple[int, Callable[[], object]]
 """The serial of a write, in the order in which writes were first made, and the function that makes it."""
 
@@ -85,6 +89,10 @@ class WriteOrder:
         hold = WriteHold()
         self._widen(hold, documents)
         return hold
+
+    def has_writes(self) -> bool:
+        """Return True if a write waits behind another one."""
+        return any(hold.writes for hold in self._holds.values())
 
     def check_room(self, hold: WriteHold) -> None:
         if len(hold.writes) >= RUNTIME_LIMITS.writes_behind:
@@ -140,7 +148,7 @@ class PlainWrite:
 class PlainWrites:
     """All writes outside any run of one runtime."""
 
-    __slots__ = ("_core", "_is_catching_up", "_made", "_serial", "_standing", "_unsent")
+    __slots__ = ("_behind", "_core", "_is_catching_up", "_made", "_places", "_serial", "_standing", "_unsent")
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -148,6 +156,10 @@ class PlainWrites:
         self._is_catching_up = False  # a write that is made again must not wait for itself
         self._serial = 0  # of the newest write
         self._standing = WriteOrder()  # writes that wait for an earlier write to the same document
+        # While writes wait: by the serials of those that were made after later ones were asked for, the newest serial
+        # then, and where they wrote.
+        self._places: dict[int, tuple[int, list[Place]]] = {}
+        self._behind = 0  # how many writes are made again after the present one
         self._unsent: list[QueuedWrite] = []  # taken back before they were sent, or had to wait: made again, in order
 
     def __bool__(self) -> bool:
@@ -280,6 +292,8 @@ class PlainWrites:
                 self._make_all(writes)
             finally:
                 self._is_catching_up = False
+                if not self._has_later():
+                    self._places.clear()
 
     def _queue(self, writes: list[QueuedWrite]) -> None:
         """Note writes whose documents have arrived. `catch_up` makes them, the oldest of all first."""
@@ -293,22 +307,52 @@ class PlainWrites:
         try:
             for queued in writes:
                 made += 1
+                self._behind = len(writes) - made
                 self._make(*queued)
         finally:
+            self._behind = 0
             for queued in writes[made:]:  # An interrupt: these writes are still to be made.
                 insort(self._unsent, queued, key=serial_of)
 
     def _make(self, serial: int, act: Callable[[], object]) -> None:
         """Make a write that was accepted before. Its caller does not wait any more, so errors are reported."""
-        before, self._made = self._made, serial
         try:
-            act()
+            with self._making(serial):
+                act()
         except BaseException as error:  # Reported: no other write depends on it.
             self._core.report(WHO, as_failure(error))
             if isinstance(error, INTERRUPTS):
                 raise
+
+    @contextmanager
+    def _making(self, serial: int) -> Iterator[None]:
+        """Make a write that was accepted before, and note where it writes if later writes were asked for meanwhile."""
+        current = self._core.scheduler.current
+        before, written = self._made, current.written
+        self._made = serial
+        # fault writing.unseen_writes_forgotten: current.written = None
+        current.written = [] if serial < self._serial else None
+        try:
+            yield
         finally:
-            self._made = before
+            if current.written and self._has_later():
+                self._places[serial] = self._serial, current.written
+            self._made, current.written = before, written
+
+    def _has_later(self) -> bool:
+        """Return True if a write waits for its turn."""
+        is_queued = self._behind or self._unsent or self._standing.has_writes()
+        return bool(is_queued) or any(space.has_deferred_writes() for space in self._core.spaces())
+
+    def unseen_places(self, document: Document) -> list[Path]:
+        """Return where earlier writes wrote a document after the write that is being made was asked for."""
+        return [
+            path
+            for serial, (newest, places) in self._places.items()
+            if serial < self._made <= newest
+            for at, path in places
+            if at is document
+        ]
 
     # ---- an attempt ----------------------------------------------------------------------------------
 
@@ -430,10 +474,12 @@ class PlainWrites:
         space = core.space_of_replica(home)
         if space.retry is not None:
             hold = self._standing.begin(write.documents)
-            space.retry(
-                lambda transaction: core.call_in(home, transaction, write.act),
-                lambda: self._over(hold),
-            )
+
+            def attempt(transaction: Transaction) -> None:
+                with self._making(write.serial):
+                    core.call_in(home, transaction, write.act)
+
+            space.retry(attempt, lambda: self._over(hold))
             return
         now_us = core.clock.monotonic_us()
         write.began_us = write.began_us or now_us
