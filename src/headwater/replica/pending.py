@@ -230,14 +230,11 @@ class Layer:
     def named(self) -> Named:
         """The layers that this layer stands on."""
         if self._named is None:
-            commit = self.commit
-            self._named = Named([commit.after, *[read.layers for read in commit.reads]])
+            self._named = Named([read.layers for read in self.commit.reads])
         return self._named
 
     def stands(self) -> bool:
         """Return True if the layer stands on any other layer."""
-        if self.commit.after:
-            return True
         for read in self.commit.reads:  # noqa: SIM110  # A loop, because a generator doubles the cost.
             if read.layers:
                 return True

@@ -6,6 +6,7 @@ with the statements of `observation_sql` and `delivery_sql`, on `database` (conn
 `row_checksum` computes; `wal` keeps the write-ahead log of a file long enough and durable. `lazy_file` creates the file
 of a space with its first commit.
 
-Imported by `engine.log`, `engine.delivery`, `engine.admission`, `engine.observations`, `engine.commit_group`,
-`engine.wiring`, `engine.engine`, `engine.directory`, `engine.verify` and `runtime`. Imports nothing of the engine.
+Imported by `engine.log`, `engine.delivery`, `engine.admission`, `engine.observations`, `engine.planned_writes`,
+`engine.commit_group`, `engine.wiring`, `engine.engine`, `engine.directory`, `engine.verify` and `runtime`. Imports
+nothing of the engine.
 """

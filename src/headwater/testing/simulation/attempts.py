@@ -33,7 +33,7 @@ class Attempt:
     tag: str
     session: str
     local_seq: int = 0  # 0: it never became a layer
-    commit: Commit | None = None  # as it was made; waves send a thinner one
+    commit: Commit | None = None
     seen: list[tuple[Read, MaybeValue]] = field(default_factory=list)  # each read, and the whole document it was of
     fired: int = 0
     seq: int = 0  # where it landed
@@ -55,7 +55,7 @@ def whole_commit(local_seq: int, doc: DocKey, value: MaybeValue) -> Commit:
 
 def stood_on(commit: Commit) -> set[int]:
     """The layers that a commit names."""
-    return {*numbers(commit.after), *(number for read in commit.reads for number in numbers(read.layers))}
+    return {number for read in commit.reads for number in numbers(read.layers)}
 
 
 def wrote_plainly(commit: Commit, doc: DocKey, path: Path) -> bool:
@@ -109,7 +109,8 @@ class View:
         told = {(read.doc, read.path, read.depth) for read in commit.reads}
         for doc, path, depth in reads:
             if (doc, path, depth) not in told:
-                self._check_left_out(attempt, commit, doc, path)
+                said = f"{attempt.tag} read {doc} at {path} and does not say so"
+                self._trace.broken("C3", self._who, said)
                 attempt.seen.append((Read(doc, path, depth, self.basis), self.of(doc, local=False)))
         for read in commit.reads:
             if read in inherited:
@@ -193,13 +194,6 @@ class View:
             if layer.commit is not None:
                 value = folded(value, layer.commit, doc, lenient=True)
         return value
-
-    def _check_left_out(self, attempt: Attempt, commit: Commit, doc: DocKey, path: Path) -> None:
-        """A read is not told only if a plain write of the same frame is all that it saw, which is told instead."""
-        answering = [layer.commit for layer in self.layers if layer.local_seq in numbers(commit.after)]
-        if any(wrote_plainly(answer, doc, path) for answer in answering if answer is not None):
-            return
-        self._trace.broken("C3", self._who, f"{attempt.tag} read {doc} at {path} and does not say so")
 
 
 class CheckedTransaction:
