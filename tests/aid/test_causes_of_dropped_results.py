@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headwater import Cell, Piece, cell, computed, handler
+from headwater.protocol.commit import parts_of
 from headwater.testing import Simulation, simulated
 from headwater.testing.author.stored import log_of
 
@@ -35,5 +36,6 @@ async def test_result_after_a_dropped_one_names_the_causes_of_both(sim: Simulati
     assert await piece.sum.pull() == 11
     await sim.settle()
     made = sim.server.read(lambda engines: [each.commit for each in log_of(engines["s"])])
-    last = [commit.provenance for commit in made if commit.provenance.node.endswith("p:sum")][-1]
+    parts = [part.provenance for commit in made for part in parts_of(commit)]
+    last = [each for each in parts if each.node.endswith("p:sum")][-1]
     assert {doc.id for doc, _ in last.causes} == {"p:x", "p:y"}

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from headwater.data.value import Value, equal, freeze
-from headwater.protocol.verdict import Conflict
 from headwater.replica import NOT_HERE, Replica
 from headwater.scheduler import CLEAN, SchedulerLimits
 from headwater.testing.scheduler.checks import check_world, reachable, unsettled
@@ -273,16 +272,19 @@ def test_result_of_a_removed_node_that_its_successor_found_in_place_is_sent() ->
     seen = world.look(result, id="eye")
     while world.tick():
         pass
-    (sent,) = world.send_results().values()
+    sent = world.send_results()
+    assert sent is not None
     world.scheduler.remove(world.node("node"))
     world.computed(source.get, id="node", output=result.document)
     while world.tick():
         pass
     assert world.node("node").wrote == 0, "it is there already"
-    world.replica.result_rejected(sent, Conflict())
+    world.supersede(sent)
     while world.tick():
         pass
-    assert [*world.send_results()] == ["node"]
+    again = world.send_results()
+    assert again is not None
+    assert [entry.node for entry in again.entries] == ["node"]
     assert result.peek() == 1
     assert seen[-1] == 1
     assert unsettled(world) == []

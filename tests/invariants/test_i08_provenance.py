@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from headwater.data.address import Depth
 from headwater.errors import UpstreamFailedError
-from headwater.protocol.verdict import Collision, Conflict, RuleRefused
+from headwater.protocol.verdict import Conflict, RuleRefused
 from headwater.replica import Layer
 from headwater.scheduler import CLEAN, INVALID
 from headwater.testing.scheduler.graphs import KINDS, Built, random_plan
@@ -49,17 +48,20 @@ def test_every_commit_names_its_node_and_exactly_what_made_it_run(cycles: bool) 
                 else:
                     joined[node.id] = joined.get(node.id, frozenset()) | causes
                 checked += 1
-            for id, commit in sent.items():
-                provenance = commit.commit.provenance
+            for place, result in enumerate([] if sent is None else sent.commit.results):
+                assert sent is not None
+                entries = [entry for entry in sent.entries if entry.place == place]
+                provenance = result.provenance
                 assert provenance.derived, f"seed {seed}"
-                if len(commit.entries) == 1:
-                    assert provenance.node == id, f"seed {seed}"
-                    assert frozenset(provenance.causes) == joined[id], f"seed {seed}: {id}"
+                if len(entries) == 1:
+                    assert provenance.node == entries[0].node, f"seed {seed}"
+                    assert frozenset(provenance.causes) == joined[provenance.node], f"seed {seed}: {provenance.node}"
                 else:  # results that read each other
-                    assert frozenset(provenance.causes) >= joined[id], f"seed {seed}: {id}"
+                    named = frozenset[Place]().union(*[joined[entry.node] for entry in entries])
+                    assert frozenset(provenance.causes) == named, f"seed {seed}: {provenance.node}"
             watcher.completed.clear()
-            for commit in {each.local_seq: each for each in sent.values()}.values():
-                world.replica.result_rejected(commit, Conflict())
+            if sent is not None:
+                world.supersede(sent)
             world.wire.flush()
             built.change(rng)
     assert checked > scaled(2_500)
@@ -102,13 +104,12 @@ def test_causes_of_a_replaced_result_are_causes_of_the_next_one(is_sent: bool) -
     world.settle()
     first.set(2)
     settle_without_confirming(world)
-    sent = world.send_results() if is_sent else {}
+    sent = world.send_results() if is_sent else None
     second.set(2)
     settle_without_confirming(world)
-    for each in sent.values():
-        world.replica.result_rejected(each, Conflict())
-    causes = world.send_results()["node"].commit.provenance.causes
-    assert {doc for doc, _ in causes} == {first.document.key, second.document.key}
+    if sent is not None:
+        world.supersede(sent)
+    assert {doc for doc, _ in causes_of(world)} == {first.document.key, second.document.key}
 
 
 def test_causes_of_an_accepted_result_are_not_causes_of_the_next_one() -> None:
@@ -118,12 +119,20 @@ def test_causes_of_an_accepted_result_are_not_causes_of_the_next_one() -> None:
     world.settle()
     first.set(2)
     settle_without_confirming(world)
-    (sent,) = world.send_results().values()
+    sent = world.send_results()
+    assert sent is not None
     second.set(2)
     settle_without_confirming(world)
-    world.replica.result_accepted(sent, world.replica.confirmed.seq)
-    causes = world.send_results()["node"].commit.provenance.causes
-    assert {doc for doc, _ in causes} == {second.document.key}
+    world.replica.wave_judged(sent, world.replica.confirmed.seq, (), 0, {})
+    assert {doc for doc, _ in causes_of(world)} == {second.document.key}
+
+
+def causes_of(world: World) -> tuple[Place, ...]:
+    """Send one result, and return what it names as its causes."""
+    sent = world.send_results()
+    assert sent is not None
+    (result,) = sent.commit.results
+    return result.provenance.causes
 
 
 def test_superseded_result_is_sent_again_without_a_run() -> None:
@@ -132,8 +141,9 @@ def test_superseded_result_is_sent_again_without_a_run() -> None:
     seen = world.look(world.computed(source.get, id="node"))
     settle_without_confirming(world)
     for _ in range(3):
-        (sent,) = world.send_results().values()
-        world.replica.result_rejected(sent, Conflict())
+        sent = world.send_results()
+        assert sent is not None
+        world.supersede(sent)
         settle_without_confirming(world)
     node = world.node("node")
     assert (node.status, node.runs, seen) == (CLEAN, 1, [1])
@@ -145,8 +155,9 @@ def test_a_refusal_that_is_no_conflict_is_told_once_and_not_repeated() -> None:
     world.look(world.computed(source.get, id="node"))
     settle_without_confirming(world)
     node = world.node("node")
-    (sent,) = world.send_results().values()
-    world.replica.result_rejected(sent, RuleRefused("size", "too large"))
+    sent = world.send_results()
+    assert sent is not None
+    world.replica.wave_judged(sent, 0, (), 0, {0: RuleRefused("size", "too large")})
     settle_without_confirming(world)
     assert node.runs == 1
     own = [failure for failure in world.driver.failures if not isinstance(failure.error, UpstreamFailedError)]
@@ -158,10 +169,10 @@ def test_superseded_result_waits_for_the_commit_that_won() -> None:
     source = world.cell(1)
     world.look(world.computed(source.get, id="node"))
     settle_without_confirming(world)
-    (sent,) = world.send_results().values()
+    sent = world.send_results()
+    assert sent is not None
     seq = world.replica.confirmed.seq
-    collision = Collision(source.document.key, (), Depth.DEEP, 0, seq + 1, "other", "")
-    world.replica.result_rejected(sent, Conflict((collision,)))
-    assert world.send_results() == {}
+    world.supersede(sent, newest=seq + 1)
+    assert world.send_results() is None
     world.replica.arrive([], seq + 1)
-    assert [*world.send_results()] == ["node"]
+    assert world.send_results() is not None

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from headwater.data.value import MaybeValue, equal, same
 from headwater.engine import Engine
+from headwater.protocol.commit import CommitPart, parts_of
 from headwater.replica import NOT_HERE, Document, NotLoaded
 from tests.simulation.replica_runtime import Runtime
 
@@ -60,28 +61,39 @@ def shows_what_is_stored(runtime: Runtime, engine: Engine) -> None:
         runtime.eye.wrong("I1", each)
 
 
+def _is_a_result_of_its_node(runtime: Runtime, number: int, part: CommitPart) -> None:
+    """A result has a number once it is sent. The eye does not see that of a result which was shown already."""
+    provenance = part.provenance
+    causes = {(key.id, path) for key, path in provenance.causes}
+    documents = {operation.doc.id for operation in part.operations}
+    results = runtime.eye.results.get(provenance.node, [])
+    sent = [each for each in results if each.entry and each.entry.local_seq == number]
+    results = sent or [each for each in results if each.entry is None]
+    runtime.eye.done["causes"] += len(causes)
+    fits = [each for each in results if each.must <= causes <= each.may]
+    is_together = len(documents) > 1  # results that read each other
+    if not (fits and documents <= fits[-1].outputs) and not (results and is_together):
+        why = f"says because of {sorted(causes)}, its runs were because of {[sorted(e.must) for e in results]}"
+        runtime.eye.wrong("I8", f"no run of {provenance.node!r} made {documents}, which {why}")
+
+
 def says_who_and_why(engine: Engine, since: int, runtimes: Iterable[Runtime]) -> None:
     """I8: every derived commit of the log says which node it was, and exactly the changes that made it run."""
     of_session = {runtime.client.session.key: runtime for runtime in runtimes}
     for logged in engine.changes(since=since, limit=1_000).items:
         runtime = of_session[logged.session]
         provenance = logged.commit.provenance
+        wrote = runtime.eye.wrote.get(logged.commit.local_seq)
+        if logged.commit.results:
+            for part in parts_of(logged.commit):
+                if part.operations:
+                    _is_a_result_of_its_node(runtime, logged.commit.local_seq, part)
+            continue
         causes = {(key.id, path) for key, path in provenance.causes}
         documents = {operation.doc.id for operation in logged.commit.operations}
-        wrote = runtime.eye.wrote.get(logged.commit.local_seq)
         if wrote is None:
-            if not (provenance.derived or provenance.node or provenance.causes):
-                continue
-            # A result has a number once it is sent. The eye does not see that of a result which was shown already.
-            results = runtime.eye.results.get(provenance.node, [])
-            sent = [each for each in results if each.entry and each.entry.local_seq == logged.commit.local_seq]
-            results = sent or [each for each in results if each.entry is None]
-            runtime.eye.done["causes"] += len(causes)
-            fits = [each for each in results if each.must <= causes <= each.may]
-            is_together = len(documents) > 1  # results that read each other
-            if not (fits and documents <= fits[-1].outputs) and not (results and is_together):
-                why = f"says because of {sorted(causes)}, its runs were because of {[sorted(e.must) for e in results]}"
-                runtime.eye.wrong("I8", f"no run of {provenance.node!r} made {documents}, which {why}")
+            if provenance.derived or provenance.node or provenance.causes:
+                runtime.eye.wrong("I8", f"{logged} is of no run")
             continue
         runtime.eye.done["causes"] += len(causes)
         if (provenance.node, provenance.derived) != (wrote.node, True) or not documents <= wrote.outputs:

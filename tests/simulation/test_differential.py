@@ -52,7 +52,8 @@ def test_schedules_meet_everything_that_can_happen_to_a_frame() -> None:
     """A harness that never meets something says nothing about it."""
     summary = run(40, start=1_000_000)
     assert summary.ok, str(summary)
-    for name in ("accepted", "rejected", "replayed", "refused frames", "reads", "verified", "extra"):
+    names = ("accepted", "rejected", "replayed", "refused frames", "reads", "verified", "extra", "waves accepted")
+    for name in (*names, "results", "results left out"):
         assert summary.counts[name], name
 
 

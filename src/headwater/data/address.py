@@ -163,6 +163,8 @@ def check_id(id: object) -> str:
     """`id` when it can name a document."""
     if type(id) is not str:
         raise InvalidValueError(f"{shown(id)} cannot name a document: use a string")
+    if 0 < len(id) <= NAME_LENGTH and id.isascii() and id.isprintable():
+        return id  # As nearly always.
     _check_name(id, f"document id {shown(id)}")
     return id
 

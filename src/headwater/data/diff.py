@@ -35,6 +35,8 @@ def diff(before: MaybeValue, after: MaybeValue, may_cut: Inside = lambda _: True
         return (Patch("remove", (), None),)
     if before is ABSENT:
         return (Patch("add", (), after),)
+    if type(after) is not dict and type(after) is not tuple:
+        return () if equal(before, after) else (Patch("replace", (), after),)
     patches: list[Patch] = []
     _compare(before, after, (), patches, may_cut)
     return tuple(patches)

@@ -87,22 +87,27 @@ class Descriptor:
     """Whether it only takes something away: where nothing is, or nothing could be, there is nothing to do."""
 
 
+# The touches of a write to a whole document.
+_CHANGED: Final = (Touch((), False),)
+_APPEARED: Final = (Touch((), True),)
+
+
 def _replace(current: MaybeValue, path: Path, arg: Value) -> Edited:
     if current is ABSENT:
         if path:
             raise PatchError("there is nothing to replace: use add to create it", path)
-        return arg, (Touch(path, True),)
+        return arg, _APPEARED
     if equal(current, arg):
         return current, ()
-    return arg, (Touch(path, False),)
+    return arg, (Touch(path, False),) if path else _CHANGED
 
 
 def _add(current: MaybeValue, path: Path, arg: Value) -> Edited:
     if current is ABSENT:
-        return arg, (Touch(path, True),)
+        return arg, (Touch(path, True),) if path else _APPEARED
     if equal(current, arg):
         return current, ()
-    return arg, (Touch(path, False),)
+    return arg, (Touch(path, False),) if path else _CHANGED
 
 
 def _remove(current: MaybeValue, path: Path, arg: Value) -> Edited:

@@ -9,11 +9,13 @@ decides (C7). Upholds C5, C7 and C10.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from headwater.clock import Clock
 from headwater.data.address import NAME_LENGTH, DocKey
-from headwater.data.patch import Touch, replace
+from headwater.data.patch import replace
+from headwater.data.path import Path
 from headwater.data.value import MAX_INT
 from headwater.engine.admission.access import ACCESS, Access, founding
 from headwater.engine.admission.admission import Admission, Planned
@@ -23,10 +25,10 @@ from headwater.engine.log.branches import Branch, Branches
 from headwater.engine.log.heads import Heads
 from headwater.engine.log.log import Log
 from headwater.engine.log.sessions import FOUNDER, MERGES, AcceptedCommit, Sessions, StoredSession
-from headwater.engine.log.snapshots import Snapshots
-from headwater.engine.observations.reader_index import ReaderIndex
 from headwater.engine.observations.writer import ObservationWriter, ReplacedPieces
+from headwater.engine.planned_writes import PlannedWrites
 from headwater.engine.store.port import Store
+from headwater.engine.waves import Waves, check_wave, size_refusal
 from headwater.errors import LimitError, ProtocolError
 from headwater.protocol.commit import (
     MAIN,
@@ -44,6 +46,7 @@ from headwater.protocol.commit import (
     encode_commit,
     encode_frame,
     without,
+    without_results,
 )
 from headwater.protocol.log_record import DROPPED, charged_bytes
 from headwater.protocol.observations import Observation
@@ -67,11 +70,14 @@ def check_commits(commits: Frame, last_seq: int, limits: Limits) -> None:
             if id(read) not in known:
                 known.add(id(read))
                 _check_read(commit, read, last_seq, limits)
-        if commit.after:
-            _check_layers(commit, commit.after, limits)
-        for doc, _ in commit.provenance.causes:
-            if len(doc.id) > NAME_LENGTH or len(doc.scope) > 2 * NAME_LENGTH:
-                raise ProtocolError(f"commit {commit.local_seq} names a cause that is over {NAME_LENGTH} long")
+        _check_causes(commit, commit.provenance.causes)
+        if commit.results:
+            check_wave(commit)
+            causes: object = None
+            for result in commit.results:
+                if result.provenance.causes is not causes:  # Most results of a wave have the same.
+                    causes = result.provenance.causes
+                    _check_causes(commit, result.provenance.causes)
         for condition in commit.preconditions:
             _check_precondition(commit, condition)
         for event in commit.events:
@@ -84,6 +90,12 @@ def check_commits(commits: Frame, last_seq: int, limits: Limits) -> None:
             _check_delivered(commit)
         if commit.declared:
             _check_declared(commit)
+
+
+def _check_causes(commit: Commit, causes: tuple[tuple[DocKey, Path], ...]) -> None:
+    for doc, _ in causes:
+        if len(doc.id) > NAME_LENGTH or len(doc.scope) > 2 * NAME_LENGTH:
+            raise ProtocolError(f"commit {commit.local_seq} names a cause that is over {NAME_LENGTH} long")
 
 
 def _check_read(commit: Commit, read: Read, last_seq: int, limits: Limits) -> None:
@@ -144,8 +156,6 @@ Outcome = tuple[Verdict, ...] | ProtocolError | LimitError
 _NONE: Final[list[Verdict]] = []
 UNWRITABLE: Final = (TypeError, ValueError, AttributeError, OverflowError, NotImplementedError, RecursionError)
 """The exceptions of encoding an object that is not a commit."""
-EVERYTHING: Final = (Touch((), True),)
-"""Remembered for a commit with many touches: more than it touched, never less (C2)."""
 
 
 class CommitGroup:
@@ -165,11 +175,11 @@ class CommitGroup:
         "_limits",
         "_log",
         "_observed",
-        "_readers",
         "_replaced",
         "_sessions",
-        "_snapshots",
         "_store",
+        "_waves",
+        "_writes",
     )
 
     def __init__(
@@ -180,10 +190,9 @@ class CommitGroup:
         branches: Branches,
         sessions: Sessions,
         admission: Admission,
-        snapshots: Snapshots,
+        writes: PlannedWrites,
         commit_outbox: CommitOutbox,
         observations: ObservationWriter,
-        readers: ReaderIndex,
         access: Access | None,
         clock: Clock,
         limits: Limits,
@@ -194,11 +203,11 @@ class CommitGroup:
         self._branches = branches
         self._sessions = sessions
         self._admission = admission
-        self._snapshots = snapshots
+        self._writes = writes
+        self._waves = Waves(log, heads, sessions, admission, writes, access, limits)
         self._commit_outbox = commit_outbox
         self._observed = observations
         self._replaced = ReplacedPieces(store, observations)
-        self._readers = readers
         self._access = access
         self._clock = clock
         self._limits = limits
@@ -262,8 +271,7 @@ class CommitGroup:
     def finish(self) -> bool:
         """Write back heads if it is time. False: nothing was accepted, and no transaction is needed."""
         if self._accepted and (
-            self._log.last_seq - self._log.written_back >= self._limits.heads_commits
-            or self._heads.bytes_pinned > self._limits.cache_bytes // 2
+            self._log.replayed >= self._limits.heads_commits or self._heads.bytes_pinned > self._limits.cache_bytes // 2
         ):
             self._heads.write_back()
         # C7: observations are written with the commits that they describe, or not at all.
@@ -310,6 +318,12 @@ class CommitGroup:
         logged = self._sessions.logged(session, commit.local_seq)
         if logged is not None:
             seq = logged.seq
+            lost: tuple[int, ...] = ()
+            if commit.results:
+                wave = self._sessions.wave_of(session, commit.local_seq)
+                lost = () if wave is None else wave.lost
+                if lost and lost[-1] < len(commit.results):
+                    commit = without_results(commit, lost)
             if logged.encoded != encode_commit(commit):
                 self._log.decoded(seq, logged.encoded)  # CorruptionError: the row is damaged.
                 # C10: the same key with other content is a mistake of the peer, not a second commit.
@@ -319,7 +333,7 @@ class CommitGroup:
                 )
             # fault group.replay_gets_new_seq: return Accepted(commit.local_seq, seq + 1, replayed=True)
             # fault group.replay_answered_for_now: return Accepted(commit.local_seq, self._log.last_seq, replayed=True)
-            return Accepted(commit.local_seq, seq, replayed=True)
+            return Accepted(commit.local_seq, seq, replayed=True, superseded=lost)
         if commit.local_seq <= session.row.acked:
             raise ProtocolError(
                 f"commit {commit.local_seq} of session {session.key!r} is replayed although the client said, up to "
@@ -356,12 +370,23 @@ class CommitGroup:
         if branch is None:
             return [self._refused(session, commit, _branch_missing(commit.branch)) for commit in frame]
         runs = self.observe(session, branch, observed) if observed else {}
+        verdict: Accepted | Rejected
         self._log.open_frame(session.id, branch.id, self._at_us)
         self._admission.begin_frame()
         verdicts: list[Verdict] = []
         # fault group.wave_judged_backwards: for commit, encoded in zip(frame[::-1], encodings[::-1], strict=True):
         for commit, encoded in zip(frame, encodings, strict=True):
             operations = commit.operations
+            if commit.results and len(encoded) <= self._limits.commit_bytes:
+                verdict, unwritten = self._waves.judge(session, branch, commit, encoded)
+                if isinstance(verdict, Rejected):
+                    self._sessions.refuse(session, commit.local_seq, verdict.rejection)
+                else:
+                    if unwritten:
+                        self._dropped[verdict.seq] = unwritten
+                    self._note_accepted(session, branch, commit, verdict, runs.get(commit.local_seq, ()))
+                verdicts.append(verdict)
+                continue
             is_plain = not (commit.events or commit.handled or commit.delivered or commit.declared)
             if is_plain and self._access is None and len(encoded) <= self._few_bytes:
                 refusal = None
@@ -383,25 +408,43 @@ class CommitGroup:
             if DROPPED in previous:
                 self._dropped[seq] = frozenset([head.key for head, _, touched in plan if not touched])
             self._apply(session, branch, commit, seq, plan, sizes)
-            # fault remade.forgotten_later:
-            self._replaced.forget(branch, self.effective(seq, commit) if self._dropped else commit)
-            run = runs.get(commit.local_seq)
-            if run is not None:
-                # I5: as of its own commit, so that its own writes do not make it dirty.
-                self._observed.record_run(session, branch, run, seq, wrote=bool(commit.operations))
-            verdicts.append(Accepted(commit.local_seq, seq))
+            verdict = Accepted(commit.local_seq, seq)
+            self._note_accepted(session, branch, commit, verdict, runs.get(commit.local_seq, ()))
+            verdicts.append(verdict)
         # fault group.wave_judged_backwards: return verdicts[::-1]
         return verdicts
 
+    def _note_accepted(
+        self,
+        session: StoredSession,
+        branch: Branch,
+        commit: Commit,
+        verdict: Accepted,
+        runs: Sequence[Observation],
+    ) -> None:
+        """Keep what the accepted commit, which was written, says about nodes."""
+        seq, lost = verdict.seq, {*verdict.superseded, *[place for place, _ in verdict.refused]}
+        # fault remade.forgotten_later:
+        self._replaced.forget(branch, self.effective(seq, commit) if self._dropped else commit)
+        if lost:
+            # fault waves.lost_results_observed: pass
+            runs = [run for run in runs if run.place not in lost]
+        if runs:
+            # I5: as of its own commit, so that its own writes do not make it dirty.
+            self._observed.record_runs(session, branch, runs, seq, wrote=bool(commit.operations))
+
     def observe(
         self, session: StoredSession, branch: Branch, observed: tuple[Observation, ...]
-    ) -> dict[int, Observation]:
+    ) -> dict[int, list[Observation]]:
         """Keep current observations of runs that changed nothing. Return those of commits, by `local_seq`."""
-        runs: dict[int, Observation] = {}
+        runs: dict[int, list[Observation]] = {}
         may_write = self._access is None or self._access.may_write(session.principal)
         for run in observed[: self._limits.frame_observations] if may_write and self._observed.is_on else ():
             if run.local_seq:
-                runs[run.local_seq] = run
+                if run.local_seq in runs:
+                    runs[run.local_seq].append(run)
+                else:
+                    runs[run.local_seq] = [run]
             else:
                 self._observed.record_unchanged(session, branch, run)
         return runs
@@ -432,19 +475,11 @@ class CommitGroup:
                 "commit_bytes",
                 f"it is {len(encoded)} bytes long, over the limit of {self._limits.commit_bytes}. Split it.",
             )
-        limits = self._limits
         patches = sum([len(operation.patches) for operation in commit.operations])
         reads = len(commit.reads) + len(commit.provenance.causes)
-        if (
-            reads > limits.commit_reads
-            or len(commit.operations) > limits.commit_operations
-            or patches > limits.commit_patches
-        ):
-            return RuleRefused(
-                "commit_size",
-                f"it has {reads} reads and causes, {len(commit.operations)} operations and {patches} patches; the "
-                f"limits are {limits.commit_reads}, {limits.commit_operations} and {limits.commit_patches}. Split it.",
-            )
+        refused = size_refusal(reads, len(commit.operations), patches, self._limits)
+        if refused is not None:
+            return refused
         if commit.events or commit.handled or commit.delivered or commit.declared:
             return self._commit_outbox.refusal(commit)
         return None
@@ -453,32 +488,7 @@ class CommitGroup:
         self, session: StoredSession, branch: Branch, commit: Commit, seq: int, plan: list[Planned], sizes: list[int]
     ) -> None:
         """C7: past this point nothing can say no; a failing store fails the whole group."""
-        # C7: all checks came before; from here on all is written or, with its transaction, nothing.
-        written: list[tuple[DocKey, tuple[Touch, ...]]] = []
-        next_doc = self._heads.next_doc
-        for (head, value, touched), size in zip(plan, sizes, strict=True):
-            # fault group.equal_writes_kept: if False:
-            if not touched:
-                continue
-            if not head.doc:
-                # No document was made since, on any branch, except by this commit, whose documents differ.
-                is_new = head.absent_of == next_doc
-                head.doc = (0 if is_new else self._store.doc_of(head.key) or 0) or self._new_doc(head.key)
-            head.value = value
-            head.seq = seq
-            head.patches += 1
-            head.patch_bytes += size
-            head.marks.record(touched, seq, session.id)
-            written.append((head.key, touched if len(touched) <= self._limits.commit_touches else EVERYTHING))
-            if not head.changed:
-                self._heads.mark_changed(head)
-            is_long = head.patches >= self._limits.snapshot_patches
-            if (is_long or head.patch_bytes > self._limits.document_bytes // 2) and self._snapshots.is_due(head):
-                self._snapshots.write_snapshot(branch, head)
-            if head.marks.stale >= self._limits.marks_patches and self._snapshots.index_is_due(head):
-                self._snapshots.store_index(branch, head)
-            if 4 * head.patch_bytes > head.weight or 300 * head.marks.nodes > head.weight:
-                self._heads.reweigh(head)
+        written = self._writes.write(session, branch, seq, plan, sizes)
         self._sessions.accept(session, commit.local_seq, AcceptedCommit(seq, branch.id, written))
         if commit.events or commit.records or commit.handled or commit.delivered or commit.declared:
             # fault group.events_lost: pass
@@ -493,13 +503,6 @@ class CommitGroup:
         """A commit that this group accepted, without the operations that changed nothing where it landed."""
         # fault group.equal_writes_spread: return commit
         return without(commit, self._dropped[seq]) if seq in self._dropped else commit
-
-    def _new_doc(self, key: DocKey) -> int:
-        doc = self._heads.next_doc
-        self._heads.next_doc = doc + 1
-        self._store.put_doc(doc, key)
-        self._readers.note_created(key, doc)
-        return doc
 
 
 def _encode_each(frame: Frame) -> list[bytes]:

@@ -231,6 +231,12 @@ class Engine:
         # fault engine.judged_is_landed: return tuple((n, place[0] if place else self.last_seq) for n, place in places)
         return tuple((local_seq, place[0]) for local_seq, place in places if place is not None)
 
+    def find_superseded(self, session: str, waves: Iterable[int]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Which results of accepted waves of a session were not accepted, by the numbers of the waves."""
+        owner, sessions = self.session(session), self._wiring.sessions
+        found = [(each, sessions.wave_of(owner, each)) for each in waves]
+        return tuple([(each, wave.lost) for each, wave in found if wave is not None and wave.lost])
+
     @property
     def drops_operations(self) -> bool:
         """True if the last group has a commit with an operation that changed nothing."""

@@ -81,7 +81,7 @@ class Limits:
     marks_share: int = 4  # a stored write index waits until 1/share as many touches as it has nodes are new
     snapshot_share: int = 8  # a snapshot waits until the patches since the last are 1/share of its size
     snapshots_fresh: int = 16  # newest snapshots that thinning leaves alone
-    heads_commits: int = 1_024  # commits between write-backs of heads and observations; opening replays these
+    heads_commits: int = 1_024  # commits and results between write-backs of heads and runs; opening replays these
 
     # cost of one call
     scan_commits: int = 1_024  # log rows one admission may walk before it answers `basis_expired`

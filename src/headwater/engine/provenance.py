@@ -13,7 +13,7 @@ from headwater.data.address import DocKey
 from headwater.data.path import Path
 from headwater.engine.engine import Engine
 from headwater.engine.log.history import Logged
-from headwater.protocol.commit import MAIN
+from headwater.protocol.commit import MAIN, NO_PROVENANCE, CommitPart, Provenance, part_that_wrote, parts_of
 from headwater.protocol.observations import whose_record
 
 
@@ -29,34 +29,40 @@ class End(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One commit, and the part of it that mattered."""
+    """One commit, or one result of a wave, and the part of it that mattered."""
 
     level: int
     doc: DocKey
     path: Path
     commit: Logged | None  # None: it was never written, or history is not kept that far
+    provenance: Provenance  # of the commit, or of its result
     end: End
 
 
 def trace_provenance(engine: Engine, doc: DocKey, path: Path, *, most: int) -> tuple[Step, ...]:
     """Trace at most `most` commits that made a value of a document, the last one first, each followed by its causes."""
     found: list[Step] = []
-    seen: set[int] = set()
+    seen: set[tuple[int, DocKey | None]] = set()  # commits, and results of waves by their first documents
     waiting = [(0, doc, path, engine.last_seq)]
     while waiting and len(found) < most:
         level, at_doc, at_path, at = waiting.pop()
         logged = last_write(engine, at_doc, at)
+        provenance = NO_PROVENANCE
         if logged is None:
             end = End.NOT_KEPT
-        elif logged.seq in seen:
-            end = End.SHOWN_ABOVE
         else:
-            seen.add(logged.seq)
-            causes = _causes(engine, logged)
-            first = End.FIRST_RUN if logged.commit.provenance.derived else End.WRITTEN
-            end = End.GOES_ON if causes else first
-            waiting += [(level + 1, *cause, logged.seq - 1) for cause in reversed(causes)]
-        found.append(Step(level=level, doc=at_doc, path=at_path, commit=logged, end=end))
+            part = part_that_wrote(logged.commit, at_doc)
+            provenance = part.provenance
+            place = logged.seq, part.operations[0].doc if logged.commit.results else None
+            if place in seen:
+                end = End.SHOWN_ABOVE
+            else:
+                seen.add(place)
+                causes = _causes(logged, part)
+                first = End.FIRST_RUN if provenance.derived else End.WRITTEN
+                end = End.GOES_ON if causes else first
+                waiting += [(level + 1, *cause) for cause in reversed(causes)]
+        found.append(Step(level=level, doc=at_doc, path=at_path, commit=logged, provenance=provenance, end=end))
     return tuple(found)
 
 
@@ -71,32 +77,19 @@ def last_write(engine: Engine, doc: DocKey, at: int) -> Logged | None:
     return page.items[0] if page.items and page.items[0].seq == seq else None
 
 
-def _causes(engine: Engine, logged: Logged) -> list[tuple[DocKey, Path]]:
-    """Return the causes of a derived commit; for a first run, its reads, once for each document.
+def _causes(logged: Logged, part: CommitPart) -> list[tuple[DocKey, Path, int]]:
+    """Return the causes of a derived commit or result, each with the seq up to which its write is looked for.
 
-    The record of its piece, which each derived commit names among its reads, stands for code and is no cause.
+    For a first run, its reads are its causes, once for each document. The record of its piece, which each derived
+    commit names among its reads, stands for code and is no cause. A result and those of its wave that it read have the
+    same seq.
     """
-    provenance = logged.commit.provenance
-    if provenance.causes or not provenance.derived:
-        return list(dict.fromkeys(provenance.causes))
-    read = {read.doc: (read.doc, read.path) for read in logged.commit.reads if not whose_record(read.doc)}
-    for doc in _read_in_frame(engine, logged):
-        if not whose_record(doc):
+    seq, parts = logged.seq, parts_of(logged.commit)
+    in_wave = {operation.doc for place in part.after for operation in parts[place].operations}
+    causes = list(dict.fromkeys(part.provenance.causes))
+    if part.provenance.derived and not causes:
+        read = {read.doc: (read.doc, read.path) for read in part.reads}
+        for doc in sorted(in_wave):
             read.setdefault(doc, (doc, ()))
-    return list(read.values())
-
-
-def _read_in_frame(engine: Engine, logged: Logged) -> list[DocKey]:
-    """Return the documents that a commit read as earlier commits of its frame wrote them: it has no reads of these."""
-    after = logged.commit.after
-    if not after:
-        return []
-    # No other commit is between two commits of one frame, so that at most so many are between these.
-    most = logged.commit.local_seq - after[0][0]
-    found = engine.changes(since=max(0, logged.seq - most - 1), branch=logged.commit.branch, limit=most).items
-    return [
-        operation.doc
-        for each in found
-        if each.session == logged.session and any(first <= each.commit.local_seq <= last for first, last in after)
-        for operation in each.commit.operations
-    ]
+        causes = [cause for doc, cause in read.items() if not whose_record(doc)]
+    return [(doc, path, seq if doc in in_wave else seq - 1) for doc, path in causes]

@@ -22,6 +22,7 @@ from headwater.engine.log.snapshots import Snapshots
 from headwater.engine.observations.queries import ObservationQueries
 from headwater.engine.observations.reader_index import ReaderIndex
 from headwater.engine.observations.writer import ObservationWriter
+from headwater.engine.planned_writes import PlannedWrites
 from headwater.engine.store.port import Store
 
 
@@ -70,10 +71,9 @@ class Wiring:
             branches,
             sessions,
             admission,
-            snapshots,
+            PlannedWrites(store, heads, snapshots, readers, limits),
             commit_outbox,
             self.observation_writer,
-            readers,
             access,
             clock,
             limits,

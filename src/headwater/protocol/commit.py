@@ -7,8 +7,8 @@ still decode. Values inside are frozen (`data.value`): the builder of a commit f
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -137,8 +137,26 @@ class Provenance(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 NO_PROVENANCE: Final = Provenance()
 
 
+class NodeResult(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """One result of a wave: the operations of the commit that are its own, and what it stands on.
+
+    The operations of a wave are those of its results, one after the other. `reads` are places among the reads of the
+    commit, and `after` are the places of earlier results of the wave that it read: it is accepted with these or not at
+    all. In the log, a result that was not accepted has no operations.
+    """
+
+    provenance: Provenance
+    operations: Number
+    reads: tuple[Number, ...] = ()
+    after: tuple[Number, ...] = ()
+
+
 class Commit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """One transaction of one session. `local_seq` rises within the session and names it for ever (C10)."""
+    """One transaction of one session. `local_seq` rises within the session and names it for ever (C10).
+
+    A commit with `results` is a wave. Each result is judged by itself, as a commit with its operations and reads would
+    be, and those that are accepted have the one seq of the wave. The reads of a wave are a table for its results.
+    """
 
     local_seq: int
     operations: tuple[Operation, ...] = ()
@@ -148,14 +166,14 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     events: tuple[SentEvent, ...] = ()
     records: tuple[TopicRecord, ...] = ()
     provenance: Provenance = NO_PROVENANCE
-    after: tuple[tuple[int, int], ...] = ()  # results of its own frame that it read
+    results: tuple[NodeResult, ...] = ()
     handled: tuple[str, ...] = ()  # ids of stored events of its branch that are over with it; one not stored is nothing
     delivered: tuple[Delivered, ...] = ()  # records that were delivered to reactions with it
     declared: tuple[Declared, ...] = ()  # reactions that hear of its records, and may be new to the space
 
 
 Frame = Sequence[Commit]
-"""Commits that travel together. More than one is a wave: one store transaction, a verdict each."""
+"""Commits that travel together: one store transaction, a verdict each."""
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
 _frame_decoder = msgspec.msgpack.Decoder(tuple[Commit, ...], ext_hook=ext_hook)
@@ -163,6 +181,10 @@ _commit_decoder = msgspec.msgpack.Decoder(Commit, ext_hook=ext_hook)
 
 encode_commit = _encoder.encode
 """The one encoding of a commit: the log stores it and a replay is compared with it (C10)."""
+
+
+encode_patches = _encoder.encode
+"""The encoding of the patches of an operation, as they are in that of its commit."""
 
 
 def encode_frame(frame: Frame) -> bytes:
@@ -214,7 +236,59 @@ _key_decoder = msgspec.msgpack.Decoder(_Key)
 def without(commit: Commit, docs: Container[DocKey]) -> Commit:
     """A commit without its operations on these documents."""
     kept = tuple([operation for operation in commit.operations if operation.doc not in docs])
-    return msgspec.structs.replace(commit, operations=kept)
+    results: list[NodeResult] = []
+    for part, result in zip(parts_of(commit), commit.results, strict=False):
+        count = len([operation for operation in part.operations if operation.doc not in docs])
+        results.append(result if count == result.operations else msgspec.structs.replace(result, operations=count))
+    return msgspec.structs.replace(commit, operations=kept, results=tuple(results))
+
+
+class CommitPart(NamedTuple):
+    """What one result of a wave wrote and read, or all of another commit."""
+
+    provenance: Provenance
+    operations: tuple[Operation, ...]
+    reads: tuple[Read, ...]
+    after: tuple[int, ...] = ()  # the places of results of the wave that it read
+
+
+def parts_of(commit: Commit) -> list[CommitPart]:
+    """The results of a wave, or the one part of any other commit."""
+    if not commit.results:
+        return [CommitPart(commit.provenance, commit.operations, commit.reads)]
+    parts: list[CommitPart] = []
+    begin = 0
+    for result in commit.results:
+        end = begin + result.operations
+        reads = tuple([commit.reads[place] for place in result.reads])
+        parts.append(CommitPart(result.provenance, commit.operations[begin:end], reads, result.after))
+        begin = end
+    return parts
+
+
+def part_that_wrote(commit: Commit, doc: DocKey) -> CommitPart:
+    """The result of a wave that wrote a document; all of any other commit."""
+    parts = parts_of(commit)
+    written = [part for part in parts if any(operation.doc == doc for operation in part.operations)]
+    return written[0] if written else CommitPart(commit.provenance, commit.operations, commit.reads)
+
+
+def origins_of(commit: Commit) -> Sequence[Provenance]:
+    """The provenance of each operation."""
+    if not commit.results:
+        return [commit.provenance] * len(commit.operations)
+    return [result.provenance for result in commit.results for _ in range(result.operations)]
+
+
+def without_results(commit: Commit, lost: Iterable[int]) -> Commit:
+    """A wave without the operations of the results at these places: the form in which the log keeps it."""
+    parts = parts_of(commit)
+    return without(commit, {operation.doc for place in lost for operation in parts[place].operations})
+
+
+def lost_results(commit: Commit) -> tuple[int, ...]:
+    """The places of the results of a logged wave that were not accepted."""
+    return tuple([place for place, result in enumerate(commit.results) if not result.operations])
 
 
 def local_seq_of(data: bytes | msgspec.Raw) -> int:

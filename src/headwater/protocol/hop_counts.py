@@ -12,7 +12,7 @@ from typing import Final
 
 from headwater.data.address import DocKey
 from headwater.data.value import MAX_INT
-from headwater.protocol.commit import Commit, Operation
+from headwater.protocol.commit import Operation, Provenance
 from headwater.protocol.messages import DocChange, Own, Patched, Way
 
 AUTHORED: Final = Way(0)
@@ -23,12 +23,11 @@ class Ways(dict[DocKey, Way]):
     """The hops of changes of other sessions, the largest count for each document. Unknown ones are left out."""
 
 
-def make_patched(operation: Operation, seq: int, commit: Commit, session: str, named_hops: int) -> Patched:
-    """Make the change that other sessions are sent for an operation of a session's commit.
+def make_patched(operation: Operation, seq: int, provenance: Provenance, session: str, named_hops: int) -> Patched:
+    """Make the change that other sessions are sent for an operation of a session's commit or result.
 
     The change names its node and its session from `named_hops` hops on: most never come that far, and names cost bytes.
     """
-    provenance = commit.provenance
     way: Way | None = None
     if provenance.derived:
         hops = min(provenance.hops + 1, MAX_INT)

@@ -5,7 +5,7 @@ A record holds the accepted commits of one frame, in order, each as the exact by
 history of one document a list that starts at its head, so that no index row is written per patch. An operation that
 changed nothing when it was admitted is no write: it has `DROPPED` in place of that seq.
 
-An entry also carries the observation of the run behind its commit, if the engine writes that back to its table later.
+An entry also carries the observations of the runs behind its commit that the engine writes back to its table later.
 
 A commit may write thousands of documents, and rebuilding one of them must cost only its own part. The structs here
 leave everything else encoded. They are for bytes from the engine's own log only, which were checked when they were
@@ -14,7 +14,7 @@ accepted: skipped parts are not checked again. `engine.verify` decodes whole com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -24,7 +24,7 @@ from headwater.data.address import DocKey
 from headwater.data.codec import ext_hook
 from headwater.data.limits import STORED_VALUE_LIMITS
 from headwater.data.patch import Patch, validate_patch
-from headwater.protocol.commit import NO_PROVENANCE, Provenance
+from headwater.protocol.commit import NO_PROVENANCE, NodeResult, Operation, Provenance, encode_patches
 
 DROPPED: Final = -1
 """In the place of a back pointer: the operation changed nothing, and is no part of the history of its document."""
@@ -33,15 +33,17 @@ DROPPED: Final = -1
 class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One accepted commit, still encoded, and per operation the seq of the write before it (0: none), or `DROPPED`.
 
-    `observed` is the observation of its run, as `engine.observations` encodes it; empty: the table has it, or none is.
+    `observed` are observations of its runs, as `engine.observations` encodes them, that the table does not have yet.
     """
 
     commit: msgspec.Raw
     previous: tuple[int, ...]
-    observed: bytes = b""
+    observed: tuple[bytes, ...] = ()
 
 
-_NOTHING: Final[Mapping[int, bytes]] = {}
+Observed = Mapping[int, Sequence[bytes]]
+"""Observations by the places of their commits."""
+_NOTHING: Final[Observed] = {}
 _decoder = msgspec.msgpack.Decoder(tuple[Entry, ...])
 _encode_part = msgspec.msgpack.Encoder().encode
 _ENTRY: Final = b"\x92"  # MessagePack: an array of two
@@ -49,11 +51,8 @@ _OBSERVED: Final = b"\x93"  # an array of three
 _ONE: Final = b"\x91\x92"  # an array of one entry
 
 
-def encode_record(entries: list[tuple[bytes, tuple[int, ...]]], observed: Mapping[int, bytes] = _NOTHING) -> bytes:
-    """The record of a frame. The commits are encoded already, so their bytes are joined, not encoded again.
-
-    `observed`: observations by the places of their commits.
-    """
+def encode_record(entries: list[tuple[bytes, tuple[int, ...]]], observed: Observed = _NOTHING) -> bytes:
+    """The record of a frame. The commits are encoded already, so their bytes are joined, not encoded again."""
     if len(entries) == 1 and not observed:
         encoded, previous = entries[0]
         return _ONE + encoded + _encode_part(previous)
@@ -102,6 +101,7 @@ class _Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
     events: Raw = Raw()
     records: Raw = Raw()
     provenance: Provenance = NO_PROVENANCE
+    results: tuple[NodeResult, ...] = ()
 
 
 _outline_decoder = msgspec.msgpack.Decoder(CommitOutline)
@@ -125,11 +125,22 @@ def charged_bytes(encoded: bytes | Raw, operations: int) -> list[int]:
     return [len(operation.patches) for operation in _outline_decoder.decode(encoded).operations]
 
 
+def sizes_charged(encoded: bytes, operations: Sequence[Operation]) -> list[int]:
+    """The same for a commit that was just encoded, without decoding it."""
+    if len(operations) == 1:
+        return [len(encoded)]
+    return [len(encode_patches(operation.patches)) for operation in operations]
+
+
 def decode_patches(data: Raw) -> tuple[Patch, ...]:
     """The patches of one operation, frozen."""
     return tuple([validate_patch(patch, STORED_VALUE_LIMITS) for patch in _patches_decoder.decode(data)])
 
 
-def decode_provenance(data: bytes | Raw) -> Provenance:
-    """Who made a commit, and why, without decoding the rest."""
-    return _origin_decoder.decode(data).provenance
+def decode_provenance(data: bytes | Raw, doc: DocKey | None = None) -> Provenance:
+    """Who made a commit, and why, without decoding the rest; of a wave, the result that wrote a document."""
+    origin = _origin_decoder.decode(data)
+    if not origin.results or doc is None:
+        return origin.provenance
+    place = [operation.doc for operation in decode_outline(data).operations].index(doc)
+    return [result.provenance for result in origin.results for _ in range(result.operations)][place]

@@ -315,7 +315,8 @@ class Opened(Message, frozen=True, tag="opened"):
     """The session is open. `landed` says which of the commits in `Open.sent` were accepted, and where.
 
     `resumed` False: the engine knows no watch of this session, so the replica sends its watches again. Otherwise
-    `following` are the documents that it watches because links lead to them.
+    `following` are the documents that it watches because links lead to them. `superseded` are the results of landed
+    waves that were not accepted: the number of each wave, with their places.
     """
 
     session: str
@@ -324,6 +325,7 @@ class Opened(Message, frozen=True, tag="opened"):
     landed: tuple[tuple[Number, Number], ...] = ()
     judged: Number = 0
     following: tuple[DocKey, ...] = ()
+    superseded: tuple[tuple[Number, tuple[Number, ...]], ...] = ()
 
 
 class Verdicts(Message, frozen=True, tag="verdicts"):

@@ -120,10 +120,10 @@ class Observation(Message, frozen=True, gc=False):
     the session observes: an earlier observation never replaces a later one. Of two sessions, the one that had seen more
     has the later run.
 
-    `local_seq` is the commit of the same frame that wrote its outputs, and that was admitted with the same reads. 0: it
-    changed nothing; then its reads saw the branch at `seq` and the layers that `layers` names for each, as those of a
-    commit do. `gone`: the node is removed, or with no member all nodes of its piece, of any generation; with a child
-    and no member, those of that child and of its descendants.
+    `local_seq` is the commit of the same frame that wrote its outputs, and that was admitted with the same reads; of a
+    wave, `place` is that of its result. 0: it changed nothing; then its reads saw the branch at `seq` and the layers
+    that `layers` names for each, as those of a commit do. `gone`: the node is removed, or with no member all nodes of
+    its piece, of any generation; with a child and no member, those of that child and of its descendants.
     """
 
     about: bytes
@@ -137,6 +137,7 @@ class Observation(Message, frozen=True, gc=False):
     foreign: tuple[ForeignRead, ...] = ()
     took_us: Number = 0
     gone: bool = False
+    place: Number = 0
 
 
 _encoder = msgspec.msgpack.Encoder()

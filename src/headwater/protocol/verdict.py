@@ -60,18 +60,28 @@ Rejection = Conflict | PreconditionFailed | RuleRefused
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False, tag="accepted"):
-    """The commit is durable at `seq`. `replayed`: it was already, and this is the first answer again."""
+    """The commit is durable at `seq`. `replayed`: it was already, and this is the first answer again.
+
+    Of a wave at least one result is. `superseded` are the places of results that a conflict kept out, and `refused` of
+    those that no retry can bring in. A replay answers both as superseded.
+    """
 
     local_seq: int
     seq: int
     replayed: bool = False
+    superseded: tuple[int, ...] = ()
+    refused: tuple[tuple[int, RuleRefused], ...] = ()
 
 
 class Rejected(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="rejected"):
-    """Nothing of the commit was written."""
+    """Nothing of the commit was written.
+
+    The rejection of a wave is that of each of its results. If it is a conflict, `refused` are exceptions by place.
+    """
 
     local_seq: int
     rejection: Rejection
+    refused: tuple[tuple[int, RuleRefused], ...] = ()
 
 
 Verdict = Accepted | Rejected

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headwater.replica.queries import Reply
     from headwater.replica.replica import Replica
     from headwater.replica.session import LinkState, Session
-    from headwater.replica.tier import SentCommit
+    from headwater.replica.tier import SentWave
     from headwater.replica.transaction import Transaction
 
 __all__ = [
@@ -45,7 +45,7 @@ __all__ = [
     "Notification",
     "Replica",
     "Reply",
-    "SentCommit",
+    "SentWave",
     "Session",
     "Settled",
     "TierEntry",
@@ -71,7 +71,7 @@ __getattr__ = load_on_use(
         "Replica": "headwater.replica.replica",
         "LinkState": "headwater.replica.session",
         "Session": "headwater.replica.session",
-        "SentCommit": "headwater.replica.tier",
+        "SentWave": "headwater.replica.tier",
         "Transaction": "headwater.replica.transaction",
         "NotHere": "headwater.replica.confirmed",
     },

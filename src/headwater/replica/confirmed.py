@@ -10,7 +10,7 @@ may be watched without a value here: the engine tells its changes, and its value
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 from weakref import ref
 
@@ -20,7 +20,7 @@ from headwater.data.path import Path
 from headwater.data.value import MaybeValue
 from headwater.errors import ProtocolError
 from headwater.protocol.messages import DocChange, Own, Patched, Whole
-from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.document import NOT_HERE, Document, NotLoaded
 from headwater.replica.weak_refs import Referable, WeakReference
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 OwnPatches = Callable[[int, DocKey], "tuple[Patch, ...] | None"]
 """Returns the patches of an own commit to a document; None: the commit was settled before."""
+Made = tuple["MaybeValue | NotLoaded", "MaybeValue", "tuple[Patch, ...]"]
+"""What a result makes of a document: the value before it, the value, and the patches that lead there."""
 
 
 class NotHere(Exception):
@@ -153,10 +155,11 @@ class Confirmed:
         self.seq = seq
 
     def integrate(
-        self, changes: list[tuple[Document, DocChange]], seq: int, own: OwnPatches
+        self, changes: list[tuple[Document, DocChange]], seq: int, own: OwnPatches, wave: Mapping[DocKey, Made]
     ) -> dict[Document, list[Path] | None]:
         """Apply changes of the log to documents that have a value here, and move to `seq`. On error nothing is changed.
 
+        `wave` are the results under way, which need not be applied again to the value that they were made from.
         Return the paths that changed in each document; None instead of paths means anywhere.
         """
         staged: dict[Document, tuple[MaybeValue, int]] = {}
@@ -164,7 +167,12 @@ class Confirmed:
         for document, change in changes:
             value = staged[document][0] if document in staged else document.confirmed
             assert value is not NOT_HERE  # The caller checked it.
-            after, patches = _changed(change, value, own)
+            made = wave.get(change.doc) if wave and type(change) is Own else None
+            patches: tuple[Patch, ...] | None
+            if made is not None and made[0] is value:
+                after, patches = made[1], made[2]
+            else:
+                after, patches = _changed(change, value, own)
             # fault confirmed.written_seq_not_kept: staged[document] = (after, document.written)
             staged[document] = (after, change.seq)
             before = places.setdefault(document, [])

@@ -14,7 +14,7 @@ from headwater.data.address import DocKey
 from headwater.data.path import Path
 from headwater.data.reader_trie import Spot, TrieNode
 from headwater.data.value import ABSENT, MaybeValue, same
-from headwater.protocol.commit import Read
+from headwater.protocol.commit import Operation, Read
 
 if TYPE_CHECKING:
     from headwater.replica.pending import Layer, PendingWrites
@@ -105,12 +105,13 @@ class TierEntry:
         "beside",
         "causes",
         "document",
-        "frame",
         "hops",
         "is_held",
         "local_seq",
         "node",
+        "operation",
         "owner",
+        "place",
         "reads",
         "ready_at",
         "source",
@@ -143,9 +144,10 @@ class TierEntry:
         self.beside: TierEntry | None = None  # the second document of the result, if it has two
         self.owner: TierEntry | None = None  # of a second document: the entry whose fate it shares
         self.is_held = False  # it could not be sent with the last wave, because a result that it read could not
-        self.ready_at = 0  # the seq of the commit that superseded it: it is not sent again before that is confirmed
-        self.local_seq = 0  # of the commit that carried it, once it is sent
-        self.frame = 0  # the first local_seq of the frame in which it was sent
+        self.ready_at = 0  # the seq at which it was superseded: it is not sent again before that is confirmed
+        self.local_seq = 0  # of the wave that carried it, once it is sent
+        self.place = 0  # among the results of that wave
+        self.operation: Operation | None = None  # its change to confirmed state, while a wave is composed
         self.reads: tuple[Read, ...] | None = None  # of a stopped node: the reads as they were when it stopped
 
     def set_state(self, state: EntryState) -> None:

@@ -12,8 +12,10 @@ class ReplicaLimits:
 
     pending: int = 4_096  # commits from which on writes outside any run are refused: as many as one read may stand on
     in_flight: int = 512  # commits on the wire without a verdict; an engine takes at least as many
-    wave_commits: int = 512  # in one frame
-    wave_bytes: int = 1 << 20  # of one frame of several commits, approximately
+    frame_commits: int = 512
+    frame_bytes: int = 1 << 20  # of one frame of several commits, approximately
+    wave_results: int = 4_096
+    wave_bytes: int = 1 << 20  # of one wave of several results, approximately
     commit_bytes: int = 12 << 20  # of one commit, approximately: a server's limit for one message, with a margin
     watched_together: int = 64  # documents that are requested in one message
     loads: int = 256  # requests for documents without an answer; further ones wait

@@ -10,7 +10,7 @@ is unknown to the engine, and runs again. Decides nothing about nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -22,6 +22,7 @@ from headwater.protocol.observations import ForeignRead, Layers, Observation
 from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
 from headwater.replica.limits import DEFAULT_REPLICA_LIMITS, ReplicaLimits
 from headwater.replica.replica import Replica
+from headwater.replica.tier import SentWave
 
 Cause = int | tuple[DocKey, Path] | None
 
@@ -110,17 +111,43 @@ class ObservationQueue:
         draft = self._drafts.get(node)
         return draft is not None and draft.under is not None
 
-    def made(self, local_seq: int, node: object) -> None:
-        """Have the newest run of a node observed with the commit that carries its result."""
-        draft = self._drafts.pop(node, None)
-        if draft is not None:
-            observation = draft.observation(self._next_order(), local_seq)
-            self._made.setdefault(local_seq, []).append((node, draft, observation))
+    def made_wave(self, wave: SentWave) -> None:
+        """Have the newest runs of the nodes observed with the wave that carries their results."""
+        drafts, order, local_seq = self._drafts, self._order, wave.local_seq
+        made: list[tuple[object, RunDraft, Observation]] = []
+        for entry in wave.entries:
+            draft = drafts.pop(entry.source, None)
+            if draft is not None:
+                order += 1
+                observation = Observation(
+                    draft.about,
+                    draft.footprint,
+                    order,
+                    local_seq,
+                    0,
+                    (),
+                    draft.failed,
+                    draft.cause,
+                    draft.foreign,
+                    draft.took_us,
+                    False,
+                    entry.place,
+                )
+                made.append((entry.source, draft, observation))
+        self._order = order
+        if made:
+            self._made[local_seq] = made
 
-    def restore(self, local_seq: int) -> None:
-        """Keep the drafts of a superseded commit: its results are sent again, unless the nodes have run since."""
-        for node, draft, _ in self._made.pop(local_seq, ()):
-            self._drafts.setdefault(node, draft)
+    def wave_ended(self, local_seq: int, superseded: Collection[int]) -> None:
+        """Forget the observations of a wave that has its verdict.
+
+        The drafts of superseded results are kept: these are sent again, unless the nodes have run since.
+        """
+        made = self._made.pop(local_seq, ())
+        if superseded:
+            for node, draft, observation in made:
+                if observation.place in superseded:
+                    self._drafts.setdefault(node, draft)
 
     def freeze(self, node: object, replica: Replica) -> None:
         """Keep the draft of a clean node that is stopped as it is now: its reads saw what is shown now."""

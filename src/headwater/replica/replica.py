@@ -41,7 +41,7 @@ from headwater.replica.feed import Changed, Feed, Kind, Notification, ignore, no
 from headwater.replica.limits import DEFAULT_REPLICA_LIMITS, ReplicaLimits
 from headwater.replica.minimal_patches import difference
 from headwater.replica.pending import Fate, Layer, Pending, Settled
-from headwater.replica.tier import SentCommit, Tier
+from headwater.replica.tier import SentWave, Tier
 from headwater.replica.transaction import Transaction, says_nothing
 
 
@@ -281,7 +281,7 @@ class Replica:
         self.documents = Documents(self)
         self.confirmed = Confirmed(self.documents)
         self.pending = Pending(self.documents, self.open_transactions.changing)
-        self.tier = Tier(self.confirmed, self.pending, self.open_transactions.changing)
+        self.tier = Tier(self.confirmed, self.pending, self.open_transactions)
         self.evicted = Evicted(self.documents, self.confirmed, self.open_transactions.changing)
         self.feed = Feed()
         # called with each new layer; a session sets it to `Session._queue_layer`
@@ -590,12 +590,13 @@ class Replica:
         """Show documents without results that have left the tier."""
         self._show(Kind.REVERT, {each.document: None for entry in entries for each in entry.parts()})
 
-    def compose_wave(self, room: int) -> list[SentCommit]:
-        """Compose a wave of results, at most `room` commits, and number them. The caller sends them."""
+    def compose_wave(self) -> SentWave | None:
+        """Compose a wave of results, and number it. The caller sends it. None: there is nothing to send."""
         if not self.may_write:
-            return []
-        made = self.tier.compose(self.next_local_seq, self.branch, self.limits, room)
-        self.next_local_seq += len(made.commits)
+            return None
+        made = self.tier.compose(self.next_local_seq, self.branch, self.limits)
+        if made.wave is not None:
+            self.next_local_seq += 1
         for entry in made.equal:
             for each in entry.parts():
                 each.document.value = each.document.confirmed
@@ -605,24 +606,27 @@ class Replica:
                 self.on_fallen(entry)
             self._show_without(made.fallen)
             self.report()
-        return made.commits
+        return made.wave
 
-    def result_rejected(self, sent: SentCommit, rejection: Rejection) -> None:
-        """Apply a rejection of results: superseded ones are sent again, refused ones are taken back."""
-        if isinstance(rejection, Conflict):
-            newest = max([collision.seq for collision in rejection.collisions], default=0)
-            self._show_without(self.tier.superseded(sent, newest))
-            return
-        found = self.tier.refused(sent)
-        self._show_without([entry for entry, is_newest in found if is_newest])
-        for entry, is_newest in found:
-            self.on_refused(entry, sent.local_seq, rejection, is_newest)
+    def wave_judged(
+        self, wave: SentWave, seq: int, superseded: Collection[int], newest: int, refused: Mapping[int, Rejection]
+    ) -> None:
+        """Apply the verdict on a wave. Accepted results, at `seq`, stay in the tier until confirmed state covers it.
 
-    def keep_results_here(self, sent: SentCommit) -> None:
-        """Keep results local from now on: the engine refused one because the session may not write."""
-        fallen = self.tier.superseded(sent, 0)
-        self._show_without(fallen)
-        self.keep_here()
+        Superseded ones are sent again once `newest` is confirmed, and refused ones are taken back.
+        """
+        if wave.seq:
+            return  # a repeated verdict
+        fallen = self.tier.judged(wave, seq, superseded, newest)
+        if fallen:
+            self._show_without(fallen)
+        if refused:
+            found = self.tier.refused(wave, refused.keys())
+            self._show_without([entry for entry, is_newest in found if is_newest])
+            for entry, is_newest in found:
+                self.on_refused(entry, wave.local_seq, refused[entry.place], is_newest)
+        if 0 < seq <= self.confirmed.seq:
+            self._show(Kind.INTEGRATE, self._covered())
 
     def keep_here(self) -> None:
         """Keep all results and derived layers local from now on: the session may not write."""
@@ -630,17 +634,13 @@ class Replica:
         self._show_without(self.tier.make_local())
 
     def _own_patches(self, local_seq: int, doc: DocKey) -> tuple[Patch, ...] | None:
+        wave = self.tier.get(local_seq)
+        if wave is not None:
+            return wave.made[doc][2] if doc in wave.made else ()
         layer = self.pending.get(local_seq)
-        return self.tier.patches(local_seq, doc) if layer is None else layer.patches(doc)
+        return None if layer is None else layer.patches(doc)
 
     # ---- verdicts ----------------------------------------------------------------------------------
-
-    def result_accepted(self, sent: SentCommit, seq: int) -> None:
-        """Mark results as accepted and so durable. They stay in the tier until confirmed state covers their seq."""
-        if not sent.seq:
-            sent.seq = seq
-            if seq <= self.confirmed.seq:
-                self._show(Kind.INTEGRATE, self._covered())
 
     def accepted(self, local_seq: int, seq: int) -> None:
         """Mark a commit as accepted and so durable. It stays a layer until confirmed state covers its seq."""
@@ -701,12 +701,19 @@ class Replica:
                 unknown[change.doc] = None
             else:
                 here.append((document, change))
-        touched = self.confirmed.integrate(here, sync.seq, self._own_patches)
+        touched = self.confirmed.integrate(here, sync.seq, self._own_patches, self.tier.under_way())
         same = unchanged(here, sync.seq)
         yielded, left = self._yielded(touched)
         places = joined(touched, left, places_of(yielded, self.documents), self._covered())
         for document in same:
             places.pop(document, None)  # Its layers became confirmed state unchanged: the shown value is the same.
+        for document in list(places):
+            if (
+                document.value is document.confirmed
+                and document.entry is None
+                and not (document.layers or document.wrote)
+            ):
+                del places[document]  # So did its result, and no layer was ever on top.
         foreign = [(document, change) for document, change in here if not isinstance(change, Own)]
         ways = longest_hops([change for _, change in foreign])
         self._show(Kind.INTEGRATE, places, unheld=unknown, source=ways)

@@ -20,7 +20,7 @@ the engine names its log wherever it tells its end (`chain`), and a session repe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final
 
@@ -54,7 +54,7 @@ from headwater.replica.observation_queue import ObservationQueue
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.queries import Queries, Reply
 from headwater.replica.replica import Replica
-from headwater.replica.tier import SentCommit
+from headwater.replica.tier import SentWave
 from headwater.replica.watches import Watches
 
 
@@ -67,6 +67,10 @@ def size_of_commit(commit: Commit) -> int:
             size += _size_of_path(read.path)
     for doc, path in commit.provenance.causes:
         size += 16 + len(doc.id) + (_size_of_path(path) if path else 0)
+    for result in commit.results:
+        size += 24 + len(result.provenance.node) + len(result.provenance.fingerprint) + 4 * len(result.reads)
+        for doc, path in result.provenance.causes:
+            size += 16 + len(doc.id) + (_size_of_path(path) if path else 0)
     for operation in commit.operations:
         size += 32 + len(operation.doc.id)
         for patch in operation.patches:
@@ -113,7 +117,7 @@ class LogPosition:
         """Return the name of the log at the shown seq, or None if no engine has told it."""
         return self._chain if seq == self._seq else None
 
-    def sent(self, commits: Iterable[Layer | SentCommit], seq: int) -> tuple[int, ...]:
+    def sent(self, commits: Iterable[Layer | SentWave], seq: int) -> tuple[int, ...]:
         """Return the commits to ask for: those without a verdict, and the last accepted one if it is not shown yet."""
         numbers = {each.local_seq for each in commits}
         return tuple(sorted(numbers | {self._landed[0]} if self._landed[1] > seq else numbers))
@@ -129,9 +133,9 @@ class LogPosition:
         )
 
 
-def replayed(commits: Iterable[Layer | SentCommit]) -> Iterator[Transact]:
+def replayed(commits: Iterable[Layer | SentWave]) -> Iterator[Transact]:
     """Yield the frames that were on the wire, byte for byte (C10). A frame stays whole: its commits name each other."""
-    frame: list[Layer | SentCommit] = []
+    frame: list[Layer | SentWave] = []
     # fault resuming.replays_reversed: for sent in [*commits][::-1]:
     for sent in commits:
         # fault resuming.waves_split: if frame:
@@ -139,7 +143,7 @@ def replayed(commits: Iterable[Layer | SentCommit]) -> Iterator[Transact]:
             yield Transact(tuple([other.commit for other in frame]))
             frame = []
         # fault+ resuming.renumbered: commit = sent.commit.__replace__(local_seq=sent.local_seq + 999)
-        # fault+ resuming.renumbered: sent = SentCommit(commit, (), sent.frame)
+        # fault+ resuming.renumbered: sent = SentWave(commit, (), {})
         frame.append(sent)
     if frame:
         yield Transact(tuple([other.commit for other in frame]))
@@ -336,9 +340,15 @@ class Session:
         self._watches.reopened(message)
         self.queries.connected()
         # C6: accepted commits are known before a state that includes them is shown.
+        # fault waves.resumed_without_fates: lost = {}
+        lost = dict(message.superseded)
         for local_seq, seq in landed.items():
             self._heard = max(self._heard, local_seq)
-            self._accepted(local_seq, seq, self.replica.tier.get(local_seq))
+            wave = self.replica.tier.get(local_seq)
+            if wave is None:
+                self._accepted(local_seq, seq)
+            else:
+                self._wave_judged(wave, Accepted(local_seq, seq, True, lost.get(local_seq, ())))
         self.replica.revert_unsent()
         self.runs.only([commit.local_seq for commit in self._undecided()])
         if not self.replica.may_write:
@@ -365,10 +375,10 @@ class Session:
         if not derived:
             self._send_layers()
 
-    def _undecided(self) -> list[Layer | SentCommit]:
+    def _undecided(self) -> list[Layer | SentWave]:
         """Return the commits on the wire without a verdict, in order."""
-        layers, results = self.replica.pending.undecided(), self.replica.tier.on_wire()
-        return sorted([*layers, *results], key=lambda each: each.local_seq)
+        layers, wave = self.replica.pending.undecided(), self.replica.tier.on_wire()
+        return sorted([*layers, *([] if wave is None else [wave])], key=lambda each: each.local_seq)
 
     def _settled_elsewhere(self, base: Layer, rejection: Rejection | None) -> None:
         """Release or reject the layers that stand on a commit of another space, which has its verdict now.
@@ -403,26 +413,19 @@ class Session:
         return bool(self._wave) or self.replica.tier.is_due() or self.runs.has_drafts()
 
     def _send_results(self) -> None:
-        """Send a wave. Its observations travel with it. A result that is too long is refused here.
-
-        The results that read it name its number, which the engine never gets, and are rejected there.
-        """
+        """Send a wave. Its observations travel with it. A result that is too long is refused here."""
         limits = self.replica.limits
-        room = limits.in_flight - self.replica.pending.in_flight()
-        frames: dict[int, list[SentCommit]] = {}
-        for sent in self.replica.compose_wave(room):
-            frames.setdefault(sent.frame, []).append(sent)
-            for entry in sent.entries:
-                self.runs.made(sent.local_seq, entry.source)
-        for frame in frames.values():
-            # A commit that is longer than a frame may be is alone in its frame.
-            size = size_of_commit(frame[0].commit) if len(frame) == 1 else 0
-            if size > limits.commit_bytes:
-                self.runs.ended(frame[0].local_seq)
-                self.replica.result_rejected(frame[0], _too_long(size, limits.commit_bytes))
-                self.replica.report()
-                continue
-            self.outgoing.append(self.runs.with_frame(Transact(WellFormed([sent.commit for sent in frame]))))
+        if self.replica.pending.in_flight() >= limits.in_flight:
+            return
+        while (wave := self.replica.compose_wave()) is not None:
+            # A result that is longer than a wave may be is alone in its wave.
+            size = size_of_commit(wave.commit) if len(wave.commit.results) == 1 else 0
+            self.runs.made_wave(wave)
+            if size <= limits.commit_bytes:
+                self.outgoing.append(self.runs.with_frame(Transact(WellFormed([wave.commit]))))
+                return
+            self._wave_judged(wave, Rejected(wave.local_seq, _too_long(size, limits.commit_bytes)))
+            self.replica.report()
 
     def _send_layers(self) -> None:
         """Send the waiting layers: consecutive derived commits as one frame, a handler's commit alone.
@@ -450,7 +453,7 @@ class Session:
                 continue
             derived = layer.commit.provenance.derived
             length += size
-            if not derived or len(wave) == limits.wave_commits or length > limits.wave_bytes:
+            if not derived or len(wave) == limits.frame_commits or length > limits.frame_bytes:
                 self._send(wave)
                 wave, length = [], size
             wave.append(layer)
@@ -481,40 +484,55 @@ class Session:
         refused: dict[int, Rejection] = {}  # consecutive rejections, which are reverted in one step
         for verdict in verdicts:
             self._heard = max(self._heard, verdict.local_seq)
-            result = self.replica.tier.get(verdict.local_seq)
-            if result is not None and isinstance(verdict, Rejected) and isinstance(verdict.rejection, Conflict):
-                self.runs.restore(verdict.local_seq)  # I7: the run of a refused result is not observed.
-            self.runs.ended(verdict.local_seq)
-            if isinstance(verdict, Rejected) and result is None:
+            wave = self.replica.tier.get(verdict.local_seq)
+            if isinstance(verdict, Rejected) and wave is None:
+                self.runs.ended(verdict.local_seq)
                 refused[verdict.local_seq] = self._rejection(verdict)
                 continue
             if refused:
                 self.replica.all_rejected(refused)
                 refused = {}
-            if isinstance(verdict, Accepted):
-                self._accepted(verdict.local_seq, verdict.seq, result)
-            elif result is not None:
-                self._result_rejected(result, verdict.rejection)
+            if wave is not None:
+                self._wave_judged(wave, verdict)
+            elif isinstance(verdict, Accepted):
+                self.runs.ended(verdict.local_seq)
+                self._accepted(verdict.local_seq, verdict.seq)
         if refused:
             self.replica.all_rejected(refused)
 
-    def _accepted(self, local_seq: int, seq: int, result: SentCommit | None) -> None:
+    def _accepted(self, local_seq: int, seq: int) -> None:
         self.seen.accepted(local_seq, seq)
-        if result is None:
-            self.replica.accepted(local_seq, seq)
-        else:
-            self.replica.result_accepted(result, seq)
+        self.replica.accepted(local_seq, seq)
 
-    def _result_rejected(self, result: SentCommit, rejection: Rejection) -> None:
-        # fault session.refusal_not_learned: if False:
-        if isinstance(rejection, RuleRefused) and rejection.rule == "access" and self._keeps_derived:
-            self.replica.keep_results_here(result)
+    def _wave_judged(self, wave: SentWave, verdict: Accepted | Rejected) -> None:
+        """Apply the verdict on a wave, result by result."""
+        superseded: Sequence[int] = ()
+        refused: dict[int, Rejection]
+        if isinstance(verdict, Accepted):
+            seq = newest = verdict.seq
+            self.seen.accepted(verdict.local_seq, seq)
+            superseded, refused = verdict.superseded, {**dict(verdict.refused)}
         else:
-            self.replica.result_rejected(result, rejection)
+            seq = newest = 0
+            refused = {**dict(verdict.refused)}
+            every = range(len(wave.commit.results))
+            if isinstance(verdict.rejection, Conflict):
+                newest = max([collision.seq for collision in verdict.rejection.collisions], default=0)
+                superseded = [place for place in every if place not in refused]
+            else:
+                refused = dict.fromkeys(every, verdict.rejection)
+        # fault session.refusal_not_learned: is_reader = False
+        is_reader = self._keeps_derived and any(map(_is_about_access, refused.values()))
+        if is_reader:
+            superseded, refused = [*superseded, *refused], {}
+        self.runs.wave_ended(wave.local_seq, superseded)  # I7: the run of a refused result is not observed.
+        self.replica.wave_judged(wave, seq, superseded, newest, refused)
+        if is_reader:
+            self.replica.keep_here()
 
     def _rejection(self, verdict: Rejected) -> Rejection:
         layer, rejection = self.replica.pending.get(verdict.local_seq), verdict.rejection
-        refused = isinstance(rejection, RuleRefused) and rejection.rule == "access"
+        refused = _is_about_access(rejection)
         # fault+ session.any_refusal_keeps_derived: if refused: self.replica.may_write = False
         if refused and self._keeps_derived and layer is not None and layer.is_derived():
             # Without the right to write, derived layers are local: the node runs again, and its commit is not sent.
@@ -606,10 +624,15 @@ class Session:
         self.queries.fail("the session is gone")
         gone = RuleRefused("session_gone", f"session {self.key!r} is gone, and whether this commit landed is unknown")
         self.replica.all_rejected({layer.local_seq: gone for layer in self.replica.pending.undecided()})
-        for result in self.replica.tier.on_wire():
-            self.replica.result_rejected(result, Conflict())
+        wave = self.replica.tier.on_wire()
+        if wave is not None:
+            self._wave_judged(wave, Rejected(wave.local_seq, Conflict()))
         self.replica.revert_unsent()
         self.on_error(expired)
+
+
+def _is_about_access(rejection: Rejection) -> bool:
+    return isinstance(rejection, RuleRefused) and rejection.rule == "access"
 
 
 def _too_long(size: int, limit: int) -> RuleRefused:

@@ -2,15 +2,15 @@
 
 A result is the cached value of a function. It is shown at once and replaces the last result of its node; no verdict
 reverts it, because a change of its inputs makes its node invalid. Results are sent in waves. A wave is composed when it
-is sent, from results of nodes that are clean then: each result becomes a commit whose reads have the present basis and
-name the present layers, and whose reads of other results name the commits of the same wave. So a wave is a consistent
-cut, and an older result that was never sent costs nothing.
+is sent, from results of nodes that are clean then, and is one commit: its reads have the present basis and name the
+present layers, and a result that read another one names that result. So a wave is a consistent cut, and an older result
+that was never sent costs nothing.
 
 One wave is under way at a time, from its sending until confirmed state covers it. At the next composition every result
 is either confirmed or not sent, and no read names a result of an earlier wave.
 
-The engine judges each commit. An accepted result is shown until confirmed state covers it. A superseded one is sent
-again, without a run, when the commit that won against it is confirmed; if that made its node invalid, the node runs
+The engine judges each result. An accepted one is shown until confirmed state covers it. A superseded one is sent again,
+without a run, when the state that it was judged against is confirmed; if its node is invalid by then, the node runs
 instead. A refused one leaves the tier, and its node fails.
 
 `Tier` keeps the entries and composes waves; `Replica` shows values, and `Session` sends.
@@ -18,51 +18,65 @@ instead. A refused one leaves the tier, and its node fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, cast
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.diff import ordered_diff
-from headwater.data.patch import Patch
 from headwater.data.path import Path
 from headwater.data.reader_trie import Spot
-from headwater.data.value import same, size_of
-from headwater.protocol.commit import Commit, Operation, Provenance, Read
-from headwater.replica.confirmed import Confirmed
+from headwater.data.value import size_of
+from headwater.protocol.commit import Commit, NodeResult, Operation, Provenance, Read
+from headwater.replica.confirmed import Confirmed, Made
 from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
 from headwater.replica.limits import ReplicaLimits
 from headwater.replica.minimal_patches import SAYS_ALL
-from headwater.replica.number_ranges import ranges
 from headwater.replica.pending import Pending
+
+if TYPE_CHECKING:
+    from headwater.replica.replica import OpenTransactions
 
 _DUE: Final = EntryState.DUE
 _SENT: Final = EntryState.SENT
 _LOCAL: Final = EntryState.LOCAL
 
 
-class SentCommit:
-    """A commit of results on the wire, until its rejection or until confirmed state covers it."""
+class SentWave:
+    """A wave on the wire, until its rejection or until confirmed state covers it."""
 
-    __slots__ = ("commit", "entries", "frame", "local_seq", "seq")
+    __slots__ = ("commit", "entries", "frame", "local_seq", "made", "seq")
 
-    def __init__(self, commit: Commit, entries: Sequence[TierEntry], frame: int) -> None:
+    def __init__(self, commit: Commit, entries: Sequence[TierEntry], made: Mapping[DocKey, Made]) -> None:
         self.commit = commit
-        self.entries = entries  # one, or all results of a cycle
-        self.local_seq = commit.local_seq
-        self.frame = frame
+        self.entries = entries  # each has the place of its result; a second document is beside its entry
+        self.local_seq = self.frame = commit.local_seq
         self.seq = 0  # where it was accepted
+        self.made = made
 
     def first_named(self) -> int | None:
-        """Return the number of the oldest layer that the commit names."""
+        """Return the number of the oldest layer that the wave names."""
         return min([read.layers[0][0] for read in self.commit.reads if read.layers], default=None)
+
+    def take_out(self, places: Collection[int]) -> list[TierEntry]:
+        """Take out the entries of results that were not accepted, and return them."""
+        lost = [entry for entry in self.entries if entry.place in places] if places else []
+        if lost:
+            self.entries = [entry for entry in self.entries if entry.place not in places]
+        return lost
 
 
 class Composed(NamedTuple):
-    """One composition: the commits of a wave, and the entries that are not part of any."""
+    """One composition: the wave, if there is one, and the entries that are not part of it."""
 
-    commits: list[SentCommit]
+    wave: SentWave | None
     equal: list[TierEntry]  # equal to confirmed state: they have left the tier, and only their observations are sent
     fallen: list[TierEntry]  # outdated results of nodes that are invalid and not demanded: the caller drops them
+
+
+_NOTHING: Final[Mapping[DocKey, Made]] = {}
+_SMALL: Final = frozenset((int, float, bool, type(None)))
+_WAVE: Final = Provenance(derived=True)
+"""The provenance of a wave. That of each result says more."""
 
 
 def _always(_: object) -> bool:
@@ -73,13 +87,12 @@ class Tier:
     """The results of one replica."""
 
     __slots__ = (
-        "_changing",
         "_confirmed",
         "_due",
         "_local",
+        "_opened",
         "_pending",
-        "_shared",
-        "_wire",
+        "_wave",
         "is_clean",
         "is_current",
         "is_demanded",
@@ -88,14 +101,13 @@ class Tier:
         "version",
     )
 
-    def __init__(self, confirmed: Confirmed, pending: Pending, changing: Callable[[Document], object]) -> None:
+    def __init__(self, confirmed: Confirmed, pending: Pending, opened: OpenTransactions) -> None:
         self._confirmed = confirmed
         self._pending = pending
-        self._changing = changing  # called before a document has another entry
+        self._opened = opened  # told before a document has another entry
         self._due: dict[Document, TierEntry] = {}  # in the order of their runs
         self._local: dict[Document, TierEntry] = {}
-        self._shared: dict[Spot, Read] = {}  # the reads of the wave that is being composed, by their spots
-        self._wire: dict[int, SentCommit] = {}  # by local_seq, in order
+        self._wave: SentWave | None = None  # under way
         # Set by the scheduler: whether no input of a node has changed since its last run, whether its result is the
         # outcome of that run, which may have failed instead, and whether its value is demanded.
         self.is_clean: Callable[[object], bool] = _always
@@ -105,10 +117,10 @@ class Tier:
         # composition.
         self.is_outdated = False
         self.version = 0  # of the newest result
-        self.superseded_count = 0  # commits of results that others won against, for diagnosis
+        self.superseded_count = 0  # results that other commits won against, for diagnosis
 
     def __bool__(self) -> bool:
-        return bool(self._due or self._wire or self._local)
+        return bool(self._due or self._wave or self._local)
 
     def is_due(self) -> bool:
         """Return True if a result waits for a wave."""
@@ -116,7 +128,7 @@ class Tier:
 
     def is_under_way(self) -> bool:
         """Return True if a wave was sent and confirmed state does not cover it yet."""
-        return bool(self._wire)
+        return self._wave is not None
 
     # ---- entries -----------------------------------------------------------------------------------
 
@@ -140,7 +152,7 @@ class Tier:
             document = each.document
             if document.entry is each:
                 # fault tier.dropped_result_not_kept: pass
-                self._changing(document)  # C8: an open transaction keeps the result with its value.
+                self._opened.changing(document)  # C8: an open transaction keeps the result with its value.
                 document.entry = None
                 self._due.pop(document, None)
                 self._local.pop(document, None)
@@ -208,57 +220,55 @@ class Tier:
 
     # ---- the wire ----------------------------------------------------------------------------------
 
-    def get(self, local_seq: int) -> SentCommit | None:
-        return self._wire.get(local_seq)
+    def get(self, local_seq: int) -> SentWave | None:
+        """Return the wave with this number, if it is under way."""
+        wave = self._wave
+        return wave if wave is not None and wave.local_seq == local_seq else None
 
-    def on_wire(self) -> list[SentCommit]:
-        """Return the commits without a verdict, in order: a reconnect replays these."""
-        return [sent for sent in self._wire.values() if not sent.seq]
+    def under_way(self) -> Mapping[DocKey, Made]:
+        """Return what the results of the wave under way make of their documents."""
+        return _NOTHING if self._wave is None else self._wave.made
+
+    def on_wire(self) -> SentWave | None:
+        """Return the wave without a verdict: a reconnect replays it."""
+        return None if self._wave is None or self._wave.seq else self._wave
 
     def newest_seq(self) -> int:
-        """Return the last seq at which a result was accepted that confirmed state does not cover; 0: none."""
-        return max([sent.seq for sent in self._wire.values()], default=0)
+        """Return the seq at which the wave under way was accepted; 0: it was not."""
+        return 0 if self._wave is None else self._wave.seq
 
     def first_named(self) -> int | None:
-        """Return the number of the oldest layer or commit that a commit of results names, or may still name."""
-        named = [number for sent in self._wire.values() for number in (sent.local_seq, sent.first_named())]
+        """Return the number of the oldest layer or wave that a wave names, or may still name."""
+        wave = self._wave
+        named = [] if wave is None else [wave.local_seq, wave.first_named()]
         named += [read.layers[0][0] for entry in self._due.values() for read in entry.reads or () if read.layers]
         return min([number for number in named if number is not None], default=None)
 
     def is_waiting(self) -> bool:
         """Return True if a result of a clean node has no verdict, and will get one."""
-        for sent in self._wire.values():
-            if not sent.seq:
-                return True
+        if self._wave is not None and not self._wave.seq:
+            return True
         for entry in self._due.values():
             if not entry.is_held and (entry.reads is not None or self.is_current(entry.source)):
                 return True
         return False
 
-    def patches(self, local_seq: int, doc: DocKey) -> tuple[Patch, ...] | None:
-        """Return the patches of a commit on the wire to a document; None: there is no such commit."""
-        sent = self._wire.get(local_seq)
-        if sent is None:
-            return None
-        for operation in sent.commit.operations:
-            if operation.doc == doc:
-                return operation.patches
-        return ()
-
     def covered(self) -> list[TierEntry]:
         """Take out the results that confirmed state includes. Return the entries that were shown."""
-        if not self._wire:
+        wave = self._wave
+        if wave is None or not 0 < wave.seq <= self._confirmed.seq:
             return []
-        seq = self._confirmed.seq
-        done = [sent for sent in self._wire.values() if 0 < sent.seq <= seq]
+        self._wave = None
         left: list[TierEntry] = []
-        for sent in done:
-            del self._wire[sent.local_seq]
-            for entry in sent.entries:
-                if entry.document.entry is entry:
-                    self._changing(entry.document)  # C8
-                    entry.document.entry = None
-                    left.append(entry)
+        for entry in wave.entries:
+            part: TierEntry | None = entry
+            while part is not None:
+                if part.document.entry is part:
+                    if self._opened.count:
+                        self._opened.changing(part.document)  # C8
+                    part.document.entry = None
+                    left.append(part)
+                part = part.beside
         return left
 
     def confirm_all(self) -> None:
@@ -269,18 +279,19 @@ class Tier:
             document = each.document
             document.confirmed, document.written, document.entry = each.value, seq, None
 
-    def superseded(self, sent: SentCommit, newest: int) -> list[TierEntry]:
-        """Have results sent again that other commits won against, once `newest` is confirmed.
+    def judged(self, wave: SentWave, seq: int, superseded: Collection[int], newest: int) -> list[TierEntry]:
+        """Apply the verdict on a wave, which was accepted at `seq`, or not at all: 0.
 
-        Return the frozen ones, which leave the tier: no node tells whether they still follow from their inputs.
+        Have results at the places `superseded` sent again, once `newest` is confirmed. Return the frozen ones, which
+        leave the tier: no node tells whether they still follow from their inputs.
         """
-        self._wire.pop(sent.local_seq, None)
-        self.superseded_count += 1
+        wave.seq = seq
+        if not seq:
+            self._wave = None
+        self.superseded_count += len(superseded)
         fallen: list[TierEntry] = []
-        for entry in sent.entries:
+        for entry in wave.take_out(superseded):
             shown = entry.document.entry
-            if entry.owner is not None:
-                continue
             if shown is not entry:
                 if shown is not None:
                     # I8: the causes of a superseded result are causes of the next one.
@@ -292,29 +303,47 @@ class Tier:
                 fallen.append(entry)
                 continue
             entry.set_state(_DUE)
-            entry.ready_at, entry.local_seq, entry.frame = newest, 0, 0
+            entry.ready_at, entry.local_seq = newest, 0
             # fault tier.superseded_dropped: self._due.pop(entry.document, None)
             self._due[entry.document] = entry
         for entry in fallen:
             self.drop(entry)
         return fallen
 
-    def refused(self, sent: SentCommit) -> list[tuple[TierEntry, bool]]:
+    def refused(self, wave: SentWave, places: Collection[int]) -> list[tuple[TierEntry, bool]]:
         """Take out results that will never be accepted. Return them, each with whether it was the newest one."""
-        self._wire.pop(sent.local_seq, None)
-        found = [(entry, entry.document.entry is entry) for entry in sent.entries if entry.owner is None]
+        found = [(entry, entry.document.entry is entry) for entry in wave.take_out(places)]
         for entry, _ in found:
             self.drop(entry)
         return found
 
     # ---- composing a wave ----------------------------------------------------------------------------
 
-    def compose(self, number: int, branch: str, limits: ReplicaLimits, room: int) -> Composed:
-        """Compose a wave of at most `room` commits, numbered from `number`."""
-        made = Composed([], [], [])
+    def compose(self, number: int, branch: str, limits: ReplicaLimits) -> Composed:
+        """Compose the wave with this number from as many results as it may have."""
+        made = Composed(None, [], [])
         # fault tier.sent_while_under_way: if not self._due:
-        if self._wire or not self._due:
+        if self._wave or not self._due:
             return made
+        ready = self._ready(made)
+        self.is_outdated = False
+        # Readers of a result that falls are held: what it hides may be another value than the one that they read.
+        # fault tier.readers_of_dropped_results_sent: for entry in (*made.equal, *made.fallen):
+        for entry in made.equal:
+            for part in self.drop(entry):
+                part.state = EntryState.EQUAL
+        if not ready:
+            return made
+        placed, is_cyclic = _ordered(ready)
+        if not placed:
+            return made
+        if not is_cyclic:
+            placed = _first_of(placed, limits)
+        self._wave = wave = self._made(number, branch, placed, is_cyclic=is_cyclic)
+        return made._replace(wave=wave)
+
+    def _ready(self, made: Composed) -> dict[TierEntry, None]:
+        """Return the results that may be sent, and note their changes to confirmed state. Add the others to `made`."""
         seq = self._confirmed.seq
         is_current = self.is_current
         ready: dict[TierEntry, None] = {}
@@ -326,133 +355,151 @@ class Tier:
                     # I1: it may show a write that never was, or hide a newer result, and no run will replace it.
                     made.fallen.append(entry)
                 continue
-            # fault tier.superseded_sent_at_once: if _is_closed(entry.document):
-            if entry.ready_at > seq or _is_closed(entry.document):
+            # fault tier.superseded_sent_at_once: if False:
+            if entry.ready_at > seq:
                 continue
-            beside = entry.beside
-            if beside is not None and _is_closed(beside.document):
+            home, is_closed = entry.document.home, False
+            for spot in entry.spots:
+                if spot is not None:
+                    seen: Document = spot.document  # type: ignore[assignment]
+                    # fault tier.sent_over_a_gap: if False:
+                    if seen.confirmed is NOT_HERE and seen.home is home:
+                        is_closed = True  # C3: the value that it read may be older than the present basis.
+                        break
+            is_equal = True
+            part: TierEntry | None = entry
+            while part is not None and not is_closed:
+                document, value = part.document, part.value
+                confirmed = document.confirmed
+                if confirmed is NOT_HERE or document.layers:
+                    is_closed = True  # Confirmed state is not here, or a commit of an author is on top.
+                    break
+                # What is stored is what is shown, also if results in between were never stored.
+                patches = ordered_diff(confirmed, value)
+                part.operation = Operation(document.key, patches) if patches else None
+                is_equal = is_equal and not patches
+                part = part.beside
+            if is_closed:
                 continue
-            # fault tier.sent_over_a_gap: if False:
-            if _misses_read(entry):
-                continue  # C3: the value that it read may be older than the present basis.
-            if _is_confirmed(entry) and (beside is None or _is_confirmed(beside)):
+            if is_equal:
                 made.equal.append(entry)
             else:
                 ready[entry] = None
-        self.is_outdated = False
-        # Readers of a result that falls are held: what it hides may be another value than the one that they read.
-        # fault tier.readers_of_dropped_results_sent: for entry in (*made.equal, *made.fallen):
-        for entry in made.equal:
-            for part in self.drop(entry):
-                part.state = EntryState.EQUAL
-        if not ready or room <= 0:
-            return made
-        placed, is_cyclic = _ordered(ready)
-        if is_cyclic and placed:
-            # Results that read each other are right together or not at all: they are one commit.
-            self._shared.clear()
-            self._add(made.commits, [each for entry in placed for each in entry.parts()], number, number, branch)
-            return made
-        frame, size, count = number, 0, 0
-        self._shared.clear()
-        for entry in placed[:room]:
-            entry_size = _size(entry)
-            size, count = size + entry_size, count + 1
-            if count > limits.wave_commits or size > limits.wave_bytes:
-                frame, size, count = number, entry_size, 1
-            self._add(made.commits, entry.parts(), number, frame, branch)
-            number += 1
-        return made
+        return ready
 
-    def _add(
-        self, commits: list[SentCommit], entries: Sequence[TierEntry], number: int, frame: int, branch: str
-    ) -> None:
-        """Make one commit of results."""
-        reads: dict[Read, None] = {}
-        after: set[int] = set()
+    def _made(self, number: int, branch: str, placed: Sequence[TierEntry], *, is_cyclic: bool) -> SentWave:
+        """Make one commit of results, each after those that it read.
+
+        Results that read each other are right together or not at all: they are one result of the wave.
+        """
+        basis, due, last = self._confirmed.seq, self._due, len(placed) - 1
         operations: list[Operation] = []
-        for entry in entries:
-            entry.state, entry.local_seq, entry.frame = _SENT, number, frame
-            self._due.pop(entry.document, None)
-        for entry in entries:
-            operations += self._operations(entry, reads)
-            if entry.reads is not None:
-                reads.update(dict.fromkeys(entry.reads))
-                continue
-            self._name_reads(entry, number, frame, reads, after)
-        first, hops = entries[0], 0
-        causes: list[tuple[DocKey, Path]] = []
-        for entry in entries:
-            hops = max(hops, entry.hops)
-            for spot in entry.causes or ():
-                seen: Document = spot.document  # type: ignore[assignment]
-                causes.append((seen.key, spot.path))
-        fingerprint = getattr(first.source, "fingerprint", "")
-        commit = Commit(
-            number,
-            tuple(operations),
-            tuple(reads),
-            (),
-            branch,
-            (),
-            (),
-            Provenance(first.node, fingerprint, tuple(causes), True, hops),  # I8
-            # fault wave.leans_on_nothing: (),
-            ranges(sorted(after)) if after else (),
-        )
-        self._wire[number] = sent = SentCommit(commit, entries, frame)
-        commits.append(sent)
-
-    def _operations(self, entry: TierEntry, reads: dict[Read, None]) -> tuple[Operation, ...]:
-        """Return the change that a result makes to confirmed state."""
-        document = entry.document
-        before = document.confirmed
-        assert before is not NOT_HERE  # `compose` checked it.
-        # What is stored is what is shown, also if results in between were never stored.
-        patches = ordered_diff(before, entry.value)
-        for patch in patches:
-            if patch.path or patch.kind not in SAYS_ALL:
-                # C1: a difference stands on the value that it is a difference to.
-                reads[Read(document.key, (), Depth.DEEP, self._confirmed.seq)] = None
-                break
-        return (Operation(document.key, patches),) if patches else ()
-
-    def _name_reads(self, entry: TierEntry, number: int, frame: int, reads: dict[Read, None], after: set[int]) -> None:
-        """Add the reads of a result: of the log at the present basis, or of another result of this wave."""
-        home, basis = entry.document.home, self._confirmed.seq
-        # fault wave.reads_forgotten: for spot in ():
-        for spot in entry.spots:
-            if spot is None:
-                continue
-            seen: Document = spot.document  # type: ignore[assignment]  # as every spot of a node
-            if seen.home is not home:
-                continue  # The log of this space does not check reads of another one.
-            other = seen.entry
-            if other is None:
-                read = self._shared.get(spot)
-                if read is None:
-                    # C3: the one seq of all documents here, and every layer that may have contributed.
-                    spans = self._pending.under(seen, spot.path, number).spans if seen.layers else ()
-                    read = self._shared[spot] = Read(seen.key, spot.path, spot.depth, basis, spans)
-                reads[read] = None
-            elif other.local_seq == number:
-                continue  # a result of the same commit
-            # fault wave.thins_too_much: elif other.frame:
-            elif other.frame == frame:
-                after.add(other.local_seq)  # C4: no commit comes between two commits of one frame.
-            else:
-                reads[Read(seen.key, spot.path, spot.depth, basis, ((other.local_seq, other.local_seq),))] = None
+        reads: list[Read] = []
+        places: dict[Spot, int] = {}  # of spots among the reads
+        causes: dict[Spot, Causes] = {}  # of results that a change of one spot caused
+        results: list[NodeResult] = []
+        made: dict[DocKey, Made] = {}
+        for place, entry in enumerate(placed):
+            mark: TierEntry | None = entry
+            while mark is not None:
+                mark.state, mark.local_seq, mark.place = _SENT, number, 0 if is_cyclic else place
+                mark = mark.beside
+        # Those of the next result.
+        count = 0
+        named: list[int] = []
+        after: list[int] = []
+        for place, entry in enumerate(placed):
+            part: TierEntry | None = entry
+            while part is not None:
+                operation, part.operation = part.operation, None
+                if operation is not None:
+                    operations.append(operation)
+                    count += 1
+                    doc, patches = operation.doc, operation.patches
+                    made[doc] = (part.document.confirmed, part.value, patches)
+                    for patch in patches:
+                        if patch.path or patch.kind not in SAYS_ALL:
+                            # C1: a difference stands on the value that it is a difference to.
+                            named.append(len(reads))
+                            reads.append(Read(doc, (), Depth.DEEP, basis))
+                            break
+                part = part.beside
+            for read in entry.reads or ():
+                named.append(len(reads))
+                reads.append(read)
+            home = entry.document.home
+            # fault waves.reads_forgotten: for spot in ():
+            for spot in entry.spots:  # A frozen result has none.
+                if spot is None:
+                    continue
+                seen: Document = spot.document  # type: ignore[assignment]  # as every spot of a node
+                if seen.home is not home:
+                    continue  # The log of this space does not check reads of another one.
+                other = seen.entry
+                if other is None:
+                    # The read is of the log at the present basis.
+                    at = places.get(spot)
+                    if at is None:
+                        # C3: the one seq of all documents here, and every layer that may have contributed.
+                        spans = self._pending.under(seen, spot.path, number).spans if seen.layers else ()
+                        places[spot] = at = len(reads)
+                        reads.append(Read(seen.key, spot.path, spot.depth, basis, spans))
+                    named.append(at)
+                # fault waves.leans_on_nothing: elif False:
+                elif other.place != entry.place and other.place not in after:
+                    after.append(other.place)  # C4: it is accepted with the result that it read, or not at all.
+            due.pop(entry.document, None)
+            if not is_cyclic or place == last:
+                origin = _joined(placed) if is_cyclic else _provenance(entry, causes)
+                results.append(NodeResult(origin, count, tuple(named), tuple(after)))
+                count = 0
+                named.clear()
+                after.clear()
+        commit = Commit(number, tuple(operations), tuple(reads), (), branch, (), (), _WAVE, tuple(results))
+        return SentWave(commit, placed, made)
 
 
-def _is_closed(document: Document) -> bool:
-    """Return True if no result can be sent now: confirmed state is not here, or a commit of an author is on top."""
-    return document.confirmed is NOT_HERE or bool(document.layers)
+Causes = tuple[tuple[DocKey, Path], ...]
 
 
-def _is_confirmed(entry: TierEntry) -> bool:
-    """Return True if confirmed state has the value of an entry."""
-    confirmed = entry.document.confirmed
-    return confirmed is not NOT_HERE and same(confirmed, entry.value)
+def _provenance(entry: TierEntry, known: dict[Spot, Causes]) -> Provenance:
+    """I8: return the node of a result, and what caused its run. `known`: the causes of results with one alone."""
+    causes = entry.causes
+    named: Causes = ()
+    if causes:
+        spot = next(iter(causes))
+        if len(causes) > 1:
+            named = _named(causes)
+        elif spot in known:
+            named = known[spot]
+        else:
+            named = known[spot] = _named(causes)
+    return Provenance(entry.node, getattr(entry.source, "fingerprint", ""), named, True, entry.hops)
+
+
+def _joined(placed: Sequence[TierEntry]) -> Provenance:
+    """I8: return the first node of a cycle, and what caused the runs of all."""
+    first = placed[0]
+    named = _named({spot: None for entry in placed for spot in entry.causes or ()})
+    hops = max([entry.hops for entry in placed])
+    return Provenance(first.node, getattr(first.source, "fingerprint", ""), named, True, hops)
+
+
+def _named(causes: Iterable[Spot]) -> Causes:
+    return tuple([(cast(Document, spot.document).key, spot.path) for spot in causes])
+
+
+def _first_of(placed: list[TierEntry], limits: ReplicaLimits) -> list[TierEntry]:
+    """Return as many of the results as one wave may have. Each comes after those that it read."""
+    size = 0
+    for count, entry in enumerate(placed):
+        # About the size on the wire, in bytes.
+        size += 96 + 32 * len(entry.spots)
+        if type(entry.value) not in _SMALL:
+            size += size_of(entry.value)
+        if count and (count >= limits.wave_results or size > limits.wave_bytes):
+            return placed[:count]
+    return placed
 
 
 def _sources(entry: TierEntry, frozen: TierEntry) -> dict[Spot, Document]:
@@ -462,23 +509,7 @@ def _sources(entry: TierEntry, frozen: TierEntry) -> dict[Spot, Document]:
     return {spot: seen for spot, seen in spots.items() if seen.home is home and seen.entry in (None, frozen)}
 
 
-def _misses_read(entry: TierEntry) -> bool:
-    """Return True if a document of this space that a result read is not here."""
-    home = entry.document.home
-    for spot in entry.spots:
-        if spot is not None:
-            document: Document = spot.document  # type: ignore[assignment]
-            if document.confirmed is NOT_HERE and document.home is home:
-                return True
-    return False
-
-
-def _size(entry: TierEntry) -> int:
-    """Return the approximate size of a result on the wire, in bytes."""
-    return 128 + size_of(entry.value) + 64 * len(entry.spots)
-
-
-def _ordered(ready: dict[TierEntry, None]) -> tuple[list[TierEntry], bool]:
+def _ordered(ready: Mapping[TierEntry, object]) -> tuple[list[TierEntry], bool]:
     """Return the results that can be sent together, each after the results that it read; True: some form a cycle.
 
     A result that read one which cannot be sent now is left out.
@@ -489,6 +520,13 @@ def _ordered(ready: dict[TierEntry, None]) -> tuple[list[TierEntry], bool]:
     opened: set[TierEntry] = set()
     for first in ready:
         if first in known:
+            continue
+        for spot in first.spots:
+            if spot is not None and spot.document.entry is not None:  # type: ignore[attr-defined]
+                break
+        else:
+            known[first] = True
+            placed.append(first)
             continue
         stack: list[tuple[TierEntry, Iterator[Spot | None]]] = [(first, iter(first.spots))]
         opened.add(first)

@@ -14,6 +14,7 @@ from headwater.protocol.commit import (
     Commit,
     EntityAbsent,
     LeaseHeld,
+    NodeResult,
     OriginCommitted,
     Provenance,
     SentEvent,
@@ -46,6 +47,38 @@ def dead_layer(_: Path) -> str:
     ann = Writer(open_engine(), "ann")
     ann.next = 2
     return rejection(ann.send(reads=[read("d", seq=0, layers=((1, 1),))]))
+
+
+def wave(*results: NodeResult, derived: bool = True) -> str:
+    ann = ann_on(open_engine(), 1)
+    operations = tuple([write(id, replace((), 1)) for id in "abc"[: len(results)]])
+    made = Commit(2, operations, provenance=Provenance(derived=derived), results=results)
+    return raised(lambda: ann.engine.submit("ann", made))
+
+
+@case("commit 2 is a wave, which has results, their operations and reads only")
+def wave_that_is_not_derived(_: Path) -> str:
+    return wave(NodeResult(Provenance(), 1), derived=False)
+
+
+@case("result 1 of commit 2 writes nothing")
+def result_without_operations(_: Path) -> str:
+    return wave(NodeResult(Provenance(), 2), NodeResult(Provenance(), 0))
+
+
+@case("result 0 of commit 2 names a read that is not in it")
+def result_with_an_unknown_read(_: Path) -> str:
+    return wave(NodeResult(Provenance(), 1, (0,)))
+
+
+@case("result 0 of commit 2 read one that does not come before it")
+def result_over_a_later_one(_: Path) -> str:
+    return wave(NodeResult(Provenance(), 1, (), (0,)))
+
+
+@case("commit 2 has 1 operations, and its results have 2")
+def results_with_too_many_operations(_: Path) -> str:
+    return wave(NodeResult(Provenance(), 2))
 
 
 @case("its basis is older than the history that is kept", "Read again and retry.")

@@ -70,7 +70,7 @@ def short_row(_: Path) -> str:
 @case("commit 1 in the log cannot be read")
 def unreadable_commit(_: Path) -> str:
     body = encode_record([(msgspec.msgpack.encode("x"), ())])
-    return raised(lambda: log_with(log_row(body=body)).writer_of(1))
+    return raised(lambda: log_with(log_row(body=body)).writer_of(1, doc("d")))
 
 
 @case("commit 1 does not write space:other, though its head says so")

@@ -11,7 +11,7 @@ from headwater.data.patch import add, append, increment, replace
 from headwater.engine.limits import Limits
 from headwater.engine.sync.peer import PeerState
 from headwater.errors import StorageError
-from headwater.protocol.commit import MAIN, Commit, Operation, Read
+from headwater.protocol.commit import MAIN, NO_PROVENANCE, Commit, NodeResult, Operation, Provenance, Read
 from headwater.protocol.messages import (
     Ack,
     Bye,
@@ -77,7 +77,7 @@ class TestPeersThatBreakTheProtocol:
             (Commit(2, (put("d", 1),)), Commit(1, (put("d", 1),))),
             (Commit(1, (put("d", 1),), (Read(D, (), Depth.DEEP, 99),)),),
             (Commit(1, (put("d", 1),), (Read(D, (), Depth.DEEP, 0, ((1, 1),)),)),),
-            (Commit(1, (put("d", 1),), after=((1, 5),)),),
+            (Commit(1, (put("d", 1),), results=(NodeResult(NO_PROVENANCE, 1),)),),
             (Commit(1, (put("d", 1), put("d", 2))),),
             (Commit(1, (put("d", 1),), branch="dev"),),
         ],
@@ -323,5 +323,8 @@ def nonsense(random: Random) -> FromReplica:
             )
             layers = random.choice(((), ((1, 1),), ((0, 5),), ((3, 2),)))
             reads = tuple(Read(key, path, Depth.DEEP, number % 5, layers) for _ in range(random.randrange(2)))
-            made = Commit(number, (Operation(key, (patch,)),), reads, after=random.choice(((), ((1, 1),))))
+            result = NodeResult(NO_PROVENANCE, random.randrange(3), (random.randrange(3),), (random.randrange(2),))
+            origin = Provenance(derived=random.random() < 0.8)
+            results = (result,) * random.choice((0, 0, 1, 2))
+            made = Commit(number, (Operation(key, (patch,)),), reads, provenance=origin, results=results)
             return Transact(tuple(made for _ in range(random.randrange(3))))

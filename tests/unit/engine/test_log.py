@@ -10,7 +10,7 @@ from headwater.engine.log.log import Log, chained, entries_of
 from headwater.engine.store.port import LogRow
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import CorruptionError, InvariantViolation
-from headwater.protocol.commit import Commit, Operation, Provenance, SentEvent, encode_commit
+from headwater.protocol.commit import Commit, NodeResult, Operation, Provenance, SentEvent, encode_commit
 from tests.unit.engine.kit import doc, write
 
 
@@ -67,7 +67,7 @@ def test_commits_of_the_open_frame_can_already_be_looked_up(log: Log) -> None:
     log.open_frame(4, 1, 0)
     commit = Commit(1, (write("d", append((), [1])),), provenance=Provenance("N"))
     seq = log.admit(1, encode_commit(commit), (1,))
-    assert log.writer_of(seq) == (4, "N")
+    assert log.writer_of(seq, doc("d")) == (4, "N")
     assert [revision.seq for revision in log.history(seq, doc("d"), down_to=0)] == [2, 1]
 
 
@@ -127,8 +127,15 @@ def test_a_document_s_history_is_walked_back_over_unrelated_commits(log: Log) ->
 
 def test_the_writer_of_a_seq_is_its_session_and_node(log: Log) -> None:
     frame(log, (Commit(1, provenance=Provenance("Cart.add")), ()), session=5)
-    assert log.writer_of(1) == (5, "Cart.add")
-    assert log.writer_of(0) is None
+    assert log.writer_of(1, doc("d")) == (5, "Cart.add")
+    assert log.writer_of(0, doc("d")) is None
+
+
+def test_the_writer_of_a_wave_is_the_node_of_the_result(log: Log) -> None:
+    results = (NodeResult(Provenance("both"), 2), NodeResult(Provenance("lost"), 0), NodeResult(Provenance("last"), 1))
+    wave = Commit(1, tuple([write(id, replace((), 1)) for id in "abc"]), results=results)
+    frame(log, (wave, (0, 0, 0)), session=5)
+    assert [log.writer_of(1, doc(id)) for id in "abc"] == [(5, "both"), (5, "both"), (5, "last")]
 
 
 class TestDamage:
@@ -157,7 +164,7 @@ class TestDamage:
         log.admit(1, msgspec.msgpack.encode("nonsense"), ())
         log.close_frame()
         with pytest.raises(CorruptionError, match="commit 1 in the log cannot be read"):
-            log.writer_of(1)
+            log.writer_of(1, doc("d"))
 
     def test_a_commit_that_holds_what_no_document_can(self, log: Log) -> None:
         """It would never have been let in, so it is damage, and not a mistake of whoever reads."""

@@ -106,7 +106,7 @@ class TestKeeping:
         )
         runner.send(
             Commit(2, (write("x", replace((), 1)),), (looked("b", seq=1),)),
-            Commit(3, (write("b", replace((), 2)),), after=((2, 2),)),
+            Commit(3, (write("b", replace((), 2)),)),
             observed=runs,
         )
         assert clean(engine) == {"p.first": False, "p.second": True}

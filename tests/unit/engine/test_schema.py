@@ -37,7 +37,7 @@ def test_new_file_has_the_mark_and_the_version_of_the_schema(tmp_path: Path) -> 
     SqliteStore(path).close()
     assert pragma(path, "application_id") == APPLICATION_ID
     assert pragma(path, "user_version") == SCHEMA_VERSION
-    assert APPLICATION_ID.to_bytes(4) == b"HWS1"
+    assert APPLICATION_ID.to_bytes(4) == b"HWS2"
 
 
 def test_file_of_a_newer_version_is_refused_by_name_and_not_touched(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from headwater.protocol.commit import (
     Delivered,
     EntityAbsent,
     LeaseHeld,
+    NodeResult,
     Operation,
     OriginCommitted,
     Provenance,
@@ -54,14 +55,15 @@ EVERYTHING = Commit(
     (SentEvent("e", "stream", VALUE, 11),),
     (TopicRecord("topic", "key", None, "p"),),
     Provenance("node", "print", ((A, ("k",)),), derived=True),
-    ((6, 6),),
+    (NodeResult(Provenance("n"), 1, (0, 1), (2,)),),
     ("f",),
     (Delivered("r", "key", 3, 1),),
     (Declared("r", "topic", "beginning", "lane", 2),),
 )
 PARTS: dict[type[msgspec.Struct], str] = {
-    Commit: "local_seq operations reads preconditions branch events records provenance after handled delivered "
+    Commit: "local_seq operations reads preconditions branch events records provenance results handled delivered "
     "declared",
+    NodeResult: "provenance operations reads after",
     Operation: "doc patches",
     Read: "doc path depth seq layers",
     OriginCommitted: "local_seq",
@@ -80,8 +82,9 @@ RECORD = (
     "04059592a57370616365a161900000909392b06f726967696e5f636f6d6d69747465640692ad656e746974795f616273656e"
     "7492a57370616365a16193aa6c656173655f68656c64a56c6561736509a4736964659194a165a673747265616d81a16e97c0"
     "c3ffcb3ff8000000000000a2c3a9c40100c70e0194c0a57370616365a16292a178000b9194a5746f706963a36b6579c0a170"
-    "95a46e6f6465a57072696e74919292a57370616365a16191a16bc3009192060691a1669195a172a36b65790301c29195a172"
-    "a5746f706963a9626567696e6e696e67a46c616e65029105929c08909090a46d61696e909095a0a090c2009090909090"
+    "95a46e6f6465a57072696e74919292a57370616365a16191a16bc300919495a16ea090c20001920001910291a1669195a172"
+    "a36b65790301c29195a172a5746f706963a9626567696e6e696e67a46c616e65029105939c08909090a46d61696e909095a0"
+    "a090c200909090909092c40372756ec4046d6f7265"
 )
 SNAPSHOT = "e942a5b881a16e97c0c3ffcb3ff8000000000000a2c3a9c40100c70e0194c0a57370616365a16292a17800"
 STATE = "9b01020300092829054d9292a57370616365a16191a16b9197a17892a57370616365a16191a16b0104c0a46d61696e"
@@ -104,10 +107,12 @@ def test_a_commit_has_the_parts_it_had() -> None:
 
 
 def test_the_record_of_a_frame() -> None:
-    assert encode_record([(encode_commit(EVERYTHING), (5,)), (encode_commit(Commit(8)), ())]).hex() == RECORD
+    entries = [(encode_commit(EVERYTHING), (5,)), (encode_commit(Commit(8)), ())]
+    assert encode_record(entries, {1: [b"run", b"more"]}).hex() == RECORD
     first, second = decode_record(bytes.fromhex(RECORD))
     assert (decode_commit(first.commit), first.previous) == (EVERYTHING, (5,))
     assert (decode_commit(second.commit), second.previous) == (Commit(8), ())
+    assert (first.observed, second.observed) == ((), (b"run", b"more"))
 
 
 def test_a_snapshot() -> None:

@@ -9,7 +9,15 @@ from headwater.data.address import DocKey
 from headwater.data.patch import replace
 from headwater.data.value import MAX_INT
 from headwater.errors import ProtocolError
-from headwater.protocol.commit import Commit, Operation, Provenance, decode_commit, decode_frame, encode_commit
+from headwater.protocol.commit import (
+    NO_PROVENANCE,
+    Commit,
+    Operation,
+    Provenance,
+    decode_commit,
+    decode_frame,
+    encode_commit,
+)
 from headwater.protocol.hop_counts import AUTHORED, hops_of_change, longest_hops, make_patched
 from headwater.protocol.messages import (
     Encoding,
@@ -31,14 +39,17 @@ NAMED_HOPS = 6
 WRITE = Operation(D, (replace((), 1),))
 
 
-def derived(hops: int) -> Commit:
-    return Commit(1, (WRITE,), provenance=Provenance("node", "", (), True, hops))
+def derived(hops: int) -> Provenance:
+    return Provenance("node", "", (), True, hops)
+
+
+def commit_of(provenance: Provenance) -> Commit:
+    return Commit(1, (WRITE,), provenance=provenance)
 
 
 def test_what_is_authored_has_gone_nowhere_whatever_it_says() -> None:
-    assert make_patched(WRITE, 3, Commit(1, (WRITE,)), "s", NAMED_HOPS) == Patched(D, 3, WRITE.patches)
-    said = Commit(1, (WRITE,), provenance=Provenance("handler", hops=7))
-    assert make_patched(WRITE, 3, said, "s", NAMED_HOPS).way is None
+    assert make_patched(WRITE, 3, NO_PROVENANCE, "s", NAMED_HOPS) == Patched(D, 3, WRITE.patches)
+    assert make_patched(WRITE, 3, Provenance("handler", hops=7), "s", NAMED_HOPS).way is None
 
 
 def test_what_is_derived_has_gone_one_step_further_and_names_its_writer_when_it_looks_like_a_cycle() -> None:
@@ -70,7 +81,7 @@ def test_of_several_changes_the_longest_way_counts() -> None:
 def test_both_encodings_say_it(encoding: Encoding) -> None:
     sync = Sync(3, (Patched(D, 3, (), Way(9, "node", "s")), whole_of(E, 3, None, Way(2)), whole_of(E, 3, 1)))
     assert decode_from_engine(encode(sync, encoding), encoding) == sync
-    transact = Transact((derived(5),))
+    transact = Transact((commit_of(derived(5)),))
     assert decode_from_replica(encode(transact, encoding), encoding) == transact
 
 
@@ -83,14 +94,14 @@ def test_what_an_older_peer_says_has_no_hops(encoding: Encoding) -> None:
 
 
 def test_a_commit_that_was_stored_before_there_were_hops_has_none() -> None:
-    stored = msgspec.msgpack.decode(encode_commit(derived(5)))
+    stored = msgspec.msgpack.decode(encode_commit(commit_of(derived(5))))
     stored[7] = stored[7][:4]
-    assert decode_commit(msgspec.msgpack.encode(stored)) == derived(0)
+    assert decode_commit(msgspec.msgpack.encode(stored)) == commit_of(derived(0))
 
 
 @pytest.mark.parametrize("hops", [-1, MAX_INT + 1, "many", 1.5, None])
 def test_hops_that_are_no_count_are_refused(hops: object) -> None:
-    frame = msgspec.msgpack.decode(msgspec.msgpack.encode([msgspec.to_builtins(derived(0))]))
+    frame = msgspec.msgpack.decode(msgspec.msgpack.encode([msgspec.to_builtins(commit_of(derived(0)))]))
     frame[0][7][4] = hops
     with pytest.raises(ProtocolError, match="not a sequence of commits"):
         decode_frame(msgspec.msgpack.encode(frame))

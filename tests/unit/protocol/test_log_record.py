@@ -36,7 +36,7 @@ def test_it_is_plain_message_pack() -> None:
     assert msgspec.msgpack.decode(body)[1][1] == [1]
 
 
-@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x01", b"\x91\x91\x01", b"\x91\x93\x01\x90\x90"])
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x01", b"\x91\x91\x01", b"\x91\x93\x01\x90\x91\x01"])
 def test_other_bytes_are_no_record(body: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode_record(body)

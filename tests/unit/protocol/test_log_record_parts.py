@@ -10,6 +10,7 @@ from headwater.data.patch import append, replace
 from headwater.protocol.commit import (
     NO_PROVENANCE,
     Commit,
+    NodeResult,
     Operation,
     OriginCommitted,
     Provenance,
@@ -18,7 +19,13 @@ from headwater.protocol.commit import (
     TopicRecord,
     encode_commit,
 )
-from headwater.protocol.log_record import decode_outline, decode_patches, decode_provenance
+from headwater.protocol.log_record import (
+    charged_bytes,
+    decode_outline,
+    decode_patches,
+    decode_provenance,
+    sizes_charged,
+)
 
 A, B = DocKey("space", "a"), DocKey("user:ann", "b")
 COMMIT = Commit(
@@ -33,7 +40,7 @@ COMMIT = Commit(
     (SentEvent("e", "stream", {"x": 1}, 11),),
     (TopicRecord("topic", "key", None),),
     Provenance("node", "print", ((A, ("k",)),), derived=True),
-    ((6, 6),),
+    (NodeResult(Provenance("first"), 1), NodeResult(Provenance("lost"), 0), NodeResult(Provenance("second"), 1)),
 )
 
 
@@ -53,6 +60,17 @@ def test_patches_come_back_frozen() -> None:
 def test_the_provenance_is_found_behind_everything_else() -> None:
     assert decode_provenance(encode_commit(COMMIT)) == COMMIT.provenance
     assert decode_provenance(encode_commit(Commit(1))) == NO_PROVENANCE
+    assert decode_provenance(encode_commit(Commit(1)), A) == NO_PROVENANCE
+
+
+def test_sizes_are_charged_alike_before_and_after_a_commit_is_stored() -> None:
+    for commit in (COMMIT, Commit(1, COMMIT.operations[:1]), Commit(1)):
+        encoded = encode_commit(commit)
+        assert sizes_charged(encoded, commit.operations) == charged_bytes(encoded, len(commit.operations))
+
+
+def test_the_provenance_of_a_document_is_that_of_the_result_that_wrote_it() -> None:
+    assert [decode_provenance(encode_commit(COMMIT), doc).node for doc in (A, B)] == ["first", "second"]
 
 
 def test_bytes_of_an_older_version_lack_parts_at_the_end() -> None:

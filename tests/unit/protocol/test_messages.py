@@ -20,6 +20,7 @@ from headwater.protocol.commit import (
     Commit,
     EntityAbsent,
     LeaseHeld,
+    NodeResult,
     Operation,
     OriginCommitted,
     Provenance,
@@ -124,7 +125,7 @@ FULL_COMMIT = Commit(
     (SentEvent("e1", "stream", ODD, 5),),
     (TopicRecord("topic", "key", ODD),),
     Provenance("node", "print", ((D, ("x", 1)),), True),
-    ((3, 4),),
+    (NodeResult(Provenance("n", "p", (), True, 2), 1, (0,), (0,)),),
     ("e0", "ü"),
 )
 

@@ -10,7 +10,7 @@ from headwater.data.path import Path
 from headwater.data.reader_trie import Spot
 from headwater.data.value import MaybeValue
 from headwater.engine import DEFAULT_LIMITS, Limits
-from headwater.protocol.commit import Commit
+from headwater.protocol.commit import Commit, CommitPart, parts_of
 from headwater.protocol.messages import Transact
 from headwater.protocol.verdict import Conflict, Rejection
 from headwater.replica.document import Document, TierEntry
@@ -117,13 +117,21 @@ def flushed(client: Client) -> list[tuple[Commit, ...]]:
     return frames(client)[before:]
 
 
-def logged(world: World, session: str = "ann") -> list[Commit]:
-    """The derived commits of a session in the log."""
+def sent_results(client: Client) -> list[CommitPart]:
+    """Flush, and return the results of the wave that this sent."""
+    waves = [commit for frame in flushed(client) for commit in frame if commit.results]
+    assert len(waves) < 2
+    return [part for wave in waves for part in parts_of(wave)]
+
+
+def logged(world: World, session: str = "ann") -> list[CommitPart]:
+    """The accepted results of a session in the log."""
     items = world.engine.changes().items
-    return [each.commit for each in items if each.session == session and each.commit.provenance.derived]
+    commits = [each.commit for each in items if each.session == session and each.commit.provenance.derived]
+    return [part for commit in commits for part in parts_of(commit) if part.operations]
 
 
-def reads_of(commit: Commit) -> list[str]:
+def reads_of(commit: Commit | CommitPart) -> list[str]:
     return [read.doc.id for read in commit.reads]
 
 

@@ -29,6 +29,7 @@ from tests.unit.replica.results_kit import (
     logged,
     put,
     reads_of,
+    sent_results,
     settled,
     spot_of,
     started,
@@ -72,8 +73,8 @@ class TestShowing:
             reader.show(value * 10)
             assert (replica.next_local_seq, len(replica.pending), replica.layers()) == (number, 0, ())
         assert frames(ann) == []
-        assert [[commit.local_seq for commit in frame] for frame in flushed(ann)] == [[number, number + 1]]
-        assert (replica.next_local_seq, len(replica.pending), replica.layers()) == (number + 2, 0, ())
+        assert [[commit.local_seq for commit in frame] for frame in flushed(ann)] == [[number]]
+        assert (replica.next_local_seq, len(replica.pending), replica.layers()) == (number + 1, 0, ())
         world.settle()
         assert (world.value("a"), world.value("b"), len(replica.pending)) == (49, 490, 0)
 
@@ -163,8 +164,7 @@ class TestReplacing:
         node.show(1)
         assert flushed(ann) == []
         ann.hear()
-        ((first, second),) = flushed(ann)
-        assert {first.provenance.node, second.provenance.node} == {"a-node", "b-node"}
+        assert {part.provenance.node for part in sent_results(ann)} == {"a-node", "b-node"}
 
     def test_result_equal_to_a_value_that_an_older_one_on_the_wire_replaces_is_sent(self) -> None:
         """Otherwise the older result would stay in the log."""
@@ -297,20 +297,90 @@ class TestVerdicts:
 
 
 class TestWaves:
-    def test_results_of_a_reader_and_its_input_travel_in_one_frame(self) -> None:
+    def test_results_of_a_reader_and_its_input_travel_in_one_wave(self) -> None:
         world, (ann,) = started("ann")
         input_node, reader = Node(ann, "a", "x"), Node(ann, "b", "a", "y")
         input_node.show(1)
         reader.show(2)
         input_node.show(3)  # The input is the newer one: it still comes first.
-        ((first, second),) = flushed(ann)
+        first, second = sent_results(ann)
         assert (first.provenance.node, second.provenance.node) == ("a-node", "b-node")
-        assert (first.after, second.after) == ((), ((first.local_seq, first.local_seq),))
-        assert reads_of(second) == ["y"], "the frame says what it read of the other result"
+        assert (first.after, second.after) == ((), (0,))
+        assert reads_of(second) == ["y"], "the wave says what it read of the other result"
         world.settle()
         assert (world.value("a"), world.value("b")) == (3, 2)
 
-    def test_reader_falls_with_the_input_of_its_frame(self) -> None:
+    def test_results_that_read_one_place_name_one_read(self) -> None:
+        _, (ann,) = started("ann")
+        spot = spot_of(ann, "x")
+        for id in "abc":
+            Node(ann, id).show(2, spots=[spot], causes=[spot])
+        ((wave,),) = flushed(ann)
+        assert (reads_of(wave), [result.reads for result in wave.results]) == (["x"], [(0,)] * 3)
+
+    def test_results_of_a_wave_have_one_seq_and_are_one_row(self) -> None:
+        world, (ann, bob) = started("ann", "bob")
+        before = world.engine.last_seq
+        Node(ann, "a", "x").show(2)
+        Node(ann, "b", "a").show(3)
+        settled(world)
+        assert world.engine.last_seq == before + 1
+        assert [world.engine.read(doc(id)).seq for id in "ab"] == [before + 1] * 2
+        assert (bob.shows("a"), bob.shows("b")) == (2, 3)
+
+    def test_wave_lands_without_the_results_that_others_won_against(self) -> None:
+        world, (ann, bob) = started("ann", "bob")
+        put(bob, "x", 5)
+        bob.send()
+        for id, read in (("a", "x"), ("b", "a"), ("c", "y"), ("d", "c")):
+            Node(ann, id, read).show(2, causes=[spot_of(ann, read)])
+        ann.session.flush()
+        ann.send()
+        assert [world.value(id) for id in "abcd"] == [ABSENT, ABSENT, 2, 2]
+        assert [part.provenance.node for part in logged(world)] == ["c-node", "d-node"]
+        ann.hear()
+        assert [ann.shows(id) for id in "abcd"] == [2, 2, 2, 2]
+        assert [part.provenance.node for part in sent_results(ann)] == ["a-node", "b-node"]
+        world.settle()
+        assert [world.value(id) for id in "abcd"] == [2, 2, 2, 2]
+        assert ann.replica.tier.superseded_count == 2
+        assert not ann.replica.tier
+
+    def test_wave_lands_without_a_refused_result_and_its_readers(self) -> None:
+        world, (ann,) = started("ann", limits=Limits(document_bytes=1_000))
+        calls = Calls(ann)
+        Node(ann, "a", "x").show("long" * 1_000)
+        Node(ann, "b", "a").show(3)
+        Node(ann, "c", "x").show(4)
+        ann.session.flush()
+        world.settle()
+        assert [world.value(id) for id in "abc"] == [ABSENT, ABSENT, 4]
+        ((id, _, rejection, newest),) = calls.refused
+        assert isinstance(rejection, RuleRefused)
+        assert (id, rejection.rule, newest) == ("a", "document_bytes", True)
+        assert (ann.shows("a"), ann.shows("b"), ann.shows("c")) == (ABSENT, 3, 4)
+        assert ann.mirror.differences() == []
+
+    @pytest.mark.parametrize("is_restarted", [False, True])
+    def test_resumed_session_hears_which_results_landed(self, is_restarted: bool) -> None:
+        world, (ann, bob) = started("ann", "bob")
+        put(bob, "x", 5)
+        bob.send()
+        node, other = Node(ann, "a", "x"), Node(ann, "b", "y")
+        node.show(2)
+        other.show(3)
+        ann.session.flush()
+        ann.send()
+        assert (world.value("a"), world.value("b")) == (ABSENT, 3)
+        if is_restarted:
+            world.engine.session("ann").landed.clear()  # As after a restart, only the log has them.
+        ann.again()
+        settled(world)
+        assert (world.value("a"), world.value("b")) == (2, 3)
+        assert [part.provenance.node for part in logged(world)] == ["b-node", "a-node"]
+        assert not ann.replica.tier
+
+    def test_reader_falls_with_the_input_of_its_wave(self) -> None:
         world, (ann, bob) = started("ann", "bob")
         put(bob, "x", 5)
         bob.send()
@@ -333,42 +403,33 @@ class TestWaves:
         assert world.value("a") == 8
 
     @pytest.mark.parametrize(
-        "limits", [ReplicaLimits(wave_commits=1), ReplicaLimits(wave_bytes=300)], ids=["commits", "bytes"]
+        "limits", [ReplicaLimits(wave_results=1), ReplicaLimits(wave_bytes=300)], ids=["results", "bytes"]
     )
-    def test_wave_over_the_limits_of_a_frame_is_several_frames(self, limits: ReplicaLimits) -> None:
+    def test_results_over_the_limits_of_a_wave_are_sent_with_the_next_one(self, limits: ReplicaLimits) -> None:
         world, (ann,) = started("ann")
         ann.replica.limits = limits
-        Node(ann, "a", "x").show("a" * 100)
-        Node(ann, "b", "a").show("b" * 100)
-        (first,), (second,) = flushed(ann)
-        assert second.after == ()
-        assert [(read.doc, read.layers) for read in second.reads] == [(doc("a"), ((first.local_seq,) * 2,))]
+        reader, node = Node(ann, "b", "a"), Node(ann, "a", "x")
+        node.show("a" * 100)
+        reader.show("b" * 100)
+        node.show("c" * 100)
+        assert [part.provenance.node for part in sent_results(ann)] == ["a-node"], "a reader follows its input"
+        assert flushed(ann) == []
+        assert not ann.replica.is_durable()
+        world.settle()
+        (part,) = sent_results(ann)
+        assert [(read.doc, read.layers) for read in part.reads] == [(doc("a"), ())]
         world.settle()
         assert world.value("b") == "b" * 100
 
-    def test_foreign_write_between_two_frames_supersedes_the_reader(self) -> None:
-        world, (ann, bob) = started("ann", "bob")
-        ann.replica.limits = ReplicaLimits(wave_commits=1)
-        Node(ann, "a", "x").show(2)
-        Node(ann, "b", "a").show(3)
-        ann.session.flush()
-        ann.send(1)
-        put(bob, "a", 9)
-        bob.send()
-        ann.send(1)
-        assert (world.value("a"), world.value("b")) == (9, ABSENT)
-
-    def test_wave_leaves_room_for_the_commits_in_flight(self) -> None:
+    def test_wave_waits_for_room_among_the_commits_in_flight(self) -> None:
         world, (ann,) = started("ann")
-        ann.replica.limits = ReplicaLimits(in_flight=3)
+        ann.replica.limits = ReplicaLimits(in_flight=1)
         put(ann, "y", 11)
         Node(ann, "a", "x").show(2)
         Node(ann, "b", "a").show(3)
-        Node(ann, "c", "b").show(4)
-        (frame,) = flushed(ann)
-        assert [commit.provenance.node for commit in frame] == ["a-node", "b-node"]
+        assert sent_results(ann) == []
         settled(world)
-        assert world.value("c") == 4
+        assert (world.value("a"), world.value("b"), len(logged(world))) == (2, 3, 2)
 
     def test_result_waits_for_commits_of_authors_that_are_not_sent(self) -> None:
         """Commits of a session are sent in the order of their numbers."""
@@ -390,8 +451,8 @@ class TestWaves:
         for each in (over_it, reader, node, beside):
             each.show(2)
         node.is_current = False
-        ((commit,),) = flushed(ann)
-        assert commit.provenance.node == "d-node"
+        (part,) = sent_results(ann)
+        assert part.provenance.node == "d-node"
         world.settle()
         assert ann.replica.is_durable(), "no verdict is on its way: durable() would wait for a node that has failed"
         assert (world.value("a"), world.value("b"), world.value("c")) == (ABSENT, ABSENT, ABSENT)
@@ -440,7 +501,7 @@ class TestWaves:
         assert flushed(ann) == []
         assert (ann.shows("a"), world.value("b")) == (1, ABSENT)
 
-    def test_results_of_a_cycle_are_one_commit(self) -> None:
+    def test_results_of_a_cycle_are_one_result(self) -> None:
         world, (ann,) = started("ann")
         Node(ann, "a", "x", "b").show(2)
         Node(ann, "b", "a").show(3)
@@ -483,7 +544,7 @@ class TestWaves:
 
 
 class TestTwoDocuments:
-    def test_result_of_two_documents_is_one_commit(self) -> None:
+    def test_result_of_two_documents_is_judged_as_one(self) -> None:
         world, (ann, bob) = started("ann", "bob")
         node = Node(ann, "a", "x", second="b")
         put(bob, "x", 5)
@@ -619,8 +680,8 @@ class TestStopping:
         node.stop()
         put(bob, "x", 5)
         world.settle()
-        ((first, second),) = flushed(ann)
-        assert second.after == ((first.local_seq, first.local_seq),)
+        _, second = sent_results(ann)
+        assert second.after == (0,)
         world.settle()
         assert (world.value("a"), world.value("b")) == (ABSENT, ABSENT)
 
@@ -1010,4 +1071,4 @@ def test_closed_session_waits_for_results_on_the_wire() -> None:
     world.settle()
     ann.session.close()
     assert all_frames(ann)[-1]
-    assert Limits().frame_commits >= ReplicaLimits().wave_commits
+    assert Limits().frame_commits >= ReplicaLimits().frame_commits

@@ -1,7 +1,7 @@
 """Random histories of results in the tier, compared with functions that are evaluated anew on the engine's documents.
 
 Two clients compute the same nodes with a scheduler that only compares values. Messages pass one at a time, and
-connections are lost. Each derived commit of the log has to be the value of its function at its place in the log, and
+connections are lost. Each result of the log has to be the value of its function at its place in the log, and
 each commit of an author that read a result has to follow from values at its place. At the end the documents of all
 nodes have the values of their functions, and no result is left in a tier.
 """
@@ -149,7 +149,7 @@ class Story:
         tier = client.replica.tier
         tier.is_clean = tier.is_current = lambda node: isinstance(node, Computed) and node.is_clean
         client.replica.limits = ReplicaLimits(
-            wave_commits=self.random.choice((1, 2, 512)), in_flight=self.random.choice((2, 4, 512))
+            wave_results=self.random.choice((1, 2, 512)), in_flight=self.random.choice((2, 4, 512))
         )
         client.watch(*CELLS, *FUNCTIONS, *TARGETS)
         nodes = self.nodes[client] = {id: Computed(client, id) for id in FUNCTIONS}
@@ -290,12 +290,13 @@ class Story:
                     yield f"{client.session.key} shows {client.shows(id)!r} for {id}, not {value}"
             if not client.replica.is_durable() or len(client.replica.pending):
                 yield f"{client.session.key} has commits or results that wait"
-        frozen = {(session, entry.local_seq) for session, entry in self.frozen}
+        frozen = {(session, entry.local_seq, entry.document.key.id) for session, entry in self.frozen}
         for entry in self.world.engine.changes().items:
             if entry.commit.provenance.derived:
-                self.counts["results"] += 1
-                is_frozen = (entry.session, entry.commit.local_seq) in frozen
-                yield from self._wrong_result(entry.commit, entry.seq, is_frozen=is_frozen)
+                for operation in entry.commit.operations:
+                    self.counts["results"] += 1
+                    is_frozen = (entry.session, entry.commit.local_seq, operation.doc.id) in frozen
+                    yield from self._wrong_result(operation.doc.id, entry.seq, is_frozen=is_frozen)
             elif entry.commit.provenance.node:
                 self.counts["landed"] += 1
                 yield from self._wrong_transaction(entry.commit, entry.seq)
@@ -305,14 +306,12 @@ class Story:
     def _at(self, id: str, seq: int) -> int:
         return number(self.world.engine.read(doc(id), at=seq).value)
 
-    def _wrong_result(self, commit: Commit, seq: int, *, is_frozen: bool) -> Iterator[str]:
+    def _wrong_result(self, id: str, seq: int, *, is_frozen: bool) -> Iterator[str]:
         """Compare a result with its function. That of a stopped node has the sources of the results that it read."""
-        for operation in commit.operations:
-            id = operation.doc.id
-            right = self._evaluated(id, seq) if is_frozen else {value_of(id, lambda id: self._at(id, seq))}
-            value = self._at(id, seq)
-            if value not in right:
-                yield f"{id} became {value} at seq {seq}, where its function makes {right}"
+        right = self._evaluated(id, seq) if is_frozen else {value_of(id, lambda id: self._at(id, seq))}
+        value = self._at(id, seq)
+        if value not in right:
+            yield f"{id} became {value} at seq {seq}, where its function makes {right}"
 
     def _wrong_transaction(self, commit: Commit, seq: int) -> Iterator[str]:
         wrote = self.world.engine.read(commit.operations[0].doc, at=seq).value

@@ -10,6 +10,7 @@ from headwater import Cell, Piece, cell, computed, each, fold
 from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.pieces.declarations import ComputedMember
+from headwater.protocol.commit import parts_of
 from headwater.runtime.pieces.classes import fingerprints
 from headwater.runtime.pieces.code_versions import renew
 from tests.scenario.pieces_kit import run
@@ -38,9 +39,9 @@ def said(file: Path) -> dict[str, list[str]]:
     engine = Engine(SqliteStore(str(file)))
     found: dict[str, list[str]] = {}
     for entry in engine.changes().items:
-        provenance = entry.commit.provenance
-        if provenance.derived:
-            found.setdefault(provenance.node, []).append(provenance.fingerprint)
+        for provenance in [part.provenance for part in parts_of(entry.commit)]:
+            if provenance.derived:
+                found.setdefault(provenance.node, []).append(provenance.fingerprint)
     engine.close()
     return found
 

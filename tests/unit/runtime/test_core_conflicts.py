@@ -28,8 +28,7 @@ def test_superseded_results_stay_shown_and_nothing_runs_again() -> None:
     total.sink(seen.append)
     shop.core.settle()
     assert seen == [3]
-    for sent in shop.replica.compose_wave(10):
-        shop.replica.result_rejected(sent, Conflict())
+    shop.judge_results(Conflict())
     shop.core.settle()
     assert not shop.errors, shop.errors
     shop.arrive("double", 2)

@@ -12,7 +12,7 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import CommitConvergenceError, LimitError, LoadError, RuleRefusedError
 from headwater.protocol.messages import Own, Sync, state_of
-from headwater.protocol.verdict import Collision, Conflict, RuleRefused
+from headwater.protocol.verdict import Collision, Conflict, Rejection, RuleRefused
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.runtime.core import local_space as space_module
@@ -65,11 +65,22 @@ class Scripted:
             seq = self.replica.confirmed.seq + 1
             self.replica.accepted(layer.local_seq, seq)
             self.replica.integrate(Sync(seq, tuple(Own(doc, seq, layer.local_seq) for doc in layer.docs())))
-        for sent in self.replica.compose_wave(10):
+        sent = self.replica.compose_wave()
+        if sent is not None:
             seq = self.replica.confirmed.seq + 1
-            self.replica.result_accepted(sent, seq)
-            docs = [entry.document.key for entry in sent.entries]
+            self.replica.wave_judged(sent, seq, (), 0, {})
+            docs = [operation.doc for operation in sent.commit.operations]
             self.replica.integrate(Sync(seq, tuple(Own(doc, seq, sent.local_seq) for doc in docs)))
+
+    def judge_results(self, rejection: Rejection) -> None:
+        """Send the results that are due, and reject them."""
+        sent = self.replica.compose_wave()
+        if sent is not None:
+            places = range(len(sent.commit.results))
+            if isinstance(rejection, Conflict):
+                self.replica.wave_judged(sent, 0, places, 0, {})
+            else:
+                self.replica.wave_judged(sent, 0, (), 0, dict.fromkeys(places, rejection))
 
     def conflict(self, layer: Layer) -> None:
         """Somebody else was faster."""

@@ -14,7 +14,7 @@ from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.sync.hub import Hub
-from headwater.protocol.commit import Commit
+from headwater.protocol.commit import CommitPart, parts_of
 from headwater.protocol.messages import Encoding
 from headwater.scheduler.introspection.non_settling import NonSettlingReport
 from headwater.scheduler.limits import SchedulerLimits
@@ -111,14 +111,15 @@ class Several:
         for client in self.space.clients:
             client.up()
 
-    def derived(self) -> list[Commit]:
-        """What was derived, in the order of the log."""
+    def derived(self) -> list[CommitPart]:
+        """Derived commits and results, in the order of the log."""
         engine = self.space.engine
-        found: list[Commit] = []
+        found: list[CommitPart] = []
         seq = 0
         while seq < engine.last_seq:
             page = engine.changes(since=seq, limit=100)
-            found += [logged.commit for logged in page.items if logged.commit.provenance.derived]
+            made = [logged.commit for logged in page.items if logged.commit.provenance.derived]
+            found += [part for commit in made for part in parts_of(commit)]
             seq = page.items[-1].seq
         return found
 

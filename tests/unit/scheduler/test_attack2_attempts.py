@@ -133,8 +133,7 @@ def test_whoever_reads_what_was_refused_is_told() -> None:
     core.settle()
     n.set(2)
     core.settle()
-    for sent in shop.replica.compose_wave(10):
-        shop.replica.result_rejected(sent, RuleRefused("size", "it is too long"))
+    shop.judge_results(RuleRefused("size", "it is too long"))
     core.heard()
     core.settle()
     assert tenfold.document.value == 10

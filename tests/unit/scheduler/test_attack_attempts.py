@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import UpstreamFailedError
-from headwater.protocol.verdict import Conflict
 from headwater.replica import Detached, Replica
 from headwater.testing.scheduler.checks import check_world
 from headwater.testing.scheduler.kit import Handle, World
@@ -168,8 +167,9 @@ def test_result_that_is_superseded_over_and_over_is_sent_again_without_a_run() -
     world.settle()
     node = world.node("double")
     for number in range(2, 40):
-        (sent,) = replica.compose_wave(10)
-        replica.result_rejected(sent, Conflict())
+        sent = world.send_results()
+        assert sent is not None
+        world.supersede(sent)
         world.settle()
         assert (node.runs, seen) == (1, [2]), number
     assert not world.driver.failures

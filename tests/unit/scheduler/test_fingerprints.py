@@ -24,10 +24,11 @@ def test_every_commit_of_a_run_has_the_fingerprint_of_its_code() -> None:
         world.look(world.cell(id=id))
     while world.tick():
         pass
-    commits = [layer.commit for layer in world.replica.pending.queued()]
-    commits += [sent.commit for sent in world.replica.compose_wave(10)]
-    said = {commit.provenance.node: commit.provenance.fingerprint for commit in commits}
-    assert said == {"plain": "f1", "both": "f2", "unknown": ""}
+    said = {layer.commit.provenance for layer in world.replica.pending.queued()}
+    sent = world.send_results()
+    assert sent is not None
+    said |= {result.provenance for result in sent.commit.results}
+    assert {each.node: each.fingerprint for each in said} == {"plain": "f1", "both": "f2", "unknown": ""}
 
 
 def test_a_node_has_the_fingerprint_it_was_registered_with() -> None:

@@ -7,11 +7,12 @@ definition.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 
-from headwater.data.address import Depth, check_id, check_scope
+from headwater.data.address import Depth, DocKey, check_id, check_scope
 from headwater.data.change import overlaps
 from headwater.data.codec import encode
 from headwater.data.patch import Patch, PatchError, Touch, apply
@@ -24,7 +25,8 @@ from headwater.engine.log.log import Log
 from headwater.engine.log.sessions import Sessions, StoredSession
 from headwater.engine.log.write_index import NO_SESSION_ID
 from headwater.errors import InvalidValueError
-from headwater.protocol.commit import Commit, Read
+from headwater.protocol.commit import Commit, Operation, Read
+from headwater.protocol.observations import Layers
 from headwater.protocol.verdict import Collision, Conflict, Rejection, RuleRefused
 
 Planned: TypeAlias = tuple[Head, MaybeValue, tuple[Touch, ...]]
@@ -61,15 +63,7 @@ class Admission:
             if failed is not None:
                 return failed
         conflict = self.conflict(session, branch, commit.reads, self._holding) if commit.reads else None
-        # fault admission.leaning_ignored: if False:
-        if commit.after:
-            dead = [n for first, last in commit.after for n in range(first, last + 1) if not self._log.is_in_frame(n)]
-            if dead:
-                # C4: it read results of its own frame, between which nothing can come; others prove nothing.
-                known = conflict or Conflict()
-                dead = sorted({*known.dead_layers, *dead})
-                conflict = Conflict(known.collisions, tuple(dead), known.basis_expired)
-        return self._plan(branch, commit, conflict, sizes)
+        return self.plan(branch, commit.operations, conflict, sizes)
 
     # ---- reads -----------------------------------------------------------------------------------
 
@@ -88,8 +82,9 @@ class Admission:
         # fault+ admission.reads_not_compared: return None
         collisions: list[Collision] = []
         dead: set[int] = set()
-        writers: dict[int, tuple[str, str]] = {}  # looked up once, however many reads lost against the same commit
-        fates: dict[tuple[tuple[int, int], ...], list[int]] = {}  # of the same layers, asked once
+        # Looked up once, however many reads of a document lost against the same commit.
+        writers: dict[tuple[int, DocKey], tuple[str, str]] = {}
+        fates: dict[tuple[DocKey, Layers], list[int]] = {}  # of the same layers, asked once
         expired = False
         inherits_from = branch.fork_seq
         for read in reads:
@@ -100,10 +95,11 @@ class Admission:
                 continue
             head = self._heads.get(branch, read.doc)
             if read.layers:
-                if read.layers not in fates:
-                    # fault admission.dead_layers_admitted: fates[read.layers] = []
-                    fates[read.layers] = self._dead_layers(session, branch, read.layers)
-                dead.update(fates[read.layers])
+                under = read.doc, read.layers
+                if under not in fates:
+                    # fault admission.dead_layers_admitted: fates[under] = []
+                    fates[under] = self._dead_layers(session, branch, read)
+                dead.update(fates[under])
             if head.seq <= read.seq and read.seq >= inherits_from:
                 if holding is not None and not (dead or expired):
                     holding[read] = head, head.seq
@@ -114,24 +110,32 @@ class Admission:
             else:
                 seq = self._latest(branch, head, read, NO_SESSION_ID)
             if seq > read.seq:
-                if seq not in writers:
-                    writers[seq] = self._writer(seq)
-                collisions.append(Collision(read.doc, read.path, read.depth, read.seq, seq, *writers[seq]))
+                if (seq, read.doc) not in writers:
+                    writers[seq, read.doc] = self._writer(seq, read.doc)
+                writer = writers[seq, read.doc]
+                collisions.append(Collision(read.doc, read.path, read.depth, read.seq, seq, *writer))
             elif holding is not None and not (dead or expired):
                 holding[read] = head, head.seq
         if collisions or dead or expired:
             return Conflict(tuple(collisions), tuple(sorted(dead)), expired)
         return None
 
-    def _dead_layers(self, session: StoredSession, branch: Branch, layers: tuple[tuple[int, int], ...]) -> list[int]:
-        """C4: a commit over a layer that was not accepted, or is not shown by its branch, is rejected with it."""
+    def _dead_layers(self, session: StoredSession, branch: Branch, read: Read) -> list[int]:
+        """C4: a commit over a layer that was not accepted, or is not shown by its branch, is rejected with it.
+
+        A wave has a say in the documents of its accepted results alone: a read of another one saw a result that is not
+        in the log.
+        """
         # C4: a commit that depends on a rejected commit is rejected.
         dead = []
-        # fault admission.only_top_layer_judged: for first, last in ((layers[-1][1], layers[-1][1]),):
-        for first, last in layers:
+        # fault admission.only_top_layer_judged: for first, last in ((read.layers[-1][1], read.layers[-1][1]),):
+        for first, last in read.layers:
             for local_seq in range(first, last + 1):
                 place = self._sessions.place_of(session, local_seq)
-                if place is None or not branch.shows(place[1], place[0]):
+                wave = None if place is None else self._sessions.wave_of(session, local_seq)
+                # fault waves.superseded_result_is_a_layer: wave = None
+                is_dead = wave is not None and read.doc not in wave.docs
+                if is_dead or place is None or not branch.shows(place[1], place[0]):
                     # fault admission.cascade_skipped: dead += [local_seq] if local_seq not in session.refused else []
                     dead.append(local_seq)
         # fault admission.dead_layers_ignored: return []
@@ -201,22 +205,23 @@ class Admission:
         return 0, False
 
     def collision(self, read: Read, seq: int) -> Collision:
-        return Collision(read.doc, read.path, read.depth, read.seq, seq, *self._writer(seq))
+        return Collision(read.doc, read.path, read.depth, read.seq, seq, *self._writer(seq, read.doc))
 
-    def _writer(self, seq: int) -> tuple[str, str]:
-        """The session and node that made a commit, as far as it is still known."""
-        writer = self._log.writer_of(seq)
+    def _writer(self, seq: int, doc: DocKey) -> tuple[str, str]:
+        """The session and node that wrote a document in a commit, as far as it is still known."""
+        writer = self._log.writer_of(seq, doc)
         return (self._sessions.key_of(writer[0]), writer[1]) if writer is not None else ("", "")
 
     # ---- operations ------------------------------------------------------------------------------
 
-    def _plan(
-        self, branch: Branch, commit: Commit, conflict: Conflict | None, sizes: list[int]
-    ) -> Rejection | list[Planned]:
+    def plan(
+        self, branch: Branch, operations: Sequence[Operation], conflict: Conflict | None, sizes: Sequence[int]
+    ) -> Conflict | RuleRefused | list[Planned]:
+        """Return the reason to reject operations, whose reads have this conflict, or the plan of their changes."""
         planned: list[Planned] = []
         collisions: list[Collision] = []
         values = self._limits.values
-        for operation, size in zip(commit.operations, sizes, strict=True):
+        for operation, size in zip(operations, sizes, strict=True):
             head = self._heads.get(branch, operation.doc)
             value = head.value
             touched: list[Touch] = []

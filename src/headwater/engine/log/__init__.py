@@ -5,7 +5,7 @@ and the past). `branches` lists the branches, `write_index` answers which seq wr
 commits and verdicts of each session, `snapshots` and `compaction` bound the way back, `recovery` repairs heads after
 a crash.
 
-Imported by `engine.delivery`, `engine.admission`, `engine.observations`, `engine.commit_group`, `engine.wiring`,
-`engine.engine`, `engine.provenance`, `engine.sync`, `engine.verify`, `runtime` and `server`. Imports `store` and
-`limits`.
+Imported by `engine.delivery`, `engine.admission`, `engine.observations`, `engine.planned_writes`, `engine.waves`,
+`engine.commit_group`, `engine.wiring`, `engine.engine`, `engine.provenance`, `engine.sync`, `engine.verify`, `runtime`
+and `server`. Imports `store` and `limits`.
 """

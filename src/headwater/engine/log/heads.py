@@ -229,6 +229,7 @@ class Heads:
             self._pinned = 0
         self._store.put_meta(HEADS_SEQ, str(self._log.last_seq))
         self._log.written_back = self._log.last_seq
+        self._log.replayed = 0
 
     def trim(self) -> None:
         """Let go of heads not used lately, past the budget, as far as they are not pinned."""

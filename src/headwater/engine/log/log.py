@@ -84,7 +84,7 @@ def chained(chain: int, row: LogRow) -> int:
 class OpenFrame:
     """The frame being judged: its admitted commits already count, its row is not written yet."""
 
-    __slots__ = ("admitted", "at_us", "branch", "entries", "local_last", "local_seq", "observed", "seq", "session")
+    __slots__ = ("at_us", "branch", "entries", "local_last", "local_seq", "observed", "seq", "session")
 
     def __init__(self, session: int, branch: int, at_us: int, seq: int) -> None:
         self.session = session
@@ -93,8 +93,7 @@ class OpenFrame:
         self.seq = seq
         self.local_seq = self.local_last = 0
         self.entries: list[tuple[bytes, tuple[int, ...]]] = []
-        self.admitted: set[int] = set()
-        self.observed: dict[int, bytes] = {}  # by place in `entries`
+        self.observed: dict[int, list[bytes]] = {}  # by place in `entries`
 
 
 class Log:
@@ -111,6 +110,7 @@ class Log:
         "_store",
         "kept_from",
         "next_seq",
+        "replayed",
         "written_back",
     )
 
@@ -131,6 +131,7 @@ class Log:
         self._at_us = last.at_us if last else 0
         self.next_seq = last.seq + last.commits if last else 1
         self.written_back = number_in_meta(self._store, HEADS_SEQ, 0)
+        self.replayed = self.last_seq - self.written_back  # commits and results that opening would replay, about
         self.kept_from = number_in_meta(self._store, COMPACTED_SEQ, 1)
         if last is not None:
             self._check_end(last)
@@ -180,8 +181,8 @@ class Log:
         """Commits admitted from now on are of one frame, and will be one row."""
         self._open = OpenFrame(session, branch, at_us, self.next_seq)
 
-    def admit(self, local_seq: int, encoded: bytes, previous: tuple[int, ...]) -> int:
-        """Give an admitted commit of the open frame its seq."""
+    def admit(self, local_seq: int, encoded: bytes, previous: tuple[int, ...], *, results: int = 1) -> int:
+        """Give an admitted commit of the open frame its seq. `results`: of a wave, their number."""
         frame = self._open
         if frame is None:
             raise InvariantViolation("a commit was admitted outside a frame")
@@ -189,22 +190,17 @@ class Log:
             frame.local_seq = local_seq
         frame.local_last = local_seq
         frame.entries.append((encoded, previous))
-        frame.admitted.add(local_seq)
         seq = self.next_seq
         self.next_seq = seq + 1
+        self.replayed += results
         return seq
 
-    def attach(self, observed: bytes) -> None:
-        """Store an observation in the row, with the commit that was admitted last."""
+    def attach(self, observed: list[bytes]) -> None:
+        """Store observations in the row, with the commit that was admitted last."""
         frame = self._open
         if frame is None:
             raise InvariantViolation("a commit was admitted outside a frame")
         frame.observed[len(frame.entries) - 1] = observed
-
-    def is_in_frame(self, local_seq: int) -> bool:
-        """Whether this commit was admitted in the frame that is open now."""
-        # fault log.frames_not_told_apart: return True
-        return self._open is not None and local_seq in self._open.admitted
 
     def close_frame(self) -> bool:
         """Write the row of the open frame. False: nothing of it was admitted, and there is none."""
@@ -332,12 +328,12 @@ class Log:
         """The documents that a commit writes."""
         return tuple((self._outlines.get(seq) or self._outline(seq)).operations)
 
-    def writer_of(self, seq: int) -> tuple[int, str] | None:
-        """The session and node of a commit, or None if there is none or it was compacted away."""
+    def writer_of(self, seq: int, doc: DocKey) -> tuple[int, str] | None:
+        """The session and node of a commit that wrote a document, or None if it was compacted away or there is none."""
         if seq < self.kept_from:
             return None
         session, entry = self.entry(seq)
-        return session, _provenance(seq, entry).node
+        return session, _provenance(seq, entry, doc).node
 
     def only_derived(self, seq: int, key: DocKey, *, after: int) -> bool:
         """True if derived commits made every write to a document after `after`, the last of them at `seq`.
@@ -353,10 +349,10 @@ class Log:
         return True
 
 
-def _provenance(seq: int, entry: Entry) -> Provenance:
+def _provenance(seq: int, entry: Entry, doc: DocKey | None = None) -> Provenance:
     try:
-        return decode_provenance(entry.commit)
-    except (msgspec.MsgspecError, ValueError) as error:
+        return decode_provenance(entry.commit, doc)
+    except (msgspec.MsgspecError, ValueError, IndexError) as error:
         raise _unreadable(seq, error) from error
 
 

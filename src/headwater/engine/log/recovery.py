@@ -58,14 +58,15 @@ class Recovery:
         self._store.put_meta(HEADS_SEQ, str(self._log.last_seq))
         self._store.commit()
         self._log.written_back = self._log.last_seq
+        self._log.replayed = 0
 
     def _follow(self, row: LogRow, heads: dict[tuple[int, int], HeadRow], observed: list[tuple[int, bytes]]) -> None:
         if self._branches.is_deleted(row.branch):
             return
         for place, entry in enumerate(entries_of(row)):
             seq = row.seq + place
-            if entry.observed:
-                observed.append((row.branch, entry.observed))
+            for encoded in entry.observed:
+                observed.append((row.branch, encoded))
             operations = self._log.decoded(seq, entry.commit).operations
             sizes = charged_bytes(entry.commit, len(operations))
             for operation, size, previous in zip(operations, sizes, entry.previous, strict=False):

@@ -20,6 +20,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.log.log import Log, entries_of, local_seq_at
 from headwater.engine.store.port import SessionRow, Store
 from headwater.errors import ProtocolError
+from headwater.protocol.commit import Commit, lost_results
 from headwater.protocol.verdict import Conflict, Rejection
 
 MERGES: Final = "merge of "
@@ -46,12 +47,28 @@ def token_digest(token: str) -> str:
     return blake2b(token.encode(), digest_size=16).hexdigest() if token else ""
 
 
+class LandedWave(NamedTuple):
+    """What of a wave was accepted: the documents of these results. `lost` are the places of the others."""
+
+    docs: frozenset[DocKey]
+    lost: tuple[int, ...] = ()
+
+
+def landed_wave(commit: Commit) -> LandedWave | None:
+    """What of a wave was accepted, as the log keeps it. None: the commit is no wave."""
+    if not commit.results:
+        return None
+    # fault waves.fates_forgotten: return LandedWave(frozenset([operation.doc for operation in commit.operations]))
+    return LandedWave(frozenset([operation.doc for operation in commit.operations]), lost_results(commit))
+
+
 class AcceptedCommit(NamedTuple):
     """An accepted commit: its seq, its branch, and the paths that it touched in each document."""
 
     seq: int
     branch: int
     touched: list[tuple[DocKey, tuple[Touch, ...]]]
+    wave: LandedWave | None = None
 
 
 class LoggedCommit(NamedTuple):
@@ -309,6 +326,14 @@ class Sessions:
             return None
         found = self.logged(session, local_seq)
         return (found.seq, found.branch) if found is not None else None
+
+    def wave_of(self, session: StoredSession, local_seq: int) -> LandedWave | None:
+        """What of a wave was accepted. None: nothing, or the commit with that number is no wave."""
+        landed = session.landed.get(local_seq)
+        if landed is not None:
+            return landed.wave
+        found = None if local_seq in session.refused else self.logged(session, local_seq)
+        return None if found is None else landed_wave(self._log.decoded(found.seq, found.encoded))
 
     def logged(self, session: StoredSession, local_seq: int) -> LoggedCommit | None:
         """An accepted commit as the log has it."""

@@ -129,7 +129,7 @@ class ObservedNode(NamedTuple):
     is_whole: bool  # it stands for all of its piece
 
 
-class StoredState(NamedTuple):
+class StoredState(msgspec.Struct, frozen=True, gc=False):
     """The stored fields of a node that its next observation needs."""
 
     changed_at: int

@@ -150,25 +150,32 @@ class ObservationWriter:
         except (ProtocolError, LimitError):
             return  # It has nothing that can be kept, and counts as not observed.
 
-    def record_run(
-        self, session: StoredSession, branch: Branch, observation: Observation, seq: int, *, wrote: bool
+    def record_runs(
+        self, session: StoredSession, branch: Branch, observations: Iterable[Observation], seq: int, *, wrote: bool
     ) -> None:
-        """Keep a run whose commit was admitted, with its reads, at a seq."""
-        try:
-            # fault+ observations.verified_after_frame: seq += 1
-            if not self._keep_state(session, branch, observation, seq, wrote=wrote):
-                self._keep(session, branch, observation, seq, wrote=wrote)
-        except (ProtocolError, LimitError):
-            return  # As above; its commit stands.
+        """Keep the runs of the commit that was admitted last, with their reads, at its seq."""
+        states: list[bytes] = []
+        # fault+ observations.verified_after_frame: seq += 1
+        for observation in observations:
+            try:
+                state = self._keep_state(session, branch, observation, seq, wrote=wrote)
+                if state:
+                    states.append(state)
+                else:
+                    self._keep(session, branch, observation, seq, wrote=wrote)
+            except (ProtocolError, LimitError):
+                continue  # As above; its commit stands.
+        if states:
+            self._log.attach(states)
 
     def _keep_state(
         self, session: StoredSession, branch: Branch, observation: Observation, seq: int, *, wrote: bool
-    ) -> bool:
-        """Keep a run that repeats the last one of its node: its state goes into the log row of its commit.
+    ) -> bytes:
+        """Keep a run that repeats the last one of its node, and return its state for the log row of its commit.
 
-        Return False if it does not repeat that run, or nothing is known of it here.
+        Return nothing if it does not repeat that run, or nothing is known of it here.
         """
-        # fault+ observations.stored_for_parent_branch: return False
+        # fault+ observations.stored_for_parent_branch: return b""
         about = self._abouts.get((branch.id, observation.about))
         known = None if about is None else self._known.get(about.node)
         if (
@@ -187,17 +194,16 @@ class ObservationWriter:
             or observation.foreign
             or isinstance(observation.cause, tuple)
         ):
-            return False
+            return b""
         node, order, what = about.node, observation.order, known.what
         changed_at = seq if wrote else known.changed_at
         state = encode_form(
             State(*what, observation.took_us, changed_at, seq, session.id, order, observation.cause, ())
         )
-        self._log.attach(encode_form(RunState(*node[1:], state)))
         self._unwritten[node] = ObservationRow(*node, state, known.body)
         self._known[node] = StoredState(changed_at, seq, session.id, order, what, known.body, known.footprint)
         self.clean_pieces.count_observation(session)
-        return True
+        return encode_form(RunState(*node[1:], state))
 
     def _awake(self, observation: Observation) -> tuple[str, ...] | None:
         """The nodes of a piece that are to be there though all of it is clean. None: that cannot be kept."""

@@ -13,7 +13,7 @@ from ctypes import addressof, c_int
 from dataclasses import dataclass
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path as FilePath
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import apsw
 
@@ -290,7 +290,7 @@ class Database:
         visited = self.visited
         visited.statements += 1
         try:
-            rows = cast("list[tuple[Any, ...]]", self.execute(sql, values).fetchall())
+            rows: list[tuple[Any, ...]] = self.execute(sql, values).fetchall()
         except apsw.Error as error:
             raise self.failed(error) from error
         except (OverflowError, UnicodeEncodeError) as error:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-APPLICATION_ID: Final = 0x48575331  # "HWS1"
-DRAFT_APPLICATION_IDS: Final = (0x48574154, 0x48574131)
-"""Marks of files with tables of before: "HWAT", made before the schema had version 1, and "HWA1", with mirrors."""
+APPLICATION_ID: Final = 0x48575332  # "HWS2"
+DRAFT_APPLICATION_IDS: Final = (0x48574154, 0x48574131, 0x48575331)
+"""Marks of files with tables of before: "HWAT", made before the schema had version 1, "HWA1", with mirrors, and "HWS1",
+with a commit for each result of a wave.
+"""
 SCHEMA_VERSION: Final = 1
 
 SCHEMA: Final = """

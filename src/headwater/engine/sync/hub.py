@@ -38,7 +38,7 @@ from headwater.errors import (
     ProtocolError,
     StorageError,
 )
-from headwater.protocol.commit import Commit, EntityAbsent, without
+from headwater.protocol.commit import Commit, EntityAbsent, Provenance, origins_of, without
 from headwater.protocol.hop_counts import make_patched
 from headwater.protocol.messages import (
     Ack,
@@ -117,7 +117,7 @@ def _size_of_documents(engine: Engine, peer: Peer, docs: list[DocKey], most: int
 
 
 def _size_of_commit(engine: Engine, watching: WatchTable, commit: Commit, most: int, item: int) -> int:
-    named = (commit.reads, commit.preconditions, commit.handled, commit.delivered, commit.declared)
+    named = (commit.reads, commit.results, commit.preconditions, commit.handled, commit.delivered, commit.declared)
     total = item * (1 + sum(map(len, named)))
     for operation in commit.operations:
         size = engine.size_in_memory(operation.doc, branch=commit.branch)
@@ -383,6 +383,7 @@ class Hub:
         resumed = self._take_over(peer, message.seen, message.watching)
         # fault hub.landed_not_told: landed = ()
         landed = self._engine.find_accepted(session.key, message.sent)
+        lost = self._engine.find_superseded(session.key, [local_seq for local_seq, _ in landed])
         following = tuple(sorted(peer.unsure))
         peer.owes_seq = peer.owes_seq or bool(peer.unsure)
         try:
@@ -392,7 +393,7 @@ class Hub:
             # More changes than fit one answer: it asks for everything again, one watch after the other.
             self._watching.unwatch_all(peer)
             resumed, following, missed = False, (), None
-        peer.send(Opened(session.key, self._announced_seq, resumed, landed, session.last, following))
+        peer.send(Opened(session.key, self._announced_seq, resumed, landed, session.last, following, lost))
         if missed is not None:
             self._sync(peer, missed)
 
@@ -504,7 +505,8 @@ class Hub:
     def _notify_watchers(self, author: str, commit: Commit, seq: int) -> None:
         """C9: notify all watchers, in the order of the log."""
         self.queries.note_commits(author, commit, seq)
-        for operation in commit.operations:
+        origins: Sequence[Provenance] = ()
+        for place, operation in enumerate(commit.operations):
             self._access_changed = self._access_changed or operation.doc == ACCESS
             # fault hub.branches_told_to_main: watchers = self._watching.watchers.get(("main", operation.doc))
             # fault+ hub.told_to_branches: all = self._watching.watchers
@@ -521,7 +523,8 @@ class Hub:
                 else:
                     if theirs is None:
                         size = size_of_patches(operation.patches)
-                        theirs = make_patched(operation, seq, commit, author, self._limits.named_hops)
+                        origins = origins or origins_of(commit)
+                        theirs = make_patched(operation, seq, origins[place], author, self._limits.named_hops)
                     peer.note_change(theirs)
                     if size > self._limits.small_change_bytes:
                         peer.count_bytes(size)

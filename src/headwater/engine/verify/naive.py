@@ -11,7 +11,7 @@ The rules are C1 to C5, C7, C10 and C11 of docs/INVARIANTS.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
 
@@ -31,6 +31,9 @@ from headwater.protocol.commit import (
     Read,
     SentEvent,
     encode_commit,
+    lost_results,
+    parts_of,
+    without_results,
 )
 
 Answer: TypeAlias = Literal["rule", "precondition", "conflict"]
@@ -75,11 +78,10 @@ class AlreadyAccepted:
 class NaiveSpace:
     """One space, as a list of its accepted commits."""
 
-    __slots__ = ("acked", "branches", "deleted", "frame_seq", "history", "judged", "leases")
+    __slots__ = ("acked", "branches", "deleted", "history", "judged", "leases")
 
     def __init__(self) -> None:
         self.history: list[Past] = []
-        self.frame_seq = 1  # the first seq that a commit of the present frame can have
         self.branches: dict[str, NaiveBranch] = {MAIN: NaiveBranch(None, 0)}
         self.deleted: set[str] = set()
         self.judged: dict[str, int] = {}  # per session, the highest local_seq that has a verdict
@@ -88,12 +90,8 @@ class NaiveSpace:
 
     # ---- what happened ---------------------------------------------------------------------------
 
-    def begin_frame(self) -> None:
-        """Begin a frame: nothing comes between two commits of one frame."""
-        self.frame_seq = len(self.history) + 1
-
     def accept(self, session: str, commit: Commit) -> int:
-        """C7: the whole commit enters at the next seq."""
+        """C7: the whole commit enters at the next seq; of a wave, the caller passes the accepted results."""
         seq = len(self.history) + 1
         self.history.append(Past(seq, session, commit))
         self.judged[session] = max(commit.local_seq, self.judged.get(session, 0))
@@ -166,7 +164,9 @@ class NaiveSpace:
         for commit in frame:
             seq = self.seq_of(session, commit.local_seq)
             if seq is not None:
-                if encode_commit(self.history[seq - 1].commit) != encode_commit(commit):
+                landed = self.history[seq - 1].commit
+                lost = lost_results(landed) if len(landed.results) == len(commit.results) else ()
+                if encode_commit(landed) != encode_commit(without_results(commit, lost) if lost else commit):
                     return "C10: a commit was accepted with other content"
             elif commit.local_seq <= self.acked.get(session, 0):
                 return "C10: a commit is replayed although its verdict was acknowledged"
@@ -182,7 +182,7 @@ class NaiveSpace:
             return "C7: a document is in two operations"
         if any(not 0 <= read.seq <= self.last_seq for read in commit.reads):
             return "C3: a basis is beyond the log"
-        for first, last in [*commit.after, *[each for read in commit.reads for each in read.layers]]:
+        for first, last in [each for read in commit.reads for each in read.layers]:
             if not 0 < first <= last < commit.local_seq:
                 return "C3: a layer is not an earlier commit"
         for condition in commit.preconditions:
@@ -190,6 +190,19 @@ class NaiveSpace:
                 return "C5: an origin is not an earlier commit"
             if isinstance(condition, LeaseHeld) and condition.token < 0:
                 return "a token is negative"
+        return self._malformed_wave(commit) if commit.results else None
+
+    def _malformed_wave(self, commit: Commit) -> str | None:
+        alone = (commit.preconditions, commit.events, commit.records, commit.handled, commit.delivered, commit.declared)
+        if any(alone) or not commit.provenance.derived:
+            return "C7: a wave has another effect than its results"
+        if sum(result.operations for result in commit.results) != len(commit.operations):
+            return "C7: the operations of a wave are not those of its results"
+        for place, result in enumerate(commit.results):
+            if not result.operations:
+                return "C7: a result writes nothing"
+            if any(at >= len(commit.reads) for at in result.reads) or any(at >= place for at in result.after):
+                return "C3: a result names what is not before it"
         return None
 
     # ---- the commit ------------------------------------------------------------------------------
@@ -201,11 +214,29 @@ class NaiveSpace:
             return AlreadyAccepted(seq)  # C10: before anything else, preconditions included
         if commit.local_seq < self._turn(session):
             return (Refusal("C5", "conflict", "its turn is over: it, or a later commit, has a verdict"),)
+        if commit.results:
+            return tuple(self._rules(commit))  # `judge_result` judges each of its results.
         return (
             tuple(self._rules(commit))
             or tuple(self._preconditions(session, commit))
             or (*self._reads(session, commit), *self._operations(commit))
         )
+
+    def judge_result(self, session: str, commit: Commit, place: int, accepted: Collection[int]) -> tuple[Refusal, ...]:
+        """Every reason against one result of a wave, of which earlier ones are accepted. Empty: admissible."""
+        part = parts_of(commit)[place]
+        alone = Commit(commit.local_seq, part.operations, part.reads, branch=commit.branch)
+        others = set(range(len(commit.results))).difference(accepted)
+        self.history.append(Past(self.last_seq + 1, session, without_results(commit, others)))
+        try:
+            dead = [
+                Refusal("C4", "conflict", f"result {at} of its wave was not accepted")
+                for at in part.after
+                if at not in accepted
+            ]
+            return (*dead, *self._reads(session, alone), *self._operations(alone))
+        finally:
+            self.history.pop()
 
     def _turn(self, session: str) -> int:
         """C5: the lowest local_seq of the session that may still be judged."""
@@ -251,12 +282,13 @@ class NaiveSpace:
 
     def _reads(self, session: str, commit: Commit) -> Iterator[Refusal]:
         shown = [past.seq for past in self.line(commit.branch)]
-        for layer in [layer for read in commit.reads for layer in numbers(read.layers)]:
-            if self.seq_of(session, layer) not in shown:
+        for layer, doc in [(layer, read.doc) for read in commit.reads for layer in numbers(read.layers)]:
+            seq = self.seq_of(session, layer)
+            landed = None if seq is None else self.history[seq - 1].commit
+            if seq not in shown:
                 yield Refusal("C4", "conflict", f"layer {layer} is not on this branch", layer=layer)
-        for layer in numbers(commit.after):
-            if (self.seq_of(session, layer) or 0) < self.frame_seq:
-                yield Refusal("C4", "conflict", f"layer {layer} is not of its frame", layer=layer)
+            elif landed is not None and landed.results and not writes(landed, doc):
+                yield Refusal("C4", "conflict", f"wave {layer} has no accepted result for {doc}", layer=layer)
         for read in commit.reads:
             missed = self.missed(session, commit.branch, read)
             if missed:

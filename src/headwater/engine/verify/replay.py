@@ -33,6 +33,7 @@ from headwater.protocol.commit import (
     OriginCommitted,
     Read,
     decode_commit,
+    parts_of,
 )
 from headwater.protocol.log_record import DROPPED, Entry, charged_bytes, decode_record
 from headwater.protocol.reactions import target_of
@@ -50,6 +51,7 @@ class Replay:
         "_seqs",
         "_sessions",
         "_store",
+        "_waves",
         "commits",
         "declared",
         "events",
@@ -66,6 +68,7 @@ class Replay:
         self._progress = progress
         self._sessions: set[int] = set()
         self._seqs: dict[tuple[int, int], tuple[int, int]] = {}  # (session, local_seq) to (seq, branch)
+        self._waves: set[tuple[int, int]] = set()  # (session, local_seq) of those that are waves
         self.lines = lines
         self.commits = 0
         self.events: dict[str, EventRow] = {}  # those that no later commit of their branch handled, as they were sent
@@ -104,8 +107,10 @@ class Replay:
                 if row.seq >= self.kept_from:
                     return
                 for place, entry in enumerate(self._entries(row)):
-                    local_seq = self._decoded(entry, row.seq + place).local_seq
-                    self._seqs[row.session, local_seq] = (row.seq + place, row.branch)
+                    commit = self._decoded(entry, row.seq + place)
+                    self._seqs[row.session, commit.local_seq] = (row.seq + place, row.branch)
+                    if commit.results:
+                        self._waves.add((row.session, commit.local_seq))
                 self.unchecked["rows kept only for their sessions: whether they were admissible"] += 1
                 before = row
 
@@ -162,12 +167,15 @@ class Replay:
             self.unchecked["commits on deleted branches that began before the kept history"] += 1
         else:
             self._check_preconditions(row, seq, commit)
+            self._check_wave(seq, commit)
             self._check_layers(row, seq, commit)
-            for read in commit.reads:
+            for read in _reads_of(commit):
                 self._check_read(row, seq, read)
             self._write(row, seq, commit, entry)
         self._check_outgoing(row, seq, commit)
         self._seqs[row.session, commit.local_seq] = (seq, row.branch)
+        if commit.results:
+            self._waves.add((row.session, commit.local_seq))
         self.commits += 1
 
     def _check_turn(self, row: LogRow, seq: int, commit: Commit) -> None:
@@ -207,9 +215,12 @@ class Replay:
     # ---- reads -----------------------------------------------------------------------------------
 
     def _check_layers(self, row: LogRow, seq: int, commit: Commit) -> None:
-        """C4: every layer it stands on was accepted, and is on its branch; those without a read in its frame."""
-        named = [layer for read in commit.reads if read.layers for layer in numbers(read.layers)]
-        for layer in (*named, *numbers(commit.after)) if commit.after else named:
+        """C4: every layer it stands on was accepted, and is on its branch."""
+        for read in _reads_of(commit):
+            for layer in numbers(read.layers):
+                self._check_result_is_there(row, seq, read.doc, layer)
+        named = [layer for read in _reads_of(commit) if read.layers for layer in numbers(read.layers)]
+        for layer in named:
             if not 0 < layer < commit.local_seq:
                 raise RuleBroken("C3", seq, f"it names layer {layer}, which is not an earlier commit of its session")
             place = self._seqs.get((row.session, layer))
@@ -218,9 +229,34 @@ class Replay:
                     raise RuleBroken("C4", seq, f"it depends on layer {layer}, which was not accepted")
             elif not self.lines.shows(row.branch, place[1], place[0]):
                 raise RuleBroken("C4", seq, f"it depends on layer {layer}, which its branch does not show")
-        for layer in numbers(commit.after):
-            if self._seqs.get((row.session, layer), (0, 0))[0] < row.seq:
-                raise RuleBroken("C4", seq, f"it depends on layer {layer} without a read, which is not of its frame")
+
+    def _check_wave(self, seq: int, commit: Commit) -> None:
+        """C4, C7: each accepted result has its operations, and the results that it read are accepted, too."""
+        if not commit.results:
+            return
+        if sum([result.operations for result in commit.results]) != len(commit.operations):
+            raise RuleBroken("C7", seq, "its results do not have its operations")
+        written: set[DocKey] = set()
+        parts = parts_of(commit)
+        for place, part in enumerate(parts):
+            if not part.operations:
+                continue
+            for at in part.after:
+                if at >= place or not parts[at].operations:
+                    raise RuleBroken("C4", seq, f"result {place} depends on result {at}, which was not accepted")
+            seen = written.intersection([read.doc for read in part.reads])
+            if seen:
+                raise RuleBroken("C1", seq, f"result {place} missed the write to {doc_text(min(seen))} before it")
+            written.update([operation.doc for operation in part.operations])
+
+    def _check_result_is_there(self, row: LogRow, seq: int, doc: DocKey, layer: int) -> None:
+        """C4: a read over a wave is one of a document of its accepted results."""
+        place = self._seqs.get((row.session, layer))
+        if place is not None and (row.session, layer) in self._waves:
+            logged = self._store.row_at(place[0])
+            wave = None if logged is None else self._decoded(self._entries(logged)[place[0] - logged.seq], seq)
+            if wave is not None and not any(operation.doc == doc for operation in wave.operations):
+                raise RuleBroken("C4", seq, f"it depends on a result of wave {layer}, which was not accepted")
 
     def _check_read(self, row: LogRow, seq: int, read: Read) -> None:
         if not 0 <= read.seq < row.seq:
@@ -361,6 +397,14 @@ class Replay:
             expected = (seq, place, record.topic, record.key, payload, record.source, row.branch, row.at_us)
             if stored is None or tuple(stored) != expected:
                 raise RuleBroken("records", seq, f"record {place} to {record.topic!r} is stored as {stored}")
+
+
+def _reads_of(commit: Commit) -> tuple[Read, ...]:
+    """The reads that a commit was accepted with: of a wave, those of its accepted results."""
+    if not commit.results:
+        return commit.reads
+    places = {place for result in commit.results if result.operations for place in result.reads}
+    return tuple([commit.reads[place] for place in sorted(places)])
 
 
 def _last_token(store: Store, lease: str) -> int:

@@ -22,9 +22,9 @@ def writers_above(node: Node) -> Iterator[Node]:
     """Yield the nodes whose outputs a node reads, once for each spot read there."""
     for spot in node.reads:
         if spot is not None:
-            for writer in cast("Document", spot.document).writers:
+            for writer in spot.document.writers:  # type: ignore[attr-defined]  # as every spot of a node
                 if writer is not node:
-                    yield cast("Node", writer)
+                    yield writer
 
 
 def readers_of(node: Node) -> Iterator[Node]:
@@ -34,7 +34,7 @@ def readers_of(node: Node) -> Iterator[Node]:
             for spot in document.twig.spots():
                 for reader in spot.readers:
                     if reader is not node:
-                        yield cast("Node", reader)
+                        yield reader  # type: ignore[misc]  # as every reader of a spot
 
 
 def readers_of_writes(node: Node) -> Iterator[Node]:

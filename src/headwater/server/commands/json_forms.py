@@ -19,7 +19,7 @@ from headwater.engine.log.history import Logged, every
 from headwater.engine.provenance import End, trace_provenance
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.command_messages import CommandQuestion
-from headwater.protocol.commit import MAIN, event_id_of
+from headwater.protocol.commit import MAIN, Commit, event_id_of, parts_of
 from headwater.protocol.verdict import Accepted, Collision, as_error
 from headwater.server.commands.foreign_reads import ForeignReads
 from headwater.server.commands.nodes_json import last_run_form
@@ -49,6 +49,12 @@ __all__ = [
 ]
 
 
+def _node_text(commit: Commit) -> str:
+    """The node of a commit; of a wave, the first one, and how many more there are."""
+    nodes = [part.provenance.node for part in parts_of(commit) if part.operations or not commit.results]
+    return nodes[0] if len(nodes) < 2 else f"{nodes[0]} and {len(nodes) - 1} more"
+
+
 def commit_form(each: Logged) -> JsonForm:
     """Return one commit."""
     commit = each.commit
@@ -58,7 +64,7 @@ def commit_form(each: Logged) -> JsonForm:
         "session": each.session,
         "local_seq": commit.local_seq,
         "branch": commit.branch,
-        "node": commit.provenance.node,
+        "node": _node_text(commit),
         "derived": commit.provenance.derived,
         "writes": [
             {"kind": p.kind, "address": doc_text(op.doc, p.path), "value": json_form(p.arg)}
@@ -148,8 +154,8 @@ def why_form(
                 "seq": None if logged is None else logged.seq,
                 "at_us": None if logged is None else logged.at_us,
                 "session": None if logged is None else logged.session,
-                "node": None if logged is None else logged.commit.provenance.node,
-                "derived": None if logged is None else logged.commit.provenance.derived,
+                "node": None if logged is None else step.provenance.node,
+                "derived": None if logged is None else step.provenance.derived,
                 "end": _ENDS[step.end],
             }
         )

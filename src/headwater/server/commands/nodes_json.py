@@ -26,7 +26,7 @@ from headwater.engine.provenance import last_write
 from headwater.errors import AuthoringError
 from headwater.pieces.names import SEPARATOR, document_id, piece_id
 from headwater.protocol.command_messages import CommandQuestion
-from headwater.protocol.commit import MAIN, Read
+from headwater.protocol.commit import MAIN, Read, part_that_wrote
 from headwater.protocol.observations import (
     BETWEEN,
     Backlog,
@@ -279,7 +279,7 @@ def last_run_form(
             "seq": None if wrote is None else wrote.seq,
             "at_us": None if wrote is None else wrote.at_us,
             "session": None if wrote is None else wrote.session,
-            "node": None if wrote is None else wrote.commit.provenance.node,
+            "node": None if wrote is None else part_that_wrote(wrote.commit, found.cause[0]).provenance.node,
         }
     stale = [(doc_text(found.reads[place].doc, found.reads[place].path), seq) for place, seq in found.stale]
     made: dict[str, JsonForm] = {

@@ -13,18 +13,29 @@ is evicted, or when the client acknowledges; a restart forgets a rejection that 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Collection
 from typing import assert_never
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.path import Path
 from headwater.engine import Limits
 from headwater.engine.verify import AlreadyAccepted, NaiveSpace, Refusal
-from headwater.protocol.commit import Commit, Frame, OriginCommitted, Read
+from headwater.protocol.commit import (
+    Commit,
+    Frame,
+    OriginCommitted,
+    Read,
+    lost_results,
+    part_that_wrote,
+    parts_of,
+    without_results,
+)
 from headwater.protocol.verdict import (
     Accepted,
     Collision,
     Conflict,
     PreconditionFailed,
+    Rejected,
     Rejection,
     RuleRefused,
     Verdict,
@@ -101,7 +112,6 @@ class Agreement:
             return
         if objection is not None:
             raise Disagreement(f"the engine took a frame of {session} that is none: {objection}")
-        naive.begin_frame()
         for commit, verdict in zip(frame, outcome, strict=True):
             self._on_verdict(session, commit, verdict)
         if any(isinstance(verdict, Accepted) and not verdict.replayed for verdict in outcome):
@@ -125,8 +135,11 @@ class Agreement:
             raise Disagreement(f"the verdict on {commit.local_seq} names {verdict.local_seq}")
         if isinstance(judgement, AlreadyAccepted):
             self._counts["replayed"] += 1
-            if verdict != Accepted(commit.local_seq, judgement.seq, replayed=True):
+            lost = lost_results(self._naive.history[judgement.seq - 1].commit)
+            if verdict != Accepted(commit.local_seq, judgement.seq, replayed=True, superseded=lost):
                 raise Disagreement(f"C10: {session} {commit} was accepted at {judgement.seq}: {verdict}")
+        elif commit.results and not judgement:
+            self._on_wave(session, commit, verdict)
         elif isinstance(verdict, Accepted):
             if judgement:
                 raise Disagreement(f"the engine accepted {session} {commit}: {judgement[0]}")
@@ -138,6 +151,56 @@ class Agreement:
             self._on_rejection(session, commit, verdict.rejection, judgement)
             self._naive.refuse(session, commit)
             self._counts["rejected"] += 1
+
+    # ---- waves -----------------------------------------------------------------------------------
+
+    def _on_wave(self, session: str, commit: Commit, verdict: Verdict) -> None:
+        """Compare the fate of each result, after those before it, and let the accepted ones enter."""
+        naive = self._naive
+        refused = dict(verdict.refused)
+        lost: set[int] = {
+            *refused,
+            *(verdict.superseded if isinstance(verdict, Accepted) else range(len(commit.results))),
+        }
+        if isinstance(verdict, Rejected) and not isinstance(verdict.rejection, Conflict):
+            refused = {place: verdict.rejection for place in lost if isinstance(verdict.rejection, RuleRefused)}
+        accepted: list[int] = []
+        for place, part in enumerate(parts_of(commit)):
+            what = f"result {place} of {session} {commit}"
+            reasons = naive.judge_result(session, commit, place, accepted)
+            self._counts["results"] += 1
+            if place not in lost:
+                if reasons:
+                    raise Disagreement(f"the engine accepted {what}: {reasons[0]}")
+                accepted.append(place)
+                continue
+            self._counts["results left out"] += 1
+            answer = "rule" if place in refused else "conflict"
+            if reasons and answer not in {reason.answer for reason in reasons}:
+                raise Disagreement(f"{what} was not accepted, as a {answer}; the naive model says {reasons[0]}")
+            if not reasons:
+                written = {op.doc for at in accepted for op in parts_of(commit)[at].operations}
+                if not any(self._may_be_stale(commit.branch, read, written) for read in part.reads):
+                    raise Disagreement(f"{what} was not accepted without a reason: {verdict}")
+                self._counts["results left out beyond the model"] += 1
+        if not accepted:
+            if isinstance(verdict, Accepted):
+                raise Disagreement(f"{session} {commit} was accepted without a result")
+            naive.refuse(session, commit)
+            return
+        seq = naive.accept(session, without_results(commit, lost))
+        if not isinstance(verdict, Accepted) or verdict.seq != seq or verdict.replayed:
+            raise Disagreement(f"{session} {commit} should have seq {seq}: {verdict}")
+        self._counts["waves accepted"] += 1
+
+    def _may_be_stale(self, branch: str, read: Read, written: Collection[DocKey]) -> bool:
+        """Whether a read may count as stale: its document, or one of its layers, is not as it was at its basis."""
+        at: str | None = branch
+        while at is not None:
+            if self._naive.written(read.doc, at) > read.seq:
+                return True
+            at = self._naive.branches[at].parent
+        return read.doc in written or bool(read.layers)
 
     # ---- rejections ------------------------------------------------------------------------------
 
@@ -220,7 +283,8 @@ class Agreement:
             raise Disagreement(f"{what}: nothing explains {collision}")
         if collision.seq >= self.kept_from:
             past = self._naive.history[collision.seq - 1]
-            if (past.session, past.commit.provenance.node) != (collision.session, collision.node):
+            node = part_that_wrote(past.commit, collision.doc).provenance.node
+            if (past.session, node) != (collision.session, collision.node):
                 raise Disagreement(f"{what}: {collision} was written by {past.session}")
         return [] if TRUE in found else [kind for kind in found if kind is not None][:1]
 

@@ -31,9 +31,11 @@ def describe_commit(commit: Commit) -> str:
     for operation in commit.operations:
         patches = ", ".join(f"{kind} {path_text(path) or '/'} {arg!r}" for kind, path, arg in operation.patches)
         parts.append(f"write {_doc(operation.doc)}[{patches}]")
-    if commit.after:
-        parts.append(f"after {_layers(commit.after)[1:]}")
     parts += [describe_read(read) for read in commit.reads]
+    for place, result in enumerate(commit.results):
+        under = f" after {', '.join(map(str, result.after))}" if result.after else ""
+        reads = f" reads {', '.join(map(str, result.reads))}" if result.reads else ""
+        parts.append(f"result {place} with {result.operations} operations{reads}{under}")
     for precondition in commit.preconditions:
         match precondition:
             case OriginCommitted(local_seq):

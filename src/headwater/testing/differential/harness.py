@@ -176,11 +176,15 @@ def _smaller(frame: Frame) -> Iterator[tuple[Commit, ...]]:
     for place, commit in enumerate(frame):
         before, after = tuple(frame[:place]), tuple(frame[place + 1 :])
         yield (*before, *after)
-        for name in ("operations", "reads", "preconditions", "events", "records", "after", "handled"):
-            parts = getattr(commit, name)
+        for name in ("operations", "reads", "preconditions", "events", "records", "handled"):
+            parts = () if commit.results else getattr(commit, name)
             for cut in range(len(parts)):
                 fewer = {name: (*parts[:cut], *parts[cut + 1 :])}
                 yield (*before, msgspec.structs.replace(commit, **fewer), *after)
+        if len(commit.results) > 1:
+            count = commit.results[-1].operations
+            shorter = {"operations": commit.operations[:-count], "results": commit.results[:-1]}
+            yield (*before, msgspec.structs.replace(commit, **shorter), *after)
 
 
 def _player(seed: int, profile: Profile, counts: Counter[str] | None) -> Player:

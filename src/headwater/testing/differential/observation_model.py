@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+import msgspec
+
 from headwater.data.address import Depth
 from headwater.data.limits import STORED_VALUE_LIMITS
 from headwater.engine import Engine
 from headwater.engine.verify import NaiveSpace
-from headwater.protocol.commit import Frame, Read
+from headwater.protocol.commit import Commit, Frame, Read, lost_results
 from headwater.protocol.observations import (
     About,
     Footprint,
@@ -64,8 +66,10 @@ class ObservedModel:
             return ()
         quiet = Observation(*self._quiet(session, frame), seq=max(0, self._naive.last_seq - frame[0].local_seq % 3))
         made = [
-            Observation(*self._loud(session, frame, place), commit.local_seq)
-            for place, commit in enumerate(frame)
+            msgspec.structs.replace(
+                Observation(*self._loud(session, commit), commit.local_seq), place=_observed_place(commit)
+            )
+            for commit in frame
             if commit.local_seq % 2
         ]
         return (quiet, *made)
@@ -79,10 +83,12 @@ class ObservedModel:
         )
         return _encoded(node, f"{session}-{first}", reads, 2 * max(first, 1) - 1)
 
-    def _loud(self, session: str, frame: Frame, place: int) -> tuple[bytes, bytes, int]:
-        commit = frame[place]
+    def _loud(self, session: str, commit: Commit) -> tuple[bytes, bytes, int]:
         node = NodeKey(f"piece-{commit.local_seq % 2}", 1, f"member-{commit.local_seq % 4}")
-        reads = tuple(dict.fromkeys(Touched(read.doc, read.path, read.depth) for read in commit.reads))
+        # A wave outside the protocol may name reads that it does not have.
+        named = commit.results[_observed_place(commit)].reads if commit.results else range(len(commit.reads))
+        looked = [commit.reads[at] for at in named if at < len(commit.reads)]
+        reads = tuple(dict.fromkeys(Touched(read.doc, read.path, read.depth) for read in looked))
         return _encoded(node, f"{session}-{commit.local_seq}", reads, 2 * max(commit.local_seq, 1))
 
     # ---- results -----------------------------------------------------------------------------------
@@ -111,6 +117,8 @@ class ObservedModel:
         for verdict in verdicts:
             if isinstance(verdict, Accepted) and not verdict.replayed and verdict.local_seq in made:
                 run, commit = made[verdict.local_seq], self._naive.history[verdict.seq - 1].commit
+                if run.place in lost_results(commit):
+                    continue  # The result that it made is not in the log.
                 key, changed_at = (branch, _about(run).node), verdict.seq
                 if not commit.operations:
                     changed_at = self._known[key].changed_at if key in self._known else 0
@@ -157,6 +165,11 @@ class ObservedModel:
 
 def _encoded(node: NodeKey, fingerprint: str, reads: tuple[Touched, ...], order: int) -> tuple[bytes, bytes, int]:
     return encode_part(About(node, "computed", fingerprint)), encode_part(Footprint(reads)), order
+
+
+def _observed_place(commit: Commit) -> int:
+    """The place of the result of a wave whose run is observed."""
+    return commit.local_seq % len(commit.results) if commit.results else 0
 
 
 def _about(run: Observation) -> About:

@@ -17,7 +17,7 @@ from collections import Counter
 from typing import Final, assert_never
 
 from headwater.clock import VirtualClock
-from headwater.data.address import Depth
+from headwater.data.address import Depth, DocKey
 from headwater.data.value import Absent, equal, lookup
 from headwater.engine import BranchDiff, Engine, HistoricDocument
 from headwater.engine.store.port import Store
@@ -69,7 +69,6 @@ def compare_merge(engine: Engine, naive: NaiveSpace, name: str, around: Circumst
     if found.collisions or isinstance(verdict, Rejected):
         raise Disagreement(f"merging {name} answered {verdict} to {found}")
     logged = engine.changes(since=verdict.seq - 1).items[0]
-    naive.begin_frame()
     judgement = naive.judge(session, logged.commit)
     if judgement or logged.session != session or logged.commit.branch != parent:
         raise Disagreement(f"merging {name} wrote {logged}: {judgement}")
@@ -101,8 +100,12 @@ def _compare_collisions(
     naive: NaiveSpace, reads: _Reads, parent: str, found: BranchDiff, around: Circumstances
 ) -> None:
     reported = {(each.doc, each.path) for each in found.collisions}
+    # As a whole, a document is merged over what the parent derived since the fork.
+    replaced = {change.doc for change in found.changes if all(not patch.path for patch in change.patches)}
     for read in reads.of(found):
         missed = naive.missed(reads.session, parent, read)
+        if read.doc in replaced and _is_derived(naive, parent, read.doc, naive.branches[found.branch].fork_seq):
+            continue
         if missed and (read.doc, read.path) not in reported:
             raise Disagreement(f"merging {found.branch} overwrites {missed[-1]}, which it never saw: {found}")
         for collision in found.collisions:
@@ -110,6 +113,13 @@ def _compare_collisions(
                 kind = explain(naive, reads.session, parent, read, collision.seq, around)
                 if kind is None:
                     raise Disagreement(f"merging {found.branch}: nothing explains {collision}")
+
+
+def _is_derived(naive: NaiveSpace, branch: str, doc: DocKey, since: int) -> bool:
+    """Whether there are writes of a branch to a document after a seq, and all of them were derived."""
+    line = [past for past in naive.history if past.commit.branch == branch and past.seq > since]
+    made = [past.commit.provenance.derived for past in line if naive.written(doc, branch, past.seq) == past.seq]
+    return bool(made) and all(made)
 
 
 def _compare_outcome(naive: NaiveSpace, commit: Commit, name: str, parent: str) -> None:

@@ -17,7 +17,6 @@ import msgspec
 from headwater.clock import Random
 from headwater.data.address import DocKey
 from headwater.data.patch import PatchError
-from headwater.data.path import starts_with
 from headwater.data.value import MaybeValue
 from headwater.engine import Limits
 from headwater.engine.verify import NaiveSpace, folded, numbers, same, writes
@@ -27,6 +26,7 @@ from headwater.protocol.commit import (
     EntityAbsent,
     Frame,
     LeaseHeld,
+    NodeResult,
     Operation,
     OriginCommitted,
     Precondition,
@@ -34,6 +34,7 @@ from headwater.protocol.commit import (
     Read,
     SentEvent,
     TopicRecord,
+    without_results,
 )
 from headwater.protocol.reactions import lease_name
 from headwater.protocol.verdict import Accepted, Verdict
@@ -93,8 +94,16 @@ class Client:
         for verdict in heard:
             if isinstance(verdict, Accepted):
                 self.landed[verdict.local_seq] = verdict.seq
+                if verdict.superseded or verdict.refused:
+                    self._leave_out(verdict)
             else:
                 self.drop(verdict.local_seq, honest=honest)
+
+    def _leave_out(self, verdict: Accepted) -> None:
+        """Show a wave without the results that were not accepted."""
+        for place, layer in enumerate(self.layers):
+            if layer.local_seq == verdict.local_seq:
+                self.layers[place] = without_results(layer, lost_by(verdict))
 
     def drop(self, local_seq: int, *, honest: bool) -> None:
         """Drop a dead layer. C4: unsent commits that stand on it are refused locally, transitively."""
@@ -109,7 +118,11 @@ class Client:
     def deceived(self, naive: NaiveSpace, verdict: Verdict) -> Read | None:
         """C1, asked directly: a read of an accepted commit that saw something else than was there, or None."""
         if isinstance(verdict, Accepted) and not verdict.replayed:
-            for read, view in self.saw.get(verdict.local_seq, ()):
+            saw, results = self.saw.get(verdict.local_seq, []), self.sent[verdict.local_seq].results
+            if results:
+                accepted = [result for place, result in enumerate(results) if place not in lost_by(verdict)]
+                saw = [saw[place] for place in sorted({at for result in accepted for at in result.reads})]
+            for read, view in saw:
                 now = naive.value(read.doc, self.sent[verdict.local_seq].branch, verdict.seq - 1)
                 if not same(view, now, read):
                     return read
@@ -131,6 +144,9 @@ class Client:
         self, rng: Random, naive: NaiveSpace, docs: tuple[DocKey, ...], reads: tuple[int, ...], lie: float
     ) -> None:
         """One more commit over the view, not sent yet: it writes and reads some of the documents."""
+        if self.branch == MAIN and rng.random() < 0.2:  # A merge leaves derived values out.
+            self._make_wave(rng, naive, docs, reads, lie)
+            return
         operations = tuple(self._operation(rng, naive, doc, lie) for doc in _some(rng, docs, (0, 1, 1, 1, 2)))
         self.saw[self.next_local] = [
             self._read(rng, naive, doc, lie) for doc in _some(rng, docs, reads) for _ in range(rng.choice((1, 1, 2)))
@@ -152,6 +168,36 @@ class Client:
         if rng.random() < lie / 4:
             commit = self._distorted(rng, commit)
         self.next_local += rng.choice((1, 1, 1, 1, 1, 2))
+        self.layers.append(commit)
+        self.outbox.append(commit)
+
+    def _make_wave(
+        self, rng: Random, naive: NaiveSpace, docs: tuple[DocKey, ...], reads: tuple[int, ...], lie: float
+    ) -> None:
+        """One more wave: each result reads some documents that no other result writes, and some earlier results."""
+        written = _some(rng, docs, (1, 2, 3, 4))
+        others = tuple(doc for doc in docs if doc not in written) if lie == 0 else docs
+        saw = self.saw[self.next_local] = []
+        operations: list[Operation] = []
+        results: list[NodeResult] = []
+        while written:
+            own, written = written[: (count := rng.choice((1, 1, 2)))], written[count:]
+            operations += [self._operation(rng, naive, doc, lie) for doc in own]
+            first = len(saw)
+            # A difference stands on the value that it is a difference to.
+            looked = [*own, *(_some(rng, others, reads) if others else ())]
+            saw += [self._read(rng, naive, doc, lie) for doc in looked]
+            places = [*range(first, len(saw)), *rng.sample(range(first), min(first, rng.choice((0, 0, 1))))]
+            places = [place for place in places if place >= first or saw[place][0].doc in others]
+            after = rng.sample(range(len(results)), min(len(results), rng.choice((0, 0, 1, 2))))
+            origin = Provenance(rng.choice(("", "node", f"node-{len(results)}")), derived=True)
+            results.append(NodeResult(origin, len(own), tuple(places), tuple(sorted(after))))
+        if rng.random() < lie / 4:
+            results[-1] = msgspec.structs.replace(results[-1], reads=(len(saw),))
+        origin = Provenance(derived=True)
+        table = tuple(read for read, _ in saw)
+        commit = Commit(self.next_local, tuple(operations), table, (), self.branch, (), (), origin, tuple(results))
+        self.next_local += 1
         self.layers.append(commit)
         self.outbox.append(commit)
 
@@ -201,12 +247,10 @@ class Client:
                 return basis, layers[1:]
 
     def _distorted(self, rng: Random, commit: Commit) -> Commit:
-        """Stands on any earlier commits, or names a document twice, which is outside the protocol."""
-        if rng.random() < 0.2:
+        """Names a document twice, or says that it is a wave of one result. Either is outside the protocol."""
+        if rng.random() < 0.5:
             return msgspec.structs.replace(commit, operations=commit.operations * 2)
-        earlier = list(range(1, commit.local_seq + 1))
-        some = rng.sample(earlier[:-1] or earlier, 1 if commit.local_seq < 3 else rng.randrange(1, 3))
-        return msgspec.structs.replace(commit, after=ranges(sorted(some)))
+        return msgspec.structs.replace(commit, results=(NodeResult(commit.provenance, len(commit.operations) or 1),))
 
     def _preconditions(self, rng: Random, naive: NaiveSpace) -> tuple[Precondition, ...]:
         match rng.randrange(3):
@@ -250,6 +294,11 @@ def ranges(numbers: list[int]) -> tuple[tuple[int, int], ...]:
         else:
             found.append((number, number))
     return tuple(found)
+
+
+def lost_by(verdict: Accepted) -> set[int]:
+    """The places of the results of a wave that were not accepted."""
+    return {*verdict.superseded, *[place for place, _ in verdict.refused]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,10 +477,8 @@ class Generator:
                 frames.append([commit])
             else:
                 frames[-1].append(commit)
-        # A wave may leave out the reads that its own frame answers, as replicas do.
-        waves = [_thinned(frame) if rng.random() < 0.5 else tuple(frame) for frame in frames]
-        client.sent.update({commit.local_seq: commit for wave in waves for commit in wave})
-        return list(waves)
+        client.sent.update({commit.local_seq: commit for frame in frames for commit in frame})
+        return [tuple(frame) for frame in frames]
 
     def _refresh(self, client: Client) -> None:
         """Give the client news before it writes: verdicts, the branch, or nothing."""
@@ -480,31 +527,3 @@ class Generator:
         parent = self._branch() if rng.random() < 0.5 else MAIN
         at = naive.last_seq if rng.random() < 0.5 else rng.randrange(naive.last_seq + 1)
         return Fork(f"b{self._forks}", parent, max(at, naive.branches[parent].fork_seq))
-
-
-def _thinned(frame: list[Commit]) -> Frame:
-    """The same commits without the reads that the frame itself answers: each names the commit that does."""
-    sent: list[Commit] = []
-    for place, commit in enumerate(frame):
-        writers = [(read, _answering(read, frame[:place])) for read in commit.reads]
-        reads = tuple(read for read, writer in writers if writer is None)
-        after = sorted({writer for _, writer in writers if writer is not None})
-        named = tuple((number, number) for number in after)
-        sent.append(msgspec.structs.replace(commit, reads=reads, after=named) if after else commit)
-    return tuple(sent)
-
-
-def _answering(read: Read, earlier: list[Commit]) -> int | None:
-    """The commit of a frame whose plain write is the last one there and above all that the read saw."""
-    last = [
-        (commit.local_seq, patch)
-        for commit in earlier
-        for operation in commit.operations
-        if operation.doc == read.doc
-        for patch in operation.patches
-        if starts_with(read.path, patch.path) or starts_with(patch.path, read.path)
-    ][-1:]
-    for number, patch in last:
-        if patch.kind in ("replace", "add", "remove") and starts_with(read.path, patch.path):
-            return number if number in numbers(read.layers) else None
-    return None

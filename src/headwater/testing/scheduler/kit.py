@@ -19,7 +19,7 @@ from headwater.data.trace import Ran, Recorder
 from headwater.data.value import ABSENT, MaybeValue, freeze, lookup
 from headwater.protocol.messages import state_of
 from headwater.protocol.verdict import Conflict
-from headwater.replica import NOT_HERE, Detached, Document, Fate, Layer, Replica, SentCommit
+from headwater.replica import NOT_HERE, Detached, Document, Fate, Layer, Replica, SentWave
 from headwater.scheduler import Failure, Node, NodeKind, NodeSpec, Scheduler, SchedulerLimits
 
 MOST_TICKS: Final = 400
@@ -267,10 +267,13 @@ class World:
         """Return the layers of the runs of a node that were not sent."""
         return [layer for layer in self.replica.layers() if layer.source is node and layer.fate is Fate.QUEUED]
 
-    def send_results(self) -> dict[str, SentCommit]:
-        """Compose a wave of the results that are due. Return its commits by the ids of their nodes."""
-        sent = self.replica.compose_wave(self.replica.limits.in_flight)
-        return {entry.node: each for each in sent for entry in each.entries}
+    def send_results(self) -> SentWave | None:
+        """Compose a wave of the results that are due."""
+        return self.replica.compose_wave()
+
+    def supersede(self, wave: SentWave, *, newest: int = 0) -> None:
+        """Have all results of a wave sent again, once the state at `newest` is here."""
+        self.replica.wave_judged(wave, 0, range(len(wave.commit.results)), newest, {})
 
     # ---- doing -------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ class Attempt:
     tag: str
     session: str
     local_seq: int = 0  # 0: it never became a layer
-    commit: Commit | None = None  # as it was made; waves send a thinner one
+    commit: Commit | None = None
     seen: list[tuple[Read, MaybeValue]] = field(default_factory=list)  # each read, and the whole document it was of
     fired: int = 0
     seq: int = 0  # where it landed
@@ -109,7 +109,9 @@ class View:
         told = {(read.doc, read.path, read.depth) for read in commit.reads}
         for doc, path, depth in reads:
             if (doc, path, depth) not in told:
-                broken("C3", self._who, f"{attempt.tag} read {doc} at {path} and does not say so")
+                said = f"{attempt.tag} read {doc} at {path} and does not say so"
+                broken("C3", self._who, said)
+                attempt.seen.append((Read(doc, path, depth, self.basis), self.of(doc, local=False)))
         for read in commit.reads:
             if read in inherited:
                 attempt.seen.append((read, inherited[read]))

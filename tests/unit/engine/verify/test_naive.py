@@ -9,12 +9,17 @@ from headwater.data.patch import add, append, increment, remove, remove_value, r
 from headwater.data.value import ABSENT
 from headwater.engine.verify.naive import AlreadyAccepted, NaiveSpace, Refusal, same
 from headwater.protocol.commit import (
+    NO_PROVENANCE,
     Commit,
     EntityAbsent,
     LeaseHeld,
+    NodeResult,
     Operation,
     OriginCommitted,
+    Provenance,
+    Read,
     SentEvent,
+    without_results,
 )
 from tests.unit.engine.kit import DEEP, SHAPE, doc, read, write
 
@@ -22,13 +27,11 @@ A, B = doc("a"), doc("b")
 
 
 def space(*commits: tuple[str, Commit]) -> NaiveSpace:
-    """A space in which these were accepted, each in a frame of its own."""
+    """A space in which these were accepted."""
     naive = NaiveSpace()
     for session, commit in commits:
-        naive.begin_frame()
         assert naive.judge(session, commit) == ()
         naive.accept(session, commit)
-    naive.begin_frame()
     return naive
 
 
@@ -37,6 +40,13 @@ def rules(found: AlreadyAccepted | tuple[Refusal, ...]) -> list[str]:
     return [refusal.rule for refusal in found]
 
 
+def wave(number: int, *results: NodeResult, ids: str, reads: tuple[Read, ...] = ()) -> Commit:
+    """A wave that replaces these documents, one after the other."""
+    operations = tuple([write(id, replace((), number)) for id in ids])
+    return Commit(number, operations, reads, provenance=Provenance(derived=True), results=results)
+
+
+WAVE_OF_NONE = wave(2, NodeResult(NO_PROVENANCE, 0), ids="b")
 BASE = ("s", Commit(1, (write("a", add((), {"x": 1, "y": 1, "l": ["a", "b"]})),)))
 
 
@@ -133,11 +143,28 @@ def test_a_layer_on_another_branch_is_not_seen() -> None:
     assert rules(naive.judge("s", commit)) == ["C4"]
 
 
-def test_what_a_commit_leans_on_without_a_read_is_of_its_own_frame() -> None:
-    naive = space(BASE, ("s", Commit(2)))
-    assert rules(naive.judge("s", Commit(3, after=((2, 2),)))) == ["C4"]
-    naive.accept("s", Commit(3))
-    assert naive.judge("s", Commit(4, after=((3, 3),))) == ()
+def test_result_falls_with_a_result_that_it_read() -> None:
+    naive = space(BASE)
+    made = wave(2, NodeResult(NO_PROVENANCE, 1), NodeResult(NO_PROVENANCE, 1, (), (0,)), ids="bc")
+    assert rules(naive.judge_result("s", made, 1, ())) == ["C4"]
+    assert naive.judge_result("s", made, 1, (0,)) == ()
+
+
+def test_result_sees_the_results_before_it() -> None:
+    naive = space(BASE)
+    made = wave(
+        2, NodeResult(NO_PROVENANCE, 1), NodeResult(NO_PROVENANCE, 1, (0,)), ids="bc", reads=(read("b", seq=1),)
+    )
+    assert rules(naive.judge_result("s", made, 1, (0,))) == ["C1"]
+    assert naive.judge_result("s", made, 1, ()) == ()
+
+
+def test_layer_that_is_a_wave_has_written_what_was_read() -> None:
+    made = wave(2, NodeResult(NO_PROVENANCE, 1), NodeResult(NO_PROVENANCE, 1), ids="bc")
+    naive = space(BASE, ("s", without_results(made, (0,))))
+    over = {id: Commit(3, reads=(read(id, seq=1, layers=((2, 2),)),)) for id in "bc"}
+    assert rules(naive.judge("s", over["b"])) == ["C4"]
+    assert naive.judge("s", over["c"]) == ()
 
 
 @pytest.mark.parametrize(
@@ -215,7 +242,8 @@ def test_what_was_acknowledged_is_not_replayed() -> None:
         ((Commit(2, (write("a"), write("a"))),), "C7: a document is in two operations"),
         ((Commit(2, reads=(read("a", seq=2),)),), "C3: a basis is beyond the log"),
         ((Commit(2, reads=(read("a", seq=0, layers=((2, 2),)),)),), "C3: a layer is not an earlier commit"),
-        ((Commit(2, after=((0, 1),)),), "C3: a layer is not an earlier commit"),
+        ((Commit(2, reads=(read("a", seq=0, layers=((0, 1),)),)),), "C3: a layer is not an earlier commit"),
+        ((WAVE_OF_NONE,), "C7: the operations of a wave are not those of its results"),
         ((Commit(2, preconditions=(OriginCommitted(2),)),), "C5: an origin is not an earlier commit"),
         ((Commit(2, preconditions=(LeaseHeld("lease", -1),)),), "a token is negative"),
         ((Commit(2), Commit(3)), None),

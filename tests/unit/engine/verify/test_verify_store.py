@@ -29,9 +29,11 @@ from headwater.engine.verify.oracle import verify_file, verify_store
 from headwater.engine.verify.report import Report, Violation
 from headwater.errors import AbsentError, CorruptionError, StorageError
 from headwater.protocol.commit import (
+    NO_PROVENANCE,
     Commit,
     EntityAbsent,
     LeaseHeld,
+    NodeResult,
     OriginCommitted,
     Provenance,
     Read,
@@ -66,7 +68,7 @@ def fill(engine: Engine) -> None:
         "s",
         Commit(2, (write("a", replace(("x",), 2)),), (read("a", ("x",), seq=1),), (OriginCommitted(1),)),
         Commit(4, (write("a", increment(("y",))),), (read("a", ("x",), seq=2, layers=((2, 2),)),)),
-        Commit(5, after=((4, 4),), records=(TopicRecord("out", "k", None), TopicRecord("out", "k", [1]))),
+        Commit(5, records=(TopicRecord("out", "k", None), TopicRecord("out", "k", [1]))),
     )
     engine.fork("b1")
     send("t", Commit(2, (write("b", increment(())),)))
@@ -241,6 +243,17 @@ def at(path: tuple[str | int, ...], seq: int, *layers: tuple[int, int]) -> tuple
     return (Read(A, path, DEEP, seq, layers),)
 
 
+def wave(*results: NodeResult, ids: str) -> Commit:
+    """A wave of session s that read a and replaces these documents."""
+    operations = tuple([write(id, replace((), 3)) for id in ids])
+    return Commit(9, operations, at((), 11), provenance=Provenance(derived=True), results=results)
+
+
+def stand_on_a_result_that_is_not_there(file: File) -> None:
+    file.append(wave(NodeResult(NO_PROVENANCE, 1), ids="b"), (11,))
+    file.append(Commit(10, reads=at((), 13, (9, 9))))
+
+
 def in_list(index: int, *layers: tuple[int, int]) -> tuple[Read, ...]:
     return (Read(LIST, (index,), DEEP, 12, layers),)
 
@@ -410,11 +423,29 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         14,
         "it depends on layer 6, which its branch does not show",
     ),
-    "a commit leans on another frame": (
-        lambda f: f.append(Commit(9, after=((8, 8),))),
+    "a result read one that is not there": (
+        lambda f: f.append(wave(NodeResult(NO_PROVENANCE, 0), NodeResult(NO_PROVENANCE, 1, (), (0,)), ids="b")),
         "C4",
         14,
-        "it depends on layer 8 without a read, which is not of its frame",
+        "result 1 depends on result 0, which was not accepted",
+    ),
+    "a result missed one before it": (
+        lambda f: f.append(wave(NodeResult(NO_PROVENANCE, 1), NodeResult(NO_PROVENANCE, 1, (0,)), ids="ab")),
+        "C1",
+        14,
+        "result 1 missed the write to space:a before it",
+    ),
+    "results do not have the operations": (
+        lambda f: f.append(wave(NodeResult(NO_PROVENANCE, 2), ids="b")),
+        "C7",
+        14,
+        "its results do not have its operations",
+    ),
+    "a layer is a wave without the result": (
+        stand_on_a_result_that_is_not_there,
+        "C4",
+        15,
+        "it depends on a result of wave 9, which was not accepted",
     ),
     "a basis lies in the future": (
         lambda f: f.append(Commit(9, reads=at((), 14))),
