@@ -475,8 +475,16 @@ class ObservationWriter:
         return made
 
     def _doc(self, branch: Branch, key: DocKey) -> StoredDoc:
-        # Another branch may have written it first, of which this one's head does not hear.
-        return self._heads.get(branch, key).doc or self._store.doc_of(key) or (key.scope, key.id)
+        head = self._heads.get(branch, key)
+        if head.doc:
+            return head.doc
+        if head.absent_of != self._heads.next_doc:
+            # Another branch may have written it first, of which this one's head does not hear.
+            found = self._store.doc_of(key)
+            if found:
+                return found
+            head.absent_of = self._heads.next_doc
+        return key.scope, key.id
 
     def _stored(self, node: NodeNumbers) -> StoredState | None:
         row = self._unwritten.get(node) or self._store.observation(node)
