@@ -199,3 +199,17 @@ async def test_write_that_waits_keeps_fields_that_others_change_meanwhile(sim: S
     await sim.settle()
     for piece in (ann, bob):
         assert (await piece.box.pull()).card == Card(title="A" if "delete" in write else "B", colour="red")
+
+
+@simulated(seeds=10)
+async def test_keys_of_others_stay_if_two_writes_in_a_row_are_made_again(sim: Simulation) -> None:
+    ann, bob = [await sim.runtime(user).space("s").open(Note, "n") for user in ("ann", "bob")]
+    await sim.settle()
+    with sim.offline("bob"):
+        ann.boxes.key("a").set(Box(count=1))
+        await sim.runtime("ann").durable()
+        bob.boxes.key("c").set(Box(count=2))
+        bob.boxes.set({"b": Box(count=3)})
+    await sim.settle()
+    for piece in (ann, bob):
+        assert await piece.boxes.pull() == {"a": Box(count=1), "b": Box(count=3)}

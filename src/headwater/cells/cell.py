@@ -135,7 +135,8 @@ class Cell(Input[T]):
             if now is NOT_HERE or now.__class__ is Link or any(removals_without_effect(*known, now)):
                 self._runtime.write(self, self._setter(value, known), group)
             else:
-                self._note_written(self._document, (), known)
+                if self._current.written is not None:
+                    self._note_written(self._document, (), known)
                 self._put(value, self._rebased(known, now, ()), known, group)
 
         if not self._runtime.put(self._document, raw, again, group):
@@ -317,7 +318,9 @@ class Cell(Input[T]):
             # fault cell.first_value_replaced: pass
             self._record_read(site.document, site.path, Depth.SHAPE)
         self._fill(site, is_whole=True)
-        self._write(site.document, Patch("add", site.path, raw), seen)
+        if self._current.written is not None:
+            self._note_written(site.document, site.path, seen)
+        self._write(site.document, Patch("add", site.path, raw))
         if type(raw) is dict:
             self._read_unwritten_fields(site, raw)
         return seen
@@ -356,15 +359,15 @@ class Cell(Input[T]):
         below = [place[len(path) :] for place in places if place[: len(path)] == path[: len(place)]]
         return SeenValue(with_unknown(seen.old, below), seen.wanted) if below else seen
 
-    def _note_written(self, document: Document, path: Path, seen: SeenValue | None) -> None:
+    def _note_written(self, document: Document, path: Path, seen: SeenValue | None = None) -> None:
         """Note where a write outside any run writes, for later ones whose callers do not see it.
 
         `seen`: it changes a value by its fields.
         """
         written = self._current.written
-        if written is not None:
-            places = ((),) if seen is None else (each.path for each in diff(seen.old, seen.wanted, lambda _: False))
-            written.extend((document, (*path, *place)) for place in places)
+        assert written is not None
+        places = ((),) if seen is None else (each.path for each in diff(seen.old, seen.wanted, lambda _: False))
+        written.extend((document, (*path, *place)) for place in places)
 
     def _read_removed_keys(self, site: Site, seen: SeenValue, now: MaybeValue) -> None:
         """Depend on the absence of the keys that a write removes, and that another writer has removed before it."""
@@ -395,6 +398,8 @@ class Cell(Input[T]):
         if lookup(self._root(document), path).__class__ is not Link:
             return False
         self._record_read(document, path, Depth.SHAPE)
+        if self._current.written is not None:
+            self._note_written(document, path)
         if value:
             self._write(document, Patch("add", path, self._codec.encode(value[0], path)))
         else:
@@ -425,7 +430,9 @@ class Cell(Input[T]):
                 self._record_read(site.document, site.path, Depth.SHAPE)
         # An increment or push of another session that lands later starts from the default, as readers do.
         # fault cell.deleted_default_left_out: self._write(site.document, Patch("remove", site.path))
-        self._write(site.document, Patch("add", site.path, default), seen)
+        if self._current.written is not None:
+            self._note_written(site.document, site.path, seen)
+        self._write(site.document, Patch("add", site.path, default))
         if type(default) is dict:
             # fault cell.deleted_fields_unread: pass
             self._read_unwritten_fields(site, default)
@@ -461,6 +468,8 @@ class Cell(Input[T]):
             self._take_away(site, patch)  # There is nothing to take it out of, and nothing to make for that.
             return
         self._fill(site, is_whole=False, start=start)
+        if self._current.written is not None:
+            self._note_written(site.document, site.path)
         self._write(site.document, patch)
 
     def _is_nothing(self, site: Site, start: Value) -> bool:
@@ -478,6 +487,8 @@ class Cell(Input[T]):
         run = self._current.run
         if site.value is ABSENT and run is not None and run.transaction is not None and run.transaction.derived:
             self._record_read(site.document, site.path, Depth.SHAPE)  # C1: an absence is not derived again.
+        if self._current.written is not None:
+            self._note_written(site.document, site.path)
         self._write(site.document, patch)
 
     def _discard(self, element: TypeCodec[Any], raw: Value) -> None:
@@ -532,9 +543,7 @@ class Cell(Input[T]):
         where = doc_text(site.document.key, site.path[:steps])
         return AbsentError(f"{self!r} cannot be written, because nothing is at {where}: write that first")
 
-    def _write(self, document: Document, patch: Patch, seen: SeenValue | None = None) -> None:
-        if self._current.written is not None:
-            self._note_written(document, patch.path, seen)
+    def _write(self, document: Document, patch: Patch) -> None:
         run = self._current.run
         assert run is not None
         self._runtime.check_thread()

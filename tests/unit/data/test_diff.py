@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from headwater.data.codec import encode
-from headwater.data.diff import aligned, diff, ordered_diff
+from headwater.data.diff import aligned, diff, ordered_diff, rebased, with_unknown
 from headwater.data.patch import Patch, apply, validate_patch
 from headwater.data.value import ABSENT, MaybeValue, equal, lookup, same
 from tests.counts import scaled
@@ -141,3 +141,21 @@ def test_shared_parts_are_skipped_without_a_look() -> None:
     part = endless()
     assert diff({"x": part, "y": (part, 1)}, {"x": part, "y": (part, 2)}) == (Patch("replace", ("y", 1), 2),)
     assert diff(part, part) == ()
+
+
+@pytest.mark.parametrize(
+    ("places", "made"),
+    [
+        ([], {"a": 5, "b": {"x": 1, "y": 6}, "d": 7}),
+        ([("a",)], {"a": 1, "b": {"x": 1, "y": 6}, "d": 7}),
+        ([("b", "y")], {"a": 5, "b": {"x": 1, "y": 2}, "d": 7}),
+        ([("d",)], {"a": 5, "b": {"x": 1, "y": 6}}),
+        ([("b", "y", 0), ("a", "z")], {"a": 1, "b": {"x": 1, "y": 2}, "d": 7}),
+        ([()], {"a": 1, "b": {"x": 1, "y": 2}}),
+    ],
+)
+def test_rebased_value_has_the_wanted_parts_at_unknown_places(places: Any, made: Any) -> None:
+    seen = {"a": 1, "b": {"x": 0, "y": 2}, "c": 3}
+    wanted = {"a": 1, "b": {"x": 1, "y": 2}}
+    now = {"a": 5, "b": {"x": 0, "y": 6}, "c": 3, "d": 7}
+    assert rebased(with_unknown(seen, places), wanted, now) == made

@@ -5,7 +5,9 @@ made it. A write meets a conflict if it read something, or if other writers remo
 changes. The channel of the space then retries it (`LocalSpace.retry`); without a retrying channel, it is tried again
 when the winning commit is here. Until the write ends, later writes to the same documents wait behind it: a runtime's
 writes to one document land in the order in which they were made, as far as their documents are known. The target of a
-write through a link is known once the link is here. `PlainWrites` never decides which node runs.
+write through a link is known once the link is here. A write that waited merges by field with the value that its caller
+saw, and writes the places of earlier writes again that the caller did not see (`PlainWrites.unseen_places`).
+`PlainWrites` never decides which node runs.
 
 `WriteOrder` keeps the writes that wait for an earlier one, by document and in order. A `WriteHold` covers some
 documents as long as one write to them is still to be made, because it waits for a document to arrive or is retried. A

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headwater.cells.cell import Cell, SeenValue
+from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.codec_base import TypeCodec
 from headwater.cells.containers import MappingCodec
@@ -258,13 +258,13 @@ class Element(Cell[Any]):
             self._runtime.check_thread()
             self._runtime.write(self._source, directly, group)
 
-    def _write(self, document: Document, patch: Patch, seen: SeenValue | None = None) -> None:
+    def _write(self, document: Document, patch: Patch) -> None:
         """Translate a write inside the projection to one inside the tuple."""
         source, key_of = self._source, self._key_of
         assert source is not None
         assert key_of is not None
         if document is not self._document:
-            super()._write(document, patch, seen)  # A link inside the element led elsewhere.
+            super()._write(document, patch)  # A link inside the element led elsewhere.
             return
         elements = source.get(())
         index = next((at for at, each in enumerate(elements) if key_of(each) == self._key), None)
