@@ -19,7 +19,6 @@ from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
 from headwater.pieces.names import SEPARATOR, piece_id
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import whose_record
-from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.observers import Existence
 from headwater.runtime.pieces.children.coordinator import ChildSet
@@ -230,8 +229,6 @@ class PieceRegistry:
             return None
         record = self.records.cell(instance.space, instance.id)
         document = record.document
-        if instance.is_open and document.value is NOT_HERE:
-            return Existence(True)
         is_there = record.exists()  # Read of an open piece, too: it may be stopped and deleted after this run.
         made_by = tuple(document.layers) if document.confirmed is ABSENT else ()
         return Existence(instance.is_open or is_there, document.written, made_by)
