@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
 from headwater.data.address import SPACE_SCOPE, AddressParts, Link, parse_address
+from headwater.data.text import shown
 from headwater.data.value import ABSENT
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
@@ -396,6 +397,11 @@ class PieceRegistry:
 
     def follow(self, view: ScopedView, link: Link) -> Any:
         """Return the handle or the piece that a link points at."""
+        if not isinstance(link, Link):  # Authors pass the value of a cell, whose type may include None.
+            raise AuthoringError(
+                f"ctx.follow({shown(link)}): write the value of a link, as in ctx.follow(self.last.get()), and test "
+                "for None before it if the cell may have no link"
+            )
         space = view.instance.space if link.space is None else self.core.space(link.space)
         id, colon, stored = link.id.rpartition(":")
         if not colon:
