@@ -18,11 +18,11 @@ from headwater.data.path import starts_with
 from headwater.data.reader_trie import Spot
 from headwater.data.trace import Failed, Ran, RunStarted, Suspended, Trace
 from headwater.data.value import ABSENT, MaybeValue, freeze
-from headwater.errors import AuthoringError, InvariantViolation, NotSettlingError, cut_frames
+from headwater.errors import InvariantViolation, NotSettlingError, cut_frames
 from headwater.replica.document import NOT_HERE, Document, TierEntry
 from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
-from headwater.scheduler.failures import INTERRUPTS, as_failure, check_plain
+from headwater.scheduler.failures import INTERRUPTS, UndeclaredWriteError, as_failure, check_plain
 from headwater.scheduler.freshness import Freshness
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
@@ -421,13 +421,14 @@ class Runner:
         if document not in node.outputs and not any(
             document is inside and (starts_with(patch.path, path)) for inside, path in node.envelope
         ):
-            what = f"{node.id} writes {doc_text(document.key, patch.path)}, which it did not declare"
-            if node.kind is _EFFECT:
-                raise AuthoringError(f"{what}: an effect writes nothing. Make it a computation, or do it in a handler.")
-            raise AuthoringError(
-                f"{what}: a {node.kind.value} is repeated. Declare it with writes=(...) or a materializer's "
+            address = doc_text(document.key, patch.path)
+            instead = (
+                "an effect writes nothing. Make it a computation, or do it in a handler."
+                if node.kind is _EFFECT
+                else f"a {node.kind.value} is repeated. Declare it with writes=(...) or a materializer's "
                 "envelope=(...), or do it in a handler."
             )
+            raise UndeclaredWriteError(f"{node.id} writes {address}, which it did not declare: {instead}", address)
         if document.value is NOT_HERE:
             self.absent(run, document)
         if run.transaction is None:

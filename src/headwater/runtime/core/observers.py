@@ -32,7 +32,7 @@ from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
 from headwater.runtime.core.conditions import Conditions
 from headwater.runtime.core.limits import RUNTIME_LIMITS
-from headwater.scheduler.failures import INTERRUPTS, as_failure, check_plain
+from headwater.scheduler.failures import INTERRUPTS, UndeclaredWriteError, as_failure, check_plain
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
@@ -311,14 +311,12 @@ class Observers:
                 value = read()
                 check_plain("the pulled function", value)
                 look.values = [value]
+            except UndeclaredWriteError as error:
+                look.error = AuthoringError(
+                    f"pull({of!r}) writes {error.address}: a pulled function may be called several times and only "
+                    "reads. Write in a handler, or in space.transact(fn)"
+                )
             except Exception as error:  # Raised to the caller of `pull`.
-                refused = f"{node.id} writes "
-                if isinstance(error, AuthoringError) and str(error).startswith(refused):
-                    address = str(error).removeprefix(refused).partition(",")[0]
-                    error = AuthoringError(
-                        f"pull({of!r}) writes {address}: a pulled function may be called several times and only reads. "
-                        "Write in a handler, or in space.transact(fn)"
-                    )
                 look.error = error
 
         node = look.node = self._effect("pull", of, home, run)
