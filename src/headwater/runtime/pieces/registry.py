@@ -24,7 +24,7 @@ from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.observers import Existence
 from headwater.runtime.pieces.children.coordinator import ChildSet
 from headwater.runtime.pieces.children.prefetch import Prefetch
-from headwater.runtime.pieces.code_versions import CodeVersions
+from headwater.runtime.pieces.code_versions import CodeVersions, describe_imported
 from headwater.runtime.pieces.context import EventContext, NodeContext
 from headwater.runtime.pieces.fold.fold import fold
 from headwater.runtime.pieces.fold.history import PastDocuments
@@ -137,6 +137,7 @@ class PieceRegistry:
                 return found
             self._check_replaces(found, cls)
         cls.__schema__.check()
+        describe_imported()
         if found is not None:
             found.stop(is_replaced=True)
         made = self._instances[space.name, id] = PieceInstance(self, space, cls, id, name, inputs=inputs)
