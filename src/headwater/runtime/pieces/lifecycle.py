@@ -263,9 +263,20 @@ async def delete(space: SpaceUser, what: Piece) -> None:
     instance = _own(space, what)
     observed = [document for each in instances_of(instance) for document in each.documents()]
     instance.stop()
+    # Results that are on their way are stored first, so that the query finds their documents.
+    # fault delete.results_on_their_way_stay: pass
+    await _until_stored(space, observed)
     await erase(space, instance.id)
     instance.is_made = False  # The next event sent to it creates a new piece.
     space.pieces.core.scheduler.writers_left(observed)  # Observers end, others read the new piece.
+
+
+async def _until_stored(space: SpaceUser, documents: list[Document]) -> None:
+    """Wait until every result and every commit of this runtime that writes the documents has its verdict."""
+    local = space.local
+    await space.pieces.core.observers.until(
+        lambda: local.ended is not None or not any(each.entry is not None or _is_undecided(each) for each in documents)
+    )
 
 
 def _own(space: SpaceUser, what: Piece) -> PieceInstance:
