@@ -38,12 +38,15 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.view import ScopedView
 
 
-def descendant(pieces: PieceRegistry, space: LocalSpace, id: str) -> PieceInstance | None:
-    """Inside a run: return the child with that id. None: no piece keeps one."""
+def descendant(pieces: PieceRegistry, space: LocalSpace, id: str) -> PieceInstance:
+    """Inside a run: return the child with that id. `GoneError`: no piece keeps it any more."""
     root = id.partition(SEPARATOR)[0]
     instance: PieceInstance | None = pieces.find(space.name, root) or pieces.records.found(space, root)
     while instance is not None and instance.id != id:
-        instance = None if instance.is_stopped else _below(instance, id)
+        member, text = _keeping(instance, id)
+        instance = instance.pieces.coordinator(instance, member).child(text)
+    if instance is None:
+        raise _left(space, id)
     return instance
 
 
@@ -51,19 +54,24 @@ async def pulled(pieces: PieceRegistry, root: PieceInstance, id: str) -> PieceIn
     """Outside a run: return the child with that id, after its keepers are brought up to date, which may take time."""
     instance: PieceInstance | None = root
     while instance is not None and instance.id != id:
-        at = None if instance.is_stopped else _keeper(instance, id)
-        if at is None:
-            raise AbsentError(f"{root.space.name} has no piece {id!r}: nothing that can be known here keeps it")
-        instance = await pieces.coordinator(instance, at[0]).pulled(at[1])
+        member, text = _keeping(instance, id)
+        instance = await pieces.coordinator(instance, member).pulled(text)
     if instance is None:
-        raise GoneError(f"{root.space.name} has no piece {id!r} any more: its key left, or its parent is gone")
+        raise _left(root.space, id)
     return instance
 
 
-def _below(instance: PieceInstance, id: str) -> PieceInstance | None:
-    """Return the child of a piece that is the child with this id or an ancestor of it."""
-    at = _keeper(instance, id)
-    return None if at is None else instance.pieces.coordinator(instance, at[0]).child(at[1])
+def _keeping(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember, str]:
+    """Return the member and the element key of a piece that an id leads through, if it leads through the piece."""
+    found = None if instance.is_stopped else _keeper(instance, id)
+    if found is None:
+        raise AbsentError(f"{instance.space.name} has no piece {id!r}: nothing that can be known here keeps it")
+    return found
+
+
+def _left(space: LocalSpace, id: str) -> GoneError:
+    # fault+ inputs.rows_that_left_are_read: return AbsentError(id)
+    return GoneError(f"{space.name} has no piece {id!r} any more: its key left, or its parent is gone")
 
 
 def _keeper(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember, str] | None:

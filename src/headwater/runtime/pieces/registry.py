@@ -16,7 +16,7 @@ from headwater.data.address import SPACE_SCOPE, AddressParts, Depth, Link, parse
 from headwater.data.reader_trie import Spot
 from headwater.data.text import shown
 from headwater.data.value import ABSENT
-from headwater.errors import AbsentError, AuthoringError
+from headwater.errors import AbsentError, AuthoringError, GoneError
 from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
 from headwater.pieces.names import SEPARATOR, piece_id
 from headwater.pieces.piece import Piece
@@ -215,11 +215,14 @@ class PieceRegistry:
     def find_by_id(self, space: LocalSpace, id: str) -> PieceInstance:
         """Return the instance of a piece by its id: one of this runtime, or one made from the record or the keeper."""
         found = self._instances.get((space.name, id))
-        if found is None and SEPARATOR in id and self.core.current.run is not None:
-            found = descendant(self, space, id)
-            if found is None:
-                raise AbsentError(f"{space.name} has no piece {id!r} any more: its key left, or its parent is gone")
-        return found or self.records.found(space, id)
+        if found is not None:
+            return found
+        if SEPARATOR not in id:
+            return self.records.found(space, id)
+        # fault+ inputs.child_records_loaded: if self.core.current.run is None: return self.records.found(space, id)
+        if self.core.current.run is None:
+            raise AbsentError(f"{space.name} has no piece {id!r} here: a child is found by a run that reads it")
+        return descendant(self, space, id)
 
     def find_piece(self, document: Document) -> Existence | None:
         """Inside a run: return whether the piece that a document belongs to exists, and subscribe to that.
@@ -318,6 +321,8 @@ class PieceRegistry:
         if id:
             try:
                 instance = self.find_by_id(space, id)
+            except GoneError:
+                raise  # The reader of a row that left gets the error, as if it had seen the row leave.
             except (AbsentError, AuthoringError):
                 return None  # No record, or the class is not imported: the stored value can still be read.
         member = None if instance is None else instance.schema.get(stored)
