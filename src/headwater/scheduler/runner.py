@@ -104,9 +104,9 @@ class Runner:
         if node.returns and node.outputs[0].value is NOT_HERE and not self._has_arrived(node, node.outputs[0]):
             return Suspension(document=node.outputs[0])
         guard = node.guard
-        is_unguarded = guard is not None and guard.document.value is NOT_HERE and guard.spot is not None
-        if guard is not None and is_unguarded and not self._has_arrived(node, guard.document):
-            return Suspension(document=guard.document)
+        awaited = None if guard is None else guard.awaited()
+        if awaited is not None and not self._has_arrived(node, awaited):
+            return Suspension(document=awaited)
         run, current, fresh = run or self._run, self._current, self._fresh
         status, causes, hops = node.status, node.causes, node.hops
         node.status, node.causes = CLEAN, None

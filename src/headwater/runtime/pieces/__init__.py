@@ -5,8 +5,8 @@ or one session). `registry.py` finds the instance of a piece, `handles.py` makes
 `lifecycle.py` opens, finds, stops and deletes pieces, and erases removed children, `records.py` is the stored record of
 a piece, `identity.py` names nodes over restarts, `context.py` is the value of `self.ctx`. `children` has `each` and
 `child`, `fold` has folds. `inputs.py` and `links.py` resolve handles that a piece was given or that data leads to,
-`resource.py` fetches values from outside, `code_versions.py` replaces classes in a running program, `idle.py` releases
-pieces that no code uses.
+`resource.py` fetches values from outside, `code_versions.py` replaces classes in a running program,
+`generation_check.py` decides which of several programs runs a piece, `idle.py` releases pieces that no code uses.
 
 `ports.py` has the two ports through which pieces reach events (`EventSender`) and resume (`NodeSource`);
 `resume_state.py` is the state of resuming that an instance carries.

@@ -2,13 +2,14 @@
 
 Generations. The record of a piece stores the fingerprints of its members and the version of its class as of the last
 time the piece was opened, and a generation number that rises each time they differ from the stored ones. Every derived
-run of an open piece reads the number, so that admission rejects commits that an older version of the class has in
-flight. An older version that sees a newer number reports one error and stops running the piece. Handlers of the older
-version continue: an event is a change that a sender asked for. A member without a fingerprint counts as unchanged here,
-and members that store no result (effects, handlers, reactions) do not count.
+run depends on the number (`generation_check`), so that admission rejects commits that an older version of the class has
+in flight. An older version that sees a newer number reports one error and stops running the piece. Handlers of the
+older version continue: an event is a change that a sender asked for. A member without a fingerprint counts as unchanged
+here, and members that store no result (effects, handlers, reactions) do not count.
 
 Claims. Of two codes with the same version, the first is in charge until no process that runs it is connected: before a
-piece is opened, the engine is asked whether connected sessions have claimed another code of its class (`claim`). A
+piece is opened, or computed where it is only named, the engine is asked whether connected sessions have claimed another
+code of its class (`claim`). A
 higher version has claims of its own, and takes over by the generation; a lower one is refused by the record.
 
 Replacing classes (`changed`, `renew`). Fingerprints decide which members run again: a member with an equal fingerprint
@@ -60,22 +61,22 @@ __all__ = ["changed", "described", "fingerprints", "renew"]
 class CodeVersions:
     """The version of its class (the generation) that runs each open piece of one runtime."""
 
-    __slots__ = ("_is_only",)
+    __slots__ = ("is_only",)
 
     def __init__(self, *, is_only: bool) -> None:
         """`is_only`: no other process connects to the spaces, so that no code has to be claimed."""
-        self._is_only = is_only
+        self.is_only = is_only
 
     async def claim(self, instance: PieceInstance, channel: SpaceChannel | None) -> None:
-        """Before a piece is opened: refuse it if connected programs run other code of this version of its class."""
-        if channel is None or self._is_only or not (members := self.members(instance.cls)):
+        """Before a piece is run: refuse it if connected programs run other code of this version of its class."""
+        if channel is None or self.is_only or not (members := self.members(instance.cls)):
             return
         schema = instance.schema
         name = derive("class", stored_name(instance.cls), str(schema.version))
         code = derive("code", *[f"{member} {digest}" for member, digest in sorted(members.items())])
         if not await channel.driver.claim_code(ClaimCode(0, name, code)):
             raise AuthoringError(
-                f"{instance!r} is not opened: programs that are connected run other code of its class. Open it when "
+                f"{instance!r} is not run here: programs that are connected run other code of its class. Open it when "
                 f"they have stopped, or, if the code of this program is newer, write class {instance.cls.__name__}("
                 f"Piece, version={schema.version + 1}), which takes over from them"
             )

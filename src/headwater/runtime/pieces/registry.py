@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -211,6 +211,25 @@ class PieceRegistry:
             instance = None if space is None else self.find(space, id)
             if instance is not None:
                 instance.check_generation()
+
+    # ---- code of other programs ----------------------------------------------------------------------
+
+    async def take_over(self, instance: PieceInstance) -> None:
+        """Have a piece that is only named run by the code of this program. Raises the error of opening the piece."""
+        await self.code_versions.claim(instance, self.channel(instance.space.name))
+
+        def write() -> None:
+            if self.records.exists(instance):
+                self.records.write(instance)
+
+        if not self.records.adopt(instance):
+            await self.transactions.transact(instance.space, write)
+
+    def begin_task(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Start a task that no caller awaits."""
+        self._tasks.begin(work, name)
+
+    # ---- finding -------------------------------------------------------------------------------------
 
     def find_by_id(self, space: LocalSpace, id: str) -> PieceInstance:
         """Return the instance of a piece by its id: one of this runtime, or one made from the record or the keeper."""
