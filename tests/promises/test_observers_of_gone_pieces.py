@@ -27,6 +27,7 @@ from headwater import (
     handler,
     materializer,
 )
+from headwater.runtime import LocalDirectory
 from headwater.testing import Simulation, simulated
 from tests.aid.serving import SPACE, Pad, page, place, serving
 
@@ -232,6 +233,31 @@ class Counter(Piece, name="gone.Counter"):
     @computed
     def double(self) -> int:
         return self.n.get() * 2
+
+
+def test_sink_on_a_piece_that_slept_and_was_stopped_ends_when_another_runtime_deletes_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with LocalDirectory(tmp_path) as data:
+            async with Runtime(data) as rt:
+                counter = await rt.space("s").open(Counter, "c")
+                assert await counter.double.pull() == 0
+            async with Runtime(data) as ann, Runtime(data) as bob:
+                errors: list[BaseException] = []
+                ann.on_error(errors.append)
+                counter = await ann.space("s").open(Counter, "c")
+                assert ann.graph().nodes == ()  # It sleeps.
+                seen: list[object] = []
+                look = counter.n.sink(seen.append)
+                await ann.settled()
+                await ann.space("s").stop(counter)
+                await ann.settled()
+                await bob.space("s").delete(bob.space("s").piece(Counter, "c"))
+                async with asyncio.timeout(10):
+                    await ann.until(lambda: look.ended is not None)
+                assert "was deleted" in str(look.ended)
+                assert (seen, errors) == ([0], [look.ended])
+
+    headwater.run(work)
 
 
 class Reader(Piece, name="gone.Reader"):

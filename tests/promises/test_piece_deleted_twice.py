@@ -1,4 +1,4 @@
-"""A piece that another runtime deletes twice: its derived values come back where it is open.
+"""A deleted piece leaves no derived value. If another runtime deletes it twice, its values come back where it is open.
 
 The second deletion changes nothing that a node of the piece reads. It removes the output of the node, which counts as a
 change of that node (I1).
@@ -101,3 +101,33 @@ async def test_derived_values_come_back_if_deletions_meet_results_that_are_on_th
         await ann.delete(ann.piece(Sheet, "p"))
     await sim.settle()
     assert shown(other) == DEFAULTS
+
+
+class Tally(Piece, name="twice.Tally"):
+    n: Cell[int] = cell(default=1)
+
+    @computed
+    def double(self) -> int:
+        return self.n.get() * 2
+
+    @computed
+    def more(self) -> int:
+        return self.double.get() + 1
+
+    @handler
+    def add(self) -> None:
+        self.n.increment(1)
+
+
+@simulated(seeds=3, faults=("delay",))
+async def test_results_on_their_way_do_not_stay_when_their_piece_is_deleted(sim: Simulation) -> None:
+    ann, bob = sim.runtime("ann").space("s"), sim.runtime("bob")
+    tally = await ann.open(Tally, "t")
+    await tally.add.send()
+    assert await tally.double.pull() == 4
+    tally.add.post()
+    assert await tally.more.pull() in (5, 7)
+    await ann.delete(tally)
+    await sim.settle()
+    members = ("n", "double", "more")
+    assert [await bob.cell("s", f"t:{each}", int, default=-1).pull() for each in members] == [-1, -1, -1]

@@ -77,17 +77,19 @@ def test_an_argument_that_is_not_a_plain_function_is_refused(wrong: Any) -> None
     run(work)
 
 
-def test_function_that_writes_is_refused_with_its_name_and_the_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["s", "tea, milk"])
+def test_function_that_writes_is_refused_with_its_name_and_the_address(name: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with headwater.open(tmp_path) as rt:
-            one = rt.space("one").piece(Sum, "s")
+            one = rt.space("one").piece(Sum, name)
 
             def raises_n() -> None:
                 one.n.set(3)
 
             with pytest.raises(AuthoringError) as raised:
                 await rt.pull(raises_n)
-            assert str(raised.value).startswith(f"pull({raises_n.__qualname__}) writes space:s:n: a pulled function")
+            refused = f"pull({raises_n.__qualname__}) writes space:{name}:n: a pulled function"
+            assert str(raised.value).startswith(refused)
             assert "effect" not in str(raised.value)
 
     run(work)

@@ -359,7 +359,7 @@ async def test_process_that_was_replaced_while_it_was_offline_stops(sim: Simulat
         second = await _open(sim.runtime("second"), Unsaid)
         assert await second.total.pull() == 1
     await sim.settle()
-    with pytest.raises(UpstreamFailedError, match="newer version"):
+    with pytest.raises(UpstreamFailedError, match=REFUSED):
         await first.total.pull()
     with pytest.raises(AuthoringError, match=REFUSED):
         await _open(sim.runtime("first"), Other, "another")
@@ -382,3 +382,67 @@ async def test_pieces_of_many_programs_with_equal_code_open_together(sim: Simula
     await sim.settle()
     assert [await carts[n].total.pull() for n in (0, 5, 10)] == [100, 100, 100]
     assert sim.failures() == []
+
+
+@simulated(seeds=3, faults=("delay",))
+async def test_other_code_of_an_equal_version_that_only_names_a_piece_derives_nothing(sim: Simulation) -> None:
+    first_class, second_class = _tally(0, 1), _tally(0, 100)
+    first = await _open(sim.runtime("first"), first_class)
+    assert (await first.out.pull(), await first.total.pull()) == (1, 1)
+    second = sim.runtime("second").space("s").piece(second_class, "c")
+    for wrong in (second.total.pull, second.out.pull, second.keep.send):
+        with pytest.raises(HeadwaterError, match=REFUSED):
+            await wrong()
+    shown: list[int] = []
+    second.total.sink(shown.append)
+    await second.raise_n.send()  # It reads nothing that is computed.
+    await sim.settle()
+    assert (await first.out.pull(), await first.total.pull(), shown) == (2, 2, [])
+    await sim.crash("first")
+    await sim.advance(seconds=15)
+    assert (await second.out.pull(), await second.total.pull(), shown) == (200, 200, [200])
+    with pytest.raises(AuthoringError, match=REFUSED):
+        await _open(sim.runtime("first"), first_class)
+
+
+@simulated(seeds=3, faults=("delay",))
+async def test_other_code_that_was_refused_computes_the_piece_when_it_may_open_it(sim: Simulation) -> None:
+    await _open(sim.runtime("first"), Other)
+    second = sim.runtime("second").space("s").piece(Unsaid, "c")
+    with pytest.raises(HeadwaterError, match=REFUSED):
+        await second.total.pull()
+    await sim.crash("first")
+    await sim.settle()
+    await _open(sim.runtime("second"), Unsaid)
+    assert await second.total.pull() == 0
+
+
+@simulated(seeds=3, faults=("delay",))
+async def test_program_that_only_names_a_piece_keeps_other_code_away(sim: Simulation) -> None:
+    await (await _open(sim.runtime("maker"), Other)).add.send(1)
+    await sim.crash("maker")
+    named = sim.runtime("first").space("s").piece(Other, "c")
+    assert await named.total.pull() == 100
+    with pytest.raises(AuthoringError, match=REFUSED):
+        await _open(sim.runtime("second"), Unsaid)
+    assert await named.total.pull() == 100
+
+
+@simulated(seeds=3, faults=("delay",))
+async def test_higher_version_that_only_names_a_piece_takes_it_over(sim: Simulation) -> None:
+    old = await _open(sim.runtime("old"), _tally(1, 1))
+    assert (await old.out.pull(), await old.total.pull()) == (1, 1)
+    shown: list[int] = []
+    old.total.sink(shown.append)
+    await sim.settle()
+    new = sim.runtime("new").space("s").piece(_tally(2, 100), "c")
+    assert (await new.out.pull(), await new.total.pull()) == (100, 100)
+    await sim.settle()
+    await old.raise_n.send()
+    await sim.settle()
+    assert (await new.out.pull(), await new.total.pull()) == (200, 200)
+    assert 2 not in shown
+    with pytest.raises(HeadwaterError, match="newer version"):
+        await old.total.pull()
+    with pytest.raises(AuthoringError, match="run by version 2 of its class"):
+        await _open(sim.runtime("another"), _tally(1, 1))

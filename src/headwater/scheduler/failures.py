@@ -13,10 +13,18 @@ from typing import Final
 
 from headwater.errors import AuthoringError
 
-__all__ = ["INTERRUPTS", "Failure", "as_failure", "check_plain"]
+__all__ = ["INTERRUPTS", "Failure", "UndeclaredWriteError", "as_failure", "check_plain"]
 
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
 """Errors that pass through every handler up to the caller that runs the event loop."""
+
+
+class UndeclaredWriteError(AuthoringError):
+    """A node writes an address that it did not declare."""
+
+    def __init__(self, message: str, address: str) -> None:
+        super().__init__(message)
+        self.address = address
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,9 @@ class Guard(Protocol):
     def spot(self) -> Spot | None:
         """The place of the condition, which sent results name among their reads. None: there is no condition so far."""
 
+    def awaited(self) -> Document | None:
+        """Return the document that a run has to wait for. None: the condition can be decided."""
+
     def is_passed(self) -> bool:
         """True if the nodes may run, and their results may be sent."""
 

@@ -18,11 +18,11 @@ from headwater.data.path import starts_with
 from headwater.data.reader_trie import Spot
 from headwater.data.trace import Failed, Ran, RunStarted, Suspended, Trace
 from headwater.data.value import ABSENT, MaybeValue, freeze
-from headwater.errors import AuthoringError, InvariantViolation, NotSettlingError, cut_frames
+from headwater.errors import InvariantViolation, NotSettlingError, cut_frames
 from headwater.replica.document import NOT_HERE, Document, TierEntry
 from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
-from headwater.scheduler.failures import INTERRUPTS, as_failure, check_plain
+from headwater.scheduler.failures import INTERRUPTS, UndeclaredWriteError, as_failure, check_plain
 from headwater.scheduler.freshness import Freshness
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
@@ -104,9 +104,9 @@ class Runner:
         if node.returns and node.outputs[0].value is NOT_HERE and not self._has_arrived(node, node.outputs[0]):
             return Suspension(document=node.outputs[0])
         guard = node.guard
-        is_unguarded = guard is not None and guard.document.value is NOT_HERE and guard.spot is not None
-        if guard is not None and is_unguarded and not self._has_arrived(node, guard.document):
-            return Suspension(document=guard.document)
+        awaited = None if guard is None else guard.awaited()
+        if awaited is not None and not self._has_arrived(node, awaited):
+            return Suspension(document=awaited)
         run, current, fresh = run or self._run, self._current, self._fresh
         status, causes, hops = node.status, node.causes, node.hops
         node.status, node.causes = CLEAN, None
@@ -421,13 +421,14 @@ class Runner:
         if document not in node.outputs and not any(
             document is inside and (starts_with(patch.path, path)) for inside, path in node.envelope
         ):
-            what = f"{node.id} writes {doc_text(document.key, patch.path)}, which it did not declare"
-            if node.kind is _EFFECT:
-                raise AuthoringError(f"{what}: an effect writes nothing. Make it a computation, or do it in a handler.")
-            raise AuthoringError(
-                f"{what}: a {node.kind.value} is repeated. Declare it with writes=(...) or a materializer's "
+            address = doc_text(document.key, patch.path)
+            instead = (
+                "an effect writes nothing. Make it a computation, or do it in a handler."
+                if node.kind is _EFFECT
+                else f"a {node.kind.value} is repeated. Declare it with writes=(...) or a materializer's "
                 "envelope=(...), or do it in a handler."
             )
+            raise UndeclaredWriteError(f"{node.id} writes {address}, which it did not declare: {instead}", address)
         if document.value is NOT_HERE:
             self.absent(run, document)
         if run.transaction is None:

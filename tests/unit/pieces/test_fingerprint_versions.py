@@ -16,7 +16,7 @@ import pytest
 from headwater import Backoff, Cell, Piece, cell, computed
 from headwater.pieces.fingerprints import change_kinds, fingerprint, origin
 from headwater.pieces.fingerprints.origin import Packages
-from headwater.runtime.pieces.classes import forget_fingerprints
+from headwater.runtime.pieces.classes import fingerprints, forget_fingerprints
 from tests.scenario.pieces_kit import run
 from tests.scenario.preview_kit import previewed
 from tests.scenario.resume_kit import process
@@ -71,7 +71,7 @@ def test_what_stands_on_it_runs_again_once(
         assert await _pulled(tmp_path) == {"v:packaged", "v:plain"}
         assert await _pulled(tmp_path) == set()
         change(monkeypatch)
-        forget_fingerprints()  # as in another process
+        forget_fingerprints(fingerprints((Versioned,)))  # as in another process
         again = (await previewed(tmp_path)).of("rerun")
         assert {each.node for each in again} == runs
         assert {each.details[:1] for each in again} == {because}
@@ -82,7 +82,7 @@ def test_what_stands_on_it_runs_again_once(
         run(story)
     finally:
         monkeypatch.undo()
-        forget_fingerprints()
+        forget_fingerprints(fingerprints((Versioned,)))
 
 
 def test_moving_a_public_class_of_headwater_inside_the_package_changes_no_fingerprint(

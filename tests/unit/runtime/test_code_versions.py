@@ -11,8 +11,8 @@ from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.pieces.declarations import ComputedMember
 from headwater.protocol.commit import parts_of
-from headwater.runtime.pieces.classes import fingerprints
-from headwater.runtime.pieces.code_versions import renew
+from headwater.runtime.pieces.classes import described_members, fingerprints, forget_fingerprints
+from headwater.runtime.pieces.versions.code_versions import renew
 from tests.scenario.pieces_kit import run
 
 
@@ -74,3 +74,38 @@ def test_what_is_derived_says_which_code_did_it_before_and_after_that_changed(tm
     assert set(found["s/a:doubled/x row"]) == {before[at, "doubled"]}
     assert set(found["s/a:doubled"]) == {before[at, "keys of doubled"]}
     assert None not in before.values()
+
+
+LOG: list[int] = []
+
+
+class Logged(Piece, name="said.Logged"):
+    n: Cell[int] = cell(default=1)
+
+    @computed
+    def logged(self) -> int:
+        LOG.append(self.n.get())
+        return self.n.get()
+
+    @computed
+    def count(self) -> int:
+        return self.n.get()
+
+
+def twice(self: Logged) -> int:
+    return self.n.get() * 2
+
+
+def test_other_members_keep_their_fingerprints_when_the_code_of_a_member_is_replaced() -> None:
+    before = described_members(Logged)
+    (fn,) = [member.fn for member in Logged.__schema__.of(ComputedMember) if member.name == "count"]
+    code = fn.__code__
+    try:
+        LOG.append(1)
+        fn.__code__ = twice.__code__
+        forget_fingerprints({("said.Logged", "count")})
+        after = described_members(Logged)
+    finally:
+        fn.__code__ = code
+        LOG.clear()
+    assert {name for name, found in after.items() if found != before[name]} == {"count"}

@@ -10,6 +10,7 @@ import pytest
 from headwater.data.patch import replace
 from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError, InvalidValueError, UpstreamFailedError
+from headwater.scheduler.failures import UndeclaredWriteError
 from headwater.scheduler.node import CLEAN, NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.testing.scheduler.checks import check_world
@@ -198,7 +199,7 @@ def test_an_undeclared_write_raises_where_it_happens_and_says_what_to_declare(ki
         world.effect(world.computed(fn, id="node").get)
     world.settle()
     errors = [failure.error for failure in world.driver.failures if failure.node == "node"]
-    assert [type(error) for error in errors] == [AuthoringError]
+    assert [type(error) for error in errors] == [UndeclaredWriteError]
     assert "node writes space:d2" in str(errors[0])
     assert ("writes=(...)" if kind == "computation" else "Make it a computation") in str(errors[0])
     assert other.peek() == 0

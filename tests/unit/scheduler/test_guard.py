@@ -10,7 +10,7 @@ from headwater.data.address import Depth
 from headwater.data.reader_trie import Spot
 from headwater.errors import AuthoringError
 from headwater.replica import TierEntry
-from headwater.replica.document import Document
+from headwater.replica.document import NOT_HERE, Document
 from headwater.scheduler.node import Node
 from headwater.testing.scheduler.kit import Handle, World
 
@@ -27,6 +27,9 @@ class Version:
     @property
     def spot(self) -> Spot | None:
         return self._spot if self.is_known else None
+
+    def awaited(self) -> Document | None:
+        return self.document if self.is_known and self.document.value is NOT_HERE else None
 
     def is_passed(self) -> bool:
         value: Any = self.document.value

@@ -14,8 +14,8 @@ Python for its library, that of an installed package for the package, `RULES` fo
   method that has the name of another one that the code calls. A node then runs once too often, never once too rarely.
 - An unknown fingerprint is None, with the way to the cause: `Cart.total -> helpers.RATES['x'] -> <socket>`. Such a
   node is never clean. An author mends it with `__fingerprint__` (see `Forms`), or by passing the thing in.
-- Mutable globals count with the content that they have when they are first looked at (see `fingerprints.values`), but
-  not in a function that changes them itself (see `fingerprints.functions`).
+- Mutable globals count with the content that they have when they are looked at (see `fingerprints.values`): before the
+  first piece of the process runs.
 - Data that a program reads from outside while it runs (the time, the environment, a file) is no code and does not
   count.
 
@@ -36,6 +36,7 @@ methods does nothing; fields and enum members count in order, because that does.
 
 from __future__ import annotations
 
+import _thread
 import base64
 import dataclasses
 import enum
@@ -173,6 +174,7 @@ _OF_PYTHON: Final = (
     types.MemberDescriptorType,
 )
 _PLACES: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)  # which every class may have
+_LOCKS: Final = (_thread.LockType, _thread.RLock)
 _LRU_CACHE: Final = type(functools.lru_cache(lambda: None))
 
 
@@ -242,6 +244,8 @@ class Forms:
         logging = sys.modules.get("logging")
         if logging is not None and isinstance(thing, logging.Logger):
             return atom("logger")  # It answers nothing, and its name is often that of the module.
+        if isinstance(thing, _LOCKS):
+            return atom("lock", type(thing).__name__)
         is_record = _is_record(thing)
         if not is_record and self.origins.stands_for(type(thing)) is None:
             return Form(REFERENCE, (("", thing),))

@@ -8,11 +8,6 @@ variables are kept: renaming one is a change, since `locals()` could show it.
 the function. A name that the code takes from one of the application's modules at once (`helpers.tax`) is that object.
 A module that is passed on (`f(helpers)`) is a reference, of which every name counts that any code of the closure uses.
 The objects themselves are described elsewhere (`fingerprint.Forms`).
-
-The content of a container or a constant that the function itself changes, as in `SEEN[key] = 1`,
-`SHOWN.append(text)` or `global COUNT`, does not count: it says what ran before in this process, and not what the code
-does. Of an object, as in `BOX.n = 1` or `BOX.items.append(text)`, these attributes do not count. The position of
-`itertools.count` does not count either.
 """
 
 from __future__ import annotations
@@ -23,19 +18,16 @@ import dataclasses
 import dis
 import importlib
 import importlib.util
-import inspect
-import itertools
 import operator
 import sys
 import typing
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import CellType, CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from headwater.pieces.fingerprints.form import Form, FormWriter, Unfingerprintable, atom
 from headwater.pieces.fingerprints.origin import CodeOrigin, Origins, canonical_module
-from headwater.pieces.fingerprints.values import FormOf, scalar_form
+from headwater.pieces.fingerprints.values import FormOf
 
 __all__ = [
     "CODE",
@@ -56,11 +48,6 @@ _GLOBAL: Final = frozenset(
 )
 _ATTRIBUTE: Final = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap)
 _CONSTANT: Final = frozenset(dis.hasconst)
-_BINDS_GLOBAL: Final = frozenset((dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]))
-_WRITES_ITEM: Final = frozenset((dis.opmap["STORE_SUBSCR"], dis.opmap["DELETE_SUBSCR"]))
-_WRITES_ATTRIBUTE: Final = frozenset((dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"]))
-_NEUTRAL: Final = frozenset(("CACHE", "EXTENDED_ARG", "KW_NAMES", "NOP", "RESUME"))
-_ONLY_POPS: Final = ("POP_", "STORE_", "DELETE_", "RETURN_")
 _LOAD_NAME: Final = dis.opmap["LOAD_NAME"]
 _STORE_NAME: Final = dis.opmap["STORE_NAME"]
 _IMPORT_NAME: Final = dis.opmap["IMPORT_NAME"]
@@ -77,7 +64,6 @@ _ABOUT_THE_TEXT: Final = frozenset({"__doc__", "__firstlineno__", "__static_attr
 _HAS_DOCSTRING: Final = 0x4000000  # a flag of Python 3.14
 
 INNER_CODE: Final = "<code>"
-_ITEM: Final = "[]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,9 +85,6 @@ class CodeParts:
     imports: dict[Import, None] = dataclasses.field(default_factory=dict)
     names: set[str] = dataclasses.field(default_factory=set)
     own_names: set[str] = dataclasses.field(default_factory=set)  # of a class body; a global may have the same name
-    changed: set[tuple[str, ...]] = dataclasses.field(default_factory=set)  # globals that are bound or written into
-    assigned: set[tuple[str, ...]] = dataclasses.field(default_factory=set)  # attributes of globals that are bound
-    inside: set[tuple[str, ...]] = dataclasses.field(default_factory=set)  # globals of which an item is changed
 
 
 def take_apart(code: CodeType) -> CodeParts:
@@ -183,89 +166,6 @@ def _take_names(code: CodeType, instructions: list[tuple[int, int]], parts: Code
         before = [before[1], code.co_consts[argument] if opcode in _CONSTANT else argument]
     if chain:
         parts.chains[chain] = None
-    parts.changed.update([(code.co_names[argument],) for opcode, argument in instructions if opcode in _BINDS_GLOBAL])
-    may_write = any(opcode in _WRITES_ITEM or opcode in _WRITES_ATTRIBUTE for opcode, _ in instructions)
-    if may_write or not _CHANGING.isdisjoint(code.co_names):
-        _take_written(code, parts)
-
-
-def _take_written(code: CodeType, parts: CodeParts) -> None:
-    """Add the globals that the code changes, as chains of names.
-
-    It sets an item or an attribute, or calls a method such as `append`, of the global itself or of an item of it; also
-    by a local variable that is assigned once. The stack is followed as far as it is known without running the code, up
-    to a jump. The content of a global counts if a write into it is not found here.
-    """
-    stack: list[tuple[str, ...] | None] = []  # None: anything but a global; an item of a global ends with _ITEM
-    listed = list(dis.get_instructions(code))
-    stores = Counter(name for each in listed if each.opname.startswith("STORE_FAST") for name in _stored_names(each))
-    once = {name for name, count in stores.items() if count == 1}.difference(code.co_varnames[: _count_arguments(code)])
-    aliases: dict[str, tuple[str, ...] | None] = {}
-
-    def pop(count: int) -> list[tuple[str, ...] | None]:
-        return [stack.pop() if stack else None for _ in range(count)]
-
-    def take(chain: tuple[str, ...] | None) -> None:
-        if chain is not None and _ITEM in chain:
-            parts.inside.add(chain[: chain.index(_ITEM)])
-        elif chain is not None:
-            parts.changed.add(chain)
-
-    for each in listed:
-        if each.is_jump_target:
-            stack.clear()
-        change = dis.stack_effect(each.opcode, each.arg, jump=False)
-        if each.opcode in _ATTRIBUTE and each.argval in _CHANGING and stack and stack[-1] is not None:
-            take(stack[-1])
-        if each.opcode in _WRITES_ITEM:
-            _, container, *_ = pop(-change)
-            take(container)
-        elif each.opcode in _WRITES_ATTRIBUTE:
-            owner, *_ = pop(-change)
-            if owner is not None and _ITEM not in owner:
-                parts.assigned.add((*owner, each.argval))
-        elif each.opname == "BINARY_SUBSCR" or (each.opname == "BINARY_OP" and each.argrepr == "[]"):
-            _, container = pop(2)
-            stack.append(None if container is None else (*container, _ITEM))
-        elif each.opname == "STORE_FAST":
-            (value,) = pop(1)
-            if each.argval in once:
-                aliases[each.argval] = value
-        elif each.opname == "STORE_FAST_LOAD_FAST":
-            (value,) = pop(1)
-            stored, loaded = _stored_names(each)[0], each.argval[1]
-            if stored in once:
-                aliases[stored] = value
-            stack.append(aliases.get(loaded))
-        elif each.opname in ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"):
-            stack.append(aliases.get(each.argval))
-        elif each.opcode in _GLOBAL and change == 1:
-            stack.append((each.argval,))
-        elif each.opcode in _ATTRIBUTE and change == 0:
-            (owner,) = pop(1)
-            stack.append(None if owner is None else (*owner, each.argval))
-        elif each.opname == "COPY" and each.arg is not None:
-            stack.append(stack[-each.arg] if each.arg <= len(stack) else None)
-        elif each.opname == "SWAP" and each.arg is not None and each.arg <= len(stack):
-            stack[-1], stack[-each.arg] = stack[-each.arg], stack[-1]
-        elif each.opname not in _NEUTRAL:
-            pop(max(0, -change))
-            if stack and not each.opname.startswith(_ONLY_POPS) and change <= 0:
-                stack[-1] = None  # Its result, whatever it is made of.
-            stack += [None] * max(0, change)
-
-
-def _stored_names(instruction: dis.Instruction) -> tuple[str, ...]:
-    """The local variables that an instruction assigns."""
-    names = instruction.argval
-    if not isinstance(names, tuple):
-        return (names,)
-    return names if instruction.opname == "STORE_FAST_STORE_FAST" else names[:1]
-
-
-def _count_arguments(code: CodeType) -> int:
-    flags = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    return code.co_argcount + code.co_kwonlyargcount + flags
 
 
 def _instructions(code: bytes) -> Iterator[tuple[int, int]]:
@@ -350,19 +250,13 @@ def _put_code(writer: FormWriter, function: FunctionType, parts: CodeParts, orig
         writer.put(form_of(constant, 0))
     writer.of_kind(CONSTANT)
     is_dynamic = "__dict__" in parts.names
-    resolved = {
-        chain: _resolve(chain, function.__globals__, parts.own_names, origins)
-        for chain in parts.chains
-        if chain[0] not in _ABOUT_THE_MODULE and chain[0] != "__name__"
-    }
-    changed = {used for chain, (found, used) in resolved.items() if _is_changed(chain, found, used, parts)}
     for chain in parts.chains:
         if chain[0] in _ABOUT_THE_MODULE:
             continue
         if chain[0] == "__name__":
             writer.text(canonical_module(str(function.__globals__.get("__name__"))))
             continue
-        found, used = resolved[chain]
+        found, used = _resolve(chain, function.__globals__, parts.own_names, origins)
         if found is _NOTHING:
             continue
         step = f" -> {'.'.join(used)}"
@@ -372,93 +266,13 @@ def _put_code(writer: FormWriter, function: FunctionType, parts: CodeParts, orig
         writer.of_kind(CODE)
         writer.text(".".join(used))
         writer.of_kind(CONSTANT)
-        if used in changed:
-            writer.put(atom("changed", type(found).__name__))
-        elif rest := _changed_attributes(found, used, parts):
-            kept = {name: value for name, value in vars(found).items() if name not in rest}
-            _put(writer, (type(found), tuple(sorted(rest)), *sorted(kept.items())), step, form_of)
-        else:
-            _put(writer, found, step, form_of)
+        _put(writer, found, step, form_of)
     for wanted in parts.imports:
         _put_import(writer, wanted, function, origins, form_of)
     writer.uses(parts.names, is_dynamic=is_dynamic)
 
 
 _NOTHING: Final = object()
-
-_ITERATORS: Final = (itertools.count, itertools.cycle)
-_CONTAINERS: Final = (list, dict, set, bytearray, deque, Counter, OrderedDict, defaultdict)
-_CHANGING: Final = frozenset(
-    (
-        "add",
-        "append",
-        "appendleft",
-        "clear",
-        "difference_update",
-        "discard",
-        "extend",
-        "extendleft",
-        "insert",
-        "intersection_update",
-        "move_to_end",
-        "pop",
-        "popitem",
-        "popleft",
-        "remove",
-        "reverse",
-        "rotate",
-        "setdefault",
-        "sort",
-        "subtract",
-        "symmetric_difference_update",
-        "update",
-    )
-)
-
-
-def _is_changed(chain: tuple[str, ...], found: object, used: tuple[str, ...], parts: CodeParts) -> bool:
-    """Whether the code changes the content of a global container or object, or binds a global constant or container
-    anew.
-    """
-    if scalar_form(found) is not None:
-        return used in parts.changed and len(used) == 1
-    if type(found) in _ITERATORS:
-        return True
-    if type(found) not in _CONTAINERS:
-        return False
-    calls = chain[len(used) : len(used) + 1]
-    if used in parts.changed or (bool(calls) and calls[0] in _CHANGING):
-        return True
-    # `append` of an item that is no container of Python's may be any method of the application.
-    return used in parts.inside and _has_plain_items(found)
-
-
-def _has_plain_items(found: Any) -> bool:
-    items = found.values() if isinstance(found, dict) else found
-    return all(type(item) in _CONTAINERS or scalar_form(item) is not None for item in items)
-
-
-def _changed_attributes(found: object, used: tuple[str, ...], parts: CodeParts) -> set[str]:
-    """The attributes of a global object that the code binds, or changes if they are containers.
-
-    A class is no such object: most of it is code. Nor is one that says itself what counts.
-    """
-    is_said = hasattr(type(found), "__fingerprint__") or type(found).__module__ == "builtins"
-    if is_said or isinstance(found, (type, ModuleType)) or not hasattr(found, "__dict__"):
-        return set()
-    depth = len(used)
-
-    def below(chains: Iterable[tuple[str, ...]]) -> set[str]:
-        return {each[depth] for each in chains if each[:depth] == used and len(each) == depth + 1}
-
-    attributes = vars(found)
-    inside = {
-        name
-        for name in below(parts.inside)
-        if type(attributes.get(name)) in _CONTAINERS and _has_plain_items(attributes[name])
-    }
-    changed = {name for name in below(parts.changed) if type(attributes.get(name)) in _CONTAINERS}
-    return below(parts.assigned) | changed | inside
 
 
 def _resolve(

@@ -5,8 +5,8 @@ are references or versions.
 
 A mutable object counts with the content that it has when it is looked at. A dict, a list or a set of values has the
 content that the start of the program gave it, and a change of the program that changes it shows on the next start. An
-object with a state outside the program (a file, a lock, a socket) cannot be pickled and has no fingerprint. The order
-of a dict counts, because an iteration shows it; that of a set does not.
+object with a state outside the program (a file, a socket) cannot be pickled and has no fingerprint. The order of a dict
+counts, because an iteration shows it; that of a set does not.
 """
 
 from __future__ import annotations

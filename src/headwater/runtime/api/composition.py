@@ -7,6 +7,7 @@ objects that an application calls delegate to the parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from headwater.pieces.declarations import FoldMember, GivenMember, HandlerMember, ResourceMember
 from headwater.replica.detached import Detached
@@ -19,7 +20,6 @@ from headwater.runtime.core.policy import Policy
 from headwater.runtime.core.waiting import Tasks
 from headwater.runtime.events.events import Events
 from headwater.runtime.pieces.children.prefetch import Prefetch
-from headwater.runtime.pieces.code_versions import ClassClaims
 from headwater.runtime.pieces.context import Contexts
 from headwater.runtime.pieces.fold import Folds
 from headwater.runtime.pieces.handles import OWN_MAKERS
@@ -31,6 +31,8 @@ from headwater.runtime.pieces.piece_documents import Erasures, PieceDocuments
 from headwater.runtime.pieces.records import Records
 from headwater.runtime.pieces.registry import PieceRegistry
 from headwater.runtime.pieces.resource import Resources, Worker
+from headwater.runtime.pieces.versions.code_versions import ClassClaims
+from headwater.runtime.pieces.versions.generation_check import GenerationCheck, Takeovers
 from headwater.runtime.pieces.view import Makers, ViewParts
 from headwater.runtime.reactions.serve import ServedReactions
 from headwater.runtime.resume.clean_pieces import report_clean_pieces
@@ -144,14 +146,21 @@ class RuntimeParts:
         }
         contexts = Contexts(core, self.pieces, records, links, self.events, make_space)
         views = ViewParts(makers, access.given, contexts.current, contexts.of_event, self.sessions)
-        self.pieces.connect(InstanceParts(core, self.pieces, idle, self.events, self.resume, self._erasures, views))
+        class_claims = ClassClaims(self.channels.get, is_only=self._backend.is_only)
+        takeovers = Takeovers(
+            records=records, class_claims=class_claims, transactions=self.transactions, tasks=self.tasks
+        )
+        guard = partial(GenerationCheck, core, takeovers)
+        self.pieces.connect(
+            InstanceParts(core, self.pieces, idle, self.events, self.resume, self._erasures, views, guard)
+        )
         self.opener = PieceOpener(
             core,
             self.pieces,
             records=records,
             links=links,
             documents=documents,
-            class_claims=ClassClaims(self.channels.get, is_only=self._backend.is_only),
+            class_claims=class_claims,
             node_source=self.resume,
             transactions=self.transactions,
         )

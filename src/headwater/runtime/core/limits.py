@@ -40,6 +40,8 @@ class RuntimeLimits:
     prefetched_growth: int = 8  # times as many with each further miss
     prefetched_most: int = 4_096  # documents per miss: an engine bounds the answers that wait for one session
     claim_us: int = 30_000_000  # until the claim of a resource that is not renewed expires
+    # until a program that may not run a piece, because others run other code of its class, asks again
+    take_over_again_us: int = 10_000_000
     resource_retries: int = 3  # of a resource that failed, if the member declares a backoff
     listed_documents: int = 100  # in one question for the documents of a scope
     found_pieces: int = 1_000  # in one page of `find`

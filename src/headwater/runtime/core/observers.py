@@ -26,12 +26,13 @@ from headwater.errors import (
     UpstreamFailedError,
     cut_frames,
 )
+from headwater.protocol.observations import whose_record
 from headwater.replica.document import Document
 from headwater.replica.feed import Notification, ignore
 from headwater.replica.replica import Replica
 from headwater.runtime.core.conditions import Conditions
 from headwater.runtime.core.limits import RUNTIME_LIMITS
-from headwater.scheduler.failures import INTERRUPTS, as_failure, check_plain
+from headwater.scheduler.failures import INTERRUPTS, UndeclaredWriteError, as_failure, check_plain
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
@@ -120,6 +121,9 @@ class Sink(Observer):
             self.values.clear()
             self.foreign = True  # The next value is delivered, whichever group wrote it.
             return
+        # fault sinks.told_of_records: if False:
+        if self._is_value_known():
+            return
         if self.group is not None:
             foreign, self.foreign = self.foreign, False
             if not foreign:
@@ -133,6 +137,14 @@ class Sink(Observer):
         before, self._found = self._found, self._core.find_piece(self._handle.document)
         if before is not None and self._found is not None and before.was_deleted(self._found):
             raise GoneError(f"the piece of {self._handle!r} was deleted: open another one, and observe that")
+
+    def _is_value_known(self) -> bool:
+        """Inside the run: return whether nothing but the record of a piece has changed since the last run."""
+        run, node = self._core.current.run, self.node
+        assert run is not None
+        if node is None or not node.runs or not run.causes:
+            return False
+        return all(whose_record(cast(Document, spot.document).key) for spot in run.causes)
 
     def _deliver(self) -> None:
         """Call the function of the sink with the newest value, outside any run."""
@@ -310,14 +322,12 @@ class Observers:
                 value = read()
                 check_plain("the pulled function", value)
                 look.values = [value]
+            except UndeclaredWriteError as error:
+                look.error = AuthoringError(
+                    f"pull({of!r}) writes {error.address}: a pulled function may be called several times and only "
+                    "reads. Write in a handler, or in space.transact(fn)"
+                )
             except Exception as error:  # Raised to the caller of `pull`.
-                refused = f"{node.id} writes "
-                if isinstance(error, AuthoringError) and str(error).startswith(refused):
-                    address = str(error).removeprefix(refused).partition(",")[0]
-                    error = AuthoringError(
-                        f"pull({of!r}) writes {address}: a pulled function may be called several times and only reads. "
-                        "Write in a handler, or in space.transact(fn)"
-                    )
                 look.error = error
 
         node = look.node = self._effect("pull", of, home, run)

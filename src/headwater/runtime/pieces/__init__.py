@@ -6,11 +6,11 @@ or one session). `registry.py` finds the instance of a piece, `handles.py` makes
 `records.py` is the stored record of a piece, `identity.py` names nodes over restarts, `context.py` is the value of
 `self.ctx`. `children` has `each` and `child`, `fold.py` has folds. `inputs.py` and `links.py` resolve handles that a
 piece was given or that data leads to, `resource.py` fetches values from outside, `classes.py` has the imported classes
-and the fingerprints of their members, `code_versions.py` replaces classes in a running program, `idle.py` releases
-pieces that no code uses.
+and the fingerprints of their members, `versions` decides which of several programs runs a piece and replaces classes in
+a running program, `idle.py` releases pieces that no code uses.
 
-`ports.py` has the two ports through which pieces reach events (`EventSender`) and resume (`NodeSource`);
-`resume_state.py` is the state of resuming that an instance carries.
+`ports.py` has the ports through which pieces reach events (`EventSender`), resume (`NodeSource`) and the check of their
+generation (`PieceGuard`); `resume_state.py` is the state of resuming that an instance carries.
 
 Imported by `runtime.events`, `runtime.resume`, `runtime.reactions`, `runtime.api`, `server` and `cli`. Imports
 `writing`, `channel` and `core`.

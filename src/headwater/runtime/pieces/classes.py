@@ -7,7 +7,9 @@ classes of its possible children; `code_versions` says what follows if they diff
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -154,18 +156,51 @@ _described: WeakKeyDictionary[type[Piece], tuple[tuple[object, ...], Mapping[str
 def described_members(cls: type[Piece]) -> Mapping[str, Fingerprint]:
     """Return the fingerprints of the members of a class by stored name. A class is looked at once in a process.
 
-    It is looked at again if the code of a member was replaced, and after `forget_fingerprints`.
+    It is looked at again if the code of a member was replaced.
     """
-    code = tuple([fn.__code__ for fn in cls.__schema__.functions()])
+    code = _code_of(cls)
     known = _described.get(cls)
     if known is None or known[0] != code:
-        known = _described[cls] = (code, {at[1]: found for at, found in described((cls,)).items()})
+        known = _described[cls] = (code, _describe(cls))
     return known[1]
 
 
-def forget_fingerprints() -> None:
-    """Drop the cached fingerprints of all classes, after code was replaced in the running process."""
-    _described.clear()
+def _code_of(cls: type[Piece]) -> tuple[object, ...]:
+    return tuple([fn.__code__ for fn in cls.__schema__.functions()])
+
+
+def _describe(cls: type[Piece]) -> dict[str, Fingerprint]:
+    return {at[1]: found for at, found in described((cls,)).items()}
+
+
+@cache
+def describe_imported() -> None:
+    """Look at all classes that are imported from files, before the first piece of the process runs.
+
+    A run may change globals that members of other classes refer to. In a notebook, code that a class refers to may be
+    defined after the first run: a class is looked at there when its first piece runs, as is one that is imported later.
+    """
+    # fault+ fingerprint.classes_described_when_opened: return
+    for cls in imported_classes():
+        if getattr(sys.modules.get(cls.__module__), "__file__", None) is None:
+            continue
+        try:
+            found = _describe(cls)
+        except Exception:  # Of the author's code. It is raised again where a piece of the class is opened.
+            continue
+        if all(each.digest is not None for each in found.values()):  # A name may be defined later.
+            _described[cls] = (_code_of(cls), found)
+
+
+def forget_fingerprints(members: Collection[tuple[str, str]]) -> None:
+    """Describe members anew whose code was replaced in the running process.
+
+    The other members keep their fingerprints: runs have changed globals meanwhile.
+    """
+    for cls, (_, found) in [*_described.items()]:
+        gone = {stored for owner, stored in members if owner == cls.__schema__.name}
+        now = _describe(cls) if gone else {}
+        _described[cls] = (_code_of(cls), {**found, **{each: now[each] for each in gone & now.keys()}})
     for cls in imported_classes():
         cls.__schema__.digests = None
 

@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Delays
-from headwater.data.address import Depth
-from headwater.data.reader_trie import Spot
-from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AbsentError, AuthoringError, GoneError, HeadwaterError
 from headwater.pieces.declarations import (
     ChildMember,
@@ -27,8 +24,7 @@ from headwater.pieces.declarations import (
     Scope,
 )
 from headwater.pieces.piece import Piece
-from headwater.protocol.observations import generation_of
-from headwater.replica.document import NOT_HERE, Document, NotLoaded
+from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces import idle
 from headwater.runtime.pieces.children.coordinator import ChildSet
@@ -51,97 +47,10 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.identity import NodeIdentity
     from headwater.runtime.pieces.idle import IdlePieces
     from headwater.runtime.pieces.piece_documents import Erasures
-    from headwater.runtime.pieces.ports import EventSender, NodeSource
+    from headwater.runtime.pieces.ports import EventSender, NodeSource, PieceGuard
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.resume_state import ResumeState
     from headwater.runtime.pieces.view import ViewParts
-
-
-FIRST: Final = 1
-"""The generation of a record that does not name one."""
-
-
-class GenerationCheck:
-    """The guard of the derived nodes of one piece without a parent, and of its children (`scheduler.node.Guard`).
-
-    `code_versions` says what a generation is. No node reads it: the check compares the record before each derived run,
-    and each result that is sent names the generation among its reads, so that admission refuses a result that an older
-    version of the class had on its way.
-    """
-
-    __slots__ = ("_checked", "_checked_for", "_core", "_instance", "_is_stopping", "_spot", "document")
-
-    def __init__(self, core: Core, instance: PieceInstance) -> None:
-        key, path = generation_of(instance.id)
-        self._core = core
-        self._instance = instance
-        self.document = instance.space.replica.documents.of(key)
-        self._spot = Spot(self.document, path, Depth.DEEP)
-        self._checked: MaybeValue | NotLoaded = ABSENT  # the record whose generation was compared last,
-        self._checked_for = 0  # and the generation that it was compared with
-        self._is_stopping = False
-
-    @property
-    def spot(self) -> Spot:
-        """The read of the generation in the commits of results."""
-        return self._spot
-
-    def is_passed(self) -> bool:
-        """True unless the record names a newer generation than the one that runs here; then the piece is stopped.
-
-        A piece that is only named here has no generation: the version of its class counts.
-        """
-        value, generation = self.document.value, self._instance.generation
-        if value is self._checked and generation == self._checked_for:
-            return True
-        version = self._instance.schema.version
-        # fault generations.newer_code_ignored: if False:
-        if _number(value) > generation if generation else _version(value) > version:
-            self._stop()
-            return False
-        self._checked, self._checked_for = value, generation
-        return True
-
-    def refusal(self) -> AuthoringError:
-        """Return the error of a run that did not pass."""
-        instance, now = self._instance, _number(self.document.value)
-        if not instance.generation:
-            version = instance.schema.version
-            here = f"version {version}" if version else "a class without a version"
-            return AuthoringError(
-                f"{instance!r} is run by a newer version of its class (version {_version(self.document.value)}, this "
-                f"is {here}): this program computes nothing of it. Start it again with the new code."
-            )
-        return AuthoringError(
-            f"{instance!r} is run by a newer version of its class ({now}, this is {instance.generation}): "
-            "results of this program are refused. Start it again with the new code."
-        )
-
-    def _stop(self) -> None:
-        if self._is_stopping:
-            return
-        self._is_stopping = True
-        instance, core, error = self._instance, self._core, self.refusal()
-
-        def stop() -> None:
-            self._is_stopping = False
-            if instance.is_open:
-                instance.stop()
-                core.report(f"{instance.space.name}/{instance.id}", error)
-
-        core.afterwards(stop)
-
-
-def _number(record: MaybeValue | NotLoaded) -> int:
-    """Return the generation that a record names. 0: there is no record, or it is not here."""
-    number = record.get("generation", FIRST) if isinstance(record, dict) else 0
-    return number if isinstance(number, int) else 0
-
-
-def _version(record: MaybeValue | NotLoaded) -> int:
-    """Return the version of its class that a record names. 0: it names none, or is not here."""
-    version = record.get("version", 0) if isinstance(record, dict) else 0
-    return version if isinstance(version, int) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +64,7 @@ class InstanceParts:
     node_source: NodeSource
     erasures: Erasures
     views: ViewParts
+    guard: Callable[[PieceInstance], PieceGuard]  # makes the check of a piece without a parent
 
 
 class PieceInstance:
@@ -220,8 +130,8 @@ class PieceInstance:
         self.maker = maker  # the node that keeps it; its own nodes are removed with that node
         self.nodes: list[Node] = []
         self.coordinators: dict[Declaration, ChildSet] = {}
-        self.generation = 0  # the generation of its class that runs it here (`code_versions`); 0: it was not opened
-        self._generation_check: GenerationCheck | None = None  # of a piece without a parent, once a node needs it
+        self.generation = 0  # the generation of its class that runs it here (`code_versions`); 0: none does so far
+        self._generation_check: PieceGuard | None = None  # of a piece without a parent, once a node needs it
         self.is_launched = False  # by a handler whose commit has no verdict yet
         self.is_new = False  # it was made in this process: no node of it ever ran
         self.resume_state: ResumeState | None = None  # stored observations of its nodes; a child uses those of its root
@@ -374,11 +284,11 @@ class PieceInstance:
             instance = instance.parent
         return instance
 
-    def generation_check(self) -> GenerationCheck:
+    def generation_check(self) -> PieceGuard:
         """Return the check that the derived runs of a piece without a parent, and of its children, begin with."""
         found = self._generation_check
         if found is None:
-            found = self._generation_check = GenerationCheck(self.core, self)
+            found = self._generation_check = self._parts.guard(self)
         return found
 
     def check_generation(self) -> None:
@@ -441,6 +351,8 @@ class PieceInstance:
         for node in self.nodes:
             if node.reporter is not None:
                 node.reporter.forget()  # From now on the node belongs to the generation that was opened.
+        if self._generation_check is not None:
+            self._generation_check.run_refused_nodes()
         if not self._periods:
             self._periods = self._parts.events.start_periods(self)
         is_asleep = self.is_asleep

@@ -21,24 +21,24 @@ from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.pieces.classes import cell_names, stored_name
-from headwater.runtime.pieces.code_versions import replace_former_children
 from headwater.runtime.pieces.handles import cells_of
 from headwater.runtime.pieces.idle import instances_of, nodes_of
 from headwater.runtime.pieces.instance import PieceInstance
-from headwater.runtime.pieces.piece_documents import until_here
+from headwater.runtime.pieces.piece_documents import until_here, until_stored
 from headwater.runtime.pieces.records import RECORD
+from headwater.runtime.pieces.versions.code_versions import replace_former_children
 from headwater.runtime.pieces.view import ScopedView
 
 if TYPE_CHECKING:
     from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
-    from headwater.runtime.pieces.code_versions import ClassClaims
     from headwater.runtime.pieces.links import Links
     from headwater.runtime.pieces.piece_documents import PieceDocuments
     from headwater.runtime.pieces.ports import NodeSource
     from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
+    from headwater.runtime.pieces.versions.code_versions import ClassClaims
     from headwater.runtime.writing.transactions import Transactions
     from headwater.scheduler.node import Node
 
@@ -300,6 +300,9 @@ class Lifecycle:
         instance = _own(space, what)
         observed = [document for each in instances_of(instance) for document in each.documents()]
         instance.stop()
+        # Results that are on their way are stored first, so that the query finds their documents.
+        # fault delete.results_on_their_way_stay: pass
+        await until_stored(self._core, space.local, observed)
         user = (f"user:{space.user}",) if space.user else ()
         await self._documents.erase(space.local, instance.id, (SPACE_SCOPE, *user, f"session:{space.session}"))
         instance.is_made = False  # The next event sent to it creates a new piece.

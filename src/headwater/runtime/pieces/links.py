@@ -17,9 +17,10 @@ from headwater.cells.handle import Input
 from headwater.cells.open_run import Run
 from headwater.data.address import SPACE_SCOPE, AddressParts, Depth, DocKey, Link, parse_address
 from headwater.data.reader_trie import Spot
+from headwater.data.text import shown
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.admission.access import ACCESS, EVERYBODY, Right, right_in
-from headwater.errors import AbsentError, AccessError, AuthoringError
+from headwater.errors import AbsentError, AccessError, AuthoringError, GoneError
 from headwater.pieces.declarations import GivenMember
 from headwater.pieces.handles import Handler
 from headwater.pieces.names import SEPARATOR
@@ -53,6 +54,11 @@ class Links:
 
     def follow(self, view: ScopedView, link: Link) -> Any:
         """Return the handle or the piece that a link points at."""
+        if not isinstance(link, Link):  # Authors pass the value of a cell, whose type may include None.
+            raise AuthoringError(
+                f"ctx.follow({shown(link)}): write the value of a link, as in ctx.follow(self.last.get()), and test "
+                "for None before it if the cell may have no link"
+            )
         space = view.instance.space if link.space is None else self._core.space(link.space)
         id, colon, stored = link.id.rpartition(":")
         if not colon:
@@ -118,6 +124,8 @@ class Links:
         if id:
             try:
                 instance = self._registry.find_by_id(space, id)
+            except GoneError:
+                raise  # The reader of a row that left gets the error, as if it had seen the row leave.
             except (AbsentError, AuthoringError):
                 return None  # No record, or the class is not imported: the stored value can still be read.
         member = None if instance is None else instance.schema.get(stored)

@@ -139,6 +139,13 @@ async def until_here(core: Core, documents: list[Document]) -> None:
     )
 
 
+async def until_stored(core: Core, space: LocalSpace, documents: list[Document]) -> None:
+    """Wait until every result and every commit of this runtime that writes the documents has its verdict."""
+    await core.observers.until(
+        lambda: space.ended is not None or not any(each.entry is not None or _is_undecided(each) for each in documents)
+    )
+
+
 class Erasures:
     """The running erasures of one runtime."""
 

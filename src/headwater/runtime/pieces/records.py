@@ -138,6 +138,15 @@ class Records:
         cell.at(lambda record: record.cells).set(cells)
         return frozenset(there.cells).difference(cells)
 
+    def adopt(self, instance: PieceInstance) -> bool:
+        """Outside a run: return whether the record names the code of this program, which then runs its generation."""
+        there, schema = self.read(instance), instance.schema
+        is_own = there.cls == schema.name and there.version == schema.version
+        if not is_own or has_other_code(instance.cls, there.members):
+            return False
+        instance.generation, instance.is_new = there.generation, False
+        return True
+
     def _another(self, instance: PieceInstance, there: Record) -> AuthoringError:
         return AuthoringError(
             f"{instance.name!r} of {instance.space.name} is a {there.cls}, not a {instance.schema.name}: choose "

@@ -2,14 +2,15 @@
 
 Generations. The record of a piece stores the fingerprints of its members and the version of its class as of the last
 time the piece was opened, and a generation number that rises each time they differ from the stored ones. Every derived
-run of an open piece reads the number, so that admission rejects commits that an older version of the class has in
-flight. An older version that sees a newer number reports one error and stops running the piece. Handlers of the older
-version continue: an event is a change that a sender asked for. A member without a fingerprint counts as unchanged here,
-and members that store no result (effects, handlers, reactions) do not count.
+run depends on the number (`generation_check`), so that admission rejects commits that an older version of the class has
+in flight. An older version that sees a newer number reports one error and stops running the piece. Handlers of the
+older version continue: an event is a change that a sender asked for. A member without a fingerprint counts as unchanged
+here, and members that store no result (effects, handlers, reactions) do not count.
 
 Claims. Of two codes with the same version, the first is in charge until no process that runs it is connected: before a
-piece is opened, the engine is asked whether connected sessions have claimed another code of its class (`claim`). A
-higher version has claims of its own, and takes over by the generation; a lower one is refused by the record.
+piece is opened, or computed where it is only named, the engine is asked whether connected sessions have claimed another
+code of its class (`claim`). A higher version has claims of its own, and takes over by the generation; a lower one is
+refused by the record.
 
 Replacing classes (`changed`, `renew`). Fingerprints decide which members run again: a member with an equal fingerprint
 stays clean, whatever else changed in its file. A member without a fingerprint counts as changed here. Readers of a
@@ -47,17 +48,21 @@ class ClassClaims:
         self._channel = channel  # returns the channel of a space by its name; None: the space has no engine
         self._is_only = is_only
 
+    def channel(self, instance: PieceInstance) -> SpaceChannel | None:
+        """Return the channel to the engine of a piece. None: no other process can run the piece."""
+        return None if self._is_only else self._channel(instance.space.name)
+
     async def claim(self, instance: PieceInstance) -> None:
-        """Before a piece is opened: refuse it if connected programs run other code of this version of its class."""
-        channel = self._channel(instance.space.name)
-        if channel is None or self._is_only or not (members := member_digests(instance.cls)):
+        """Before a piece is run: refuse it if connected programs run other code of this version of its class."""
+        channel = self.channel(instance)
+        if channel is None or not (members := member_digests(instance.cls)):
             return
         schema = instance.schema
         name = derive("class", stored_name(instance.cls), str(schema.version))
         code = derive("code", *[f"{member} {digest}" for member, digest in sorted(members.items())])
         if not await channel.driver.claim_code(ClaimCode(0, name, code)):
             raise AuthoringError(
-                f"{instance!r} is not opened: programs that are connected run other code of its class. Open it when "
+                f"{instance!r} is not run here: programs that are connected run other code of its class. Open it when "
                 f"they have stopped, or, if the code of this program is newer, write class {instance.cls.__name__}("
                 f"Piece, version={schema.version + 1}), which takes over from them"
             )
@@ -67,7 +72,7 @@ def renew(
     core: Core, instances: Iterable[PieceInstance], node_source: NodeSource, members: frozenset[tuple[str, str]]
 ) -> None:
     """Invalidate the nodes of these members in every piece of a runtime. They run again when they are demanded."""
-    forget_fingerprints()
+    forget_fingerprints(members)
     node_source.drop_fingerprints()
     for instance in instances:
         for member in instance.schema:
