@@ -155,7 +155,7 @@ def test_shared_parts_are_skipped_without_a_look() -> None:
     ],
 )
 def test_rebased_value_has_the_wanted_parts_at_unknown_places(places: Any, made: Any) -> None:
-    seen = {"a": 1, "b": {"x": 0, "y": 2}, "c": 3}
-    wanted = {"a": 1, "b": {"x": 1, "y": 2}}
-    now = {"a": 5, "b": {"x": 0, "y": 6}, "c": 3, "d": 7}
+    seen: Any = {"a": 1, "b": {"x": 0, "y": 2}, "c": 3}
+    wanted: Any = {"a": 1, "b": {"x": 1, "y": 2}}
+    now: Any = {"a": 5, "b": {"x": 0, "y": 6}, "c": 3, "d": 7}
     assert rebased(with_unknown(seen, places), wanted, now) == made
