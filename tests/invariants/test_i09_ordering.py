@@ -9,7 +9,7 @@ import pytest
 
 from headwater.data.trace import Exhausted, Ran, RunStarted
 from headwater.scheduler import CLEAN, Node, SchedulerLimits
-from headwater.testing.scheduler.checks import check_world, is_delayed, reachable, writers_above
+from headwater.testing.scheduler.checks import check_world, is_delayed, nodes_above, reachable
 from headwater.testing.scheduler.graphs import KINDS, Built, random_plan
 from headwater.testing.scheduler.kit import World
 from tests.counts import scaled
@@ -21,7 +21,7 @@ def watch_order(world: World) -> list[str]:
 
     def on_ran(node: Node, _: object) -> None:
         above = reachable(world.nodes())
-        for writer in set(writers_above(node)):
+        for writer in set(nodes_above(node)):
             if writer.status == CLEAN or writer.suspended or node in above[writer]:
                 continue  # What is suspended waits for this very node: a cycle that is not known yet.
             if not is_delayed(world, writer):

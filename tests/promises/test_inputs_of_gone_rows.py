@@ -60,8 +60,9 @@ async def _check_that_it_comes_back(board: Board, label: Any) -> None:
     assert await label.text.pull() == "MILK -"
 
 
+@pytest.mark.parametrize("is_open", [True, False])
 @pytest.mark.parametrize("leaves", ["without a restart", "after a restart", "before a restart"])
-def test_reader_of_a_row_that_left_gets_an_error(leaves: str, tmp_path: Path) -> None:
+def test_reader_of_a_row_that_left_gets_an_error(leaves: str, is_open: bool, tmp_path: Path) -> None:
     async def work() -> None:
         async with headwater.open(tmp_path) as rt:
             rt.on_error(lambda _: None)
@@ -75,7 +76,7 @@ def test_reader_of_a_row_that_left_gets_an_error(leaves: str, tmp_path: Path) ->
         async with headwater.open(tmp_path) as rt:
             rt.on_error(lambda _: None)
             space = rt.space("s")
-            board = await space.open(Board, "b")
+            board = await space.open(Board, "b") if is_open else space.piece(Board, "b")
             label = await space.open(Label, "l")
             if leaves == "after a restart":
                 assert await label.text.pull() == "TEA -"

@@ -155,6 +155,8 @@ class Node:
     owns_outputs: bool = False  # no other node writes any of its two outputs: they are one result
     # The result on the view of a transaction, without a change of the node or its piece; None: `fn` does that.
     apart: Callable[[], object] | None = None
+    # its parent, if that decides whether this node exists: it is demanded with this node, and runs before it
+    keeper: Node | None = None
     guard: Guard | None = None  # a condition of its runs and results beside its reads
     reporter: RunReporter | None = None  # reporter of its runs; None: runs are not reported
     opaque: str = ""  # why its code cannot be fingerprinted, so that it is never resumed as clean; empty: it can be
@@ -176,8 +178,9 @@ class Node:
     last_hops: int = 0  # hops of its last run: sent with its commit, and used in place of UNKNOWN hops
     error: Exception | None = None  # raised by its last completed run; readers of its output get it
     # ---- demand ----
-    live: bool = False  # `rooted`, provisional, or read by a live node: equals a full rebuild after every mutation
-    live_refs: int = 0  # number of (other live node, spot in one of the outputs) pairs
+    # `rooted`, provisional, or read by a live node, or its keeper: equals a full rebuild after every mutation
+    live: bool = False
+    live_refs: int = 0  # number of (other live node, spot in one of the outputs) pairs, and of live nodes that it keeps
     # a live reader that demands it, and that it does not support itself; None: it is rooted, provisional, not live, in
     # doubt, or the graph has no cycle
     support: Node | None = None

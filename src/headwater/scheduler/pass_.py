@@ -20,7 +20,7 @@ from headwater.data.trace import Exhausted, Parked, PassEnded, RunSkipped, Trace
 from headwater.data.value import ABSENT
 from headwater.replica.feed import ignore
 from headwater.scheduler.gates import Gates
-from headwater.scheduler.graph.edges import writers_above
+from headwater.scheduler.graph.edges import nodes_above
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.nested_runs import NestedRuns
@@ -436,7 +436,7 @@ class Pass:
             return True
         # With a cycle, heights may be out of order: the writers above the node are checked before its run.
         return graph.is_cyclic and self._put_first(
-            node, [writer for writer in writers_above(node) if writer.status != CLEAN]
+            node, [writer for writer in nodes_above(node) if writer.status != CLEAN]
         )
 
     def _attempt(self, node: Node) -> bool:

@@ -39,6 +39,7 @@ class NodeSpec:
     fingerprint: str = ""  # of the code behind `fn`, if known
     owns_outputs: bool = False  # no other node writes any of its two outputs: they are one result
     apart: Callable[[], object] | None = None  # `Node.apart`
+    is_kept: bool = False  # its parent is its keeper (`Node.keeper`)
 
 
 class Registry:
@@ -92,6 +93,7 @@ class Registry:
         node.fingerprint = spec.fingerprint
         node.owns_outputs = spec.owns_outputs
         node.apart = spec.apart
+        node.keeper = parent if spec.is_kept else None
         # fault registry.children_before_parents: node.low = ((15 - min(node.rank, 15)) << 40) + node.order
         node.low = (min(node.rank, 15) << 40) + node.order
         self._nodes[spec.id] = node

@@ -7,8 +7,6 @@ from typing import Protocol, cast
 
 from headwater.cells.open_run import Current
 from headwater.clock import Clock
-from headwater.data.address import Depth
-from headwater.data.reader_trie import Spot
 from headwater.data.trace import Demanded, Registered, Removed, Trace
 from headwater.data.value import ABSENT
 from headwater.errors import NotSettlingError
@@ -237,11 +235,6 @@ class Scheduler:
                 value = ABSENT if document.value is NOT_HERE else document.value
                 self.faults.emit(Notification(Kind.REVERT, document, value, value, None, False, 0, None))
 
-    def add_reads(self, node: Node, documents: Iterable[Document]) -> None:
-        """Have a node read some documents until its next run, besides those that its last run read."""
-        self._structural()
-        self.graph.add_reads(node, self.graph.united([Spot(document, (), Depth.DEEP) for document in documents]))
-
     def outdate(self, node: Node, *, keeps_result: bool = False) -> None:
         """Make a node invalid whose code changed since its last run: it runs again as soon as it is demanded.
 
@@ -285,10 +278,10 @@ class Scheduler:
         """Set a delay of a node, or end it with 0, also while the node waits. `no_auto`: none is set by itself."""
         self.gates.configure(node, debounce_us=debounce_us, throttle_us=throttle_us, no_auto=no_auto)
 
-    def demand(self, node: Node) -> None:
-        """Demand a node for as long as it is registered."""
+    def demand(self, node: Node, *, is_demanded: bool = True) -> None:
+        """Demand a node for as long as it is registered, or end that."""
         self._structural()
-        self.graph.liveness.set_root(node, True)
+        self.graph.liveness.set_root(node, is_demanded)
 
     # ---- nodes that are resumed ----------------------------------------------------------------------
 

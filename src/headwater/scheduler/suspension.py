@@ -13,7 +13,7 @@ from typing import Protocol
 from headwater.cells.open_run import Run
 from headwater.data.address import doc_text
 from headwater.replica.document import Document
-from headwater.scheduler.graph.edges import writers_above, writers_of
+from headwater.scheduler.graph.edges import nodes_above, writers_of
 from headwater.scheduler.node import AFRESH, CLEAN, Node
 
 
@@ -114,7 +114,7 @@ def invalid_above(node: Node, marks: int, lowest: int) -> list[Node]:
     seen = {node}
     waiting = [node]
     while waiting:
-        for writer in writers_above(waiting.pop()):
+        for writer in nodes_above(waiting.pop()):
             if writer in seen:
                 continue
             seen.add(writer)

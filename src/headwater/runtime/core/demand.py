@@ -17,7 +17,7 @@ from headwater.data.reader_trie import Spot
 from headwater.errors import AbsentError, NotSettlingError
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import is_fresh
-from headwater.scheduler.graph.edges import writers_above
+from headwater.scheduler.graph.edges import nodes_above
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
@@ -86,7 +86,7 @@ class Demand:
             return why
         writers = [each for each in stale.writers if isinstance(each, Node)]
         above = [writer.id for writer in writers]
-        above += [each.id for writer in writers for each in writers_above(writer) if each.status != CLEAN]
+        above += [each.id for writer in writers for each in nodes_above(writer) if each.status != CLEAN]
         return NotSettlingError(
             f"{self._who} reads {doc_text(stale.key)}, which did not settle in "
             f"{self._core.observers.window_us / 1e6:g} s: look at {', '.join(above[:5])}"

@@ -32,7 +32,7 @@ from headwater.replica.transaction import BEHIND, Transaction
 from headwater.runtime.core.own_view import OwnView
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.freshness import upstream_failed
-from headwater.scheduler.graph.edges import writers_above
+from headwater.scheduler.graph.edges import nodes_above
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.scheduler import Scheduler
 from headwater.scheduler.suspension import invalid_above
@@ -111,7 +111,7 @@ def is_fresh(document: Document, scheduler: Scheduler) -> bool:
             if writer.status != CLEAN or not writer.is_known or writer.loading is not None:
                 return False
             # Not of the writer itself: its own run may have made a node above it invalid, round a cycle.
-            for above in writers_above(writer):
+            for above in nodes_above(writer):
                 if above is not writer and (above.status != CLEAN or invalid_above(above, marks, -1)):
                     return False
     return not scheduler.graph.has_envelopes or not _is_unwritten(document, scheduler)

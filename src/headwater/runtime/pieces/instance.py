@@ -307,6 +307,7 @@ class PieceInstance:
         """
         if self.is_stopped:
             raise self.gone()
+        spec.is_kept = True  # Demand for a row or a child reaches the nodes that keep it.
         core = self.core
         current = core.current
         run, current.run = current.run, None  # As `Core.outside_run` does.
@@ -528,36 +529,38 @@ class PieceInstance:
     def stop(self, *, is_read_on: bool = False, is_let_go: bool = False, is_replaced: bool = False) -> None:
         """Remove all nodes of the piece from this runtime. Documents stay; a child or an unconfirmed launch is over.
 
-        `is_read_on`: members with readers outside the piece are computed further, as in a piece that is only named.
+        `is_read_on`: it is computed further for demanded readers outside of it, as a piece that is only named.
         `is_let_go`: the piece is a child that stops with its keeper, which may keep it again.
         `is_replaced`: the class was defined again, and an instance of the new class takes the place of this one.
         """
         if self.is_stopped:
             return
         self.is_stopped = self.parent is not None or self.is_launched or is_replaced
-        read = idle.find_reads(self) if is_read_on and not self.is_stopped else None
+        readers = idle.outside_readers(idle.nodes_of(self)) if is_read_on and not self.is_stopped else {}
+        # fault pieces.rows_stopped: if False:
+        if any(map(idle.is_demanded, readers)):
+            self._parts.registry.forget_instance(self)
+            self._parts.node_source.forget_piece(self)
+            self.rest()
+            self.space.hold([self.generation_check().document])  # As that of every piece that is only named.
+            self._parts.idle.note_use(self)
+            return
         self.is_let_go = is_let_go
-        kept = [] if read is None else read.kept
-        staying = {node for each in kept for node in each.nodes()}
         for coordinator in self.coordinators.values():
             for child in coordinator.instances():
-                if coordinator in kept:
-                    child.rest()
-                else:
-                    child.stop(is_let_go=is_let_go or not self.is_stopped)
+                child.stop(is_let_go=is_let_go or not self.is_stopped)
         self._parts.registry.forget_instance(self)
         self._parts.node_source.forget_piece(self)
         self._cancel_periods()
 
         def remove() -> None:
             for node in self.nodes:
-                if node not in staying:
-                    self.core.remove(node)
+                self.core.remove(node)
 
         read_here = self.documents() if self.has_left and not self.is_transient else []
         self.core.outside_run(remove)
         self.core.scheduler.writers_left(read_here)  # They find the child that replaced it, or a `GoneError`.
-        self.nodes = [node for node in self.nodes if not node.removed]
+        self.nodes.clear()
         for user, session in tuple(self._held):
             self.release(user, session)
         if self._generation_check is not None:
@@ -567,13 +570,15 @@ class PieceInstance:
         self._shown.clear()
         self._kept.clear()
         self._delays.clear()
-        self.coordinators = {each.member: each for each in kept}
+        self.coordinators.clear()
         self.resume_state, self.is_new = None, False
-        if read is not None:
-            self._parts.idle.restore_reads(self, read)
+        idle.invalidate_readers(self.core, readers)
 
     def rest(self) -> None:
-        """End what runs only because this child is open. Its values are computed further for readers elsewhere."""
+        """End what runs only because the piece is open, and what it sleeps by. It is computed further for readers."""
+        self.resume_state, self.is_new = None, False
+        for coordinator in self.coordinators.values():
+            coordinator.rest()
         for child in self.children():
             child.rest()
         self._cancel_periods()

@@ -1,6 +1,7 @@
 """Edges between nodes, derived and not stored: a spot has its readers, and a document its writers.
 
-There is one edge for each spot that a node reads in the output of another node. A node has no edge to itself.
+There is one edge for each spot that a node reads in the output of another node, and one to its keeper, the node that
+decides whether it exists. Demand and order follow all edges; changes reach readers only. A node has no edge to itself.
 """
 
 from __future__ import annotations
@@ -35,6 +36,22 @@ def readers_of(node: Node) -> Iterator[Node]:
                 for reader in spot.readers:
                     if reader is not node:
                         yield reader  # type: ignore[misc]  # as every reader of a spot
+
+
+def nodes_above(node: Node) -> Iterator[Node]:
+    """Yield the nodes that a node demands and that run before it: `writers_above`, and its keeper."""
+    yield from writers_above(node)
+    # fault edges.keepers_not_demanded: if False:
+    if node.keeper is not None and not node.keeper.removed:
+        yield node.keeper
+
+
+def nodes_below(node: Node) -> Iterator[Node]:
+    """Yield the nodes that demand a node: `readers_of`, and the nodes that it keeps."""
+    yield from readers_of(node)
+    for each in node.children or ():
+        if each.keeper is node:
+            yield each
 
 
 def readers_of_writes(node: Node) -> Iterator[Node]:

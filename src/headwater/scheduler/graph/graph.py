@@ -4,18 +4,19 @@ The graph changes only through registration, removal and read deltas. A delta th
 (P6). The graph never reads a value, marks a node or runs one: `data.reader_trie.match` finds the readers of a change,
 and only `invalidation` calls it.
 
-`Heights` places a node above every node whose output it reads, so that a pass runs in order (I9). The reads of a node
-that has not run yet are not known; its readers are placed far above it, so that a chain of nodes that is discovered
-from its end fits in between and is not raised once for each new node. Heights are exact where the graph has no cycle
-and all nodes have run. An edge that closes a cycle cannot be in order; it is detected when it is added and left as it
-is. Heights order runs and never cause one.
+`Heights` places a node above its keeper and above every node whose output it reads, so that a pass runs in order (I9).
+The reads of a node that has not run yet are not known; its readers are placed far above it, so that a chain of nodes
+that is discovered from its end fits in between and is not raised once for each new node. Heights are exact where the
+graph has no cycle and all nodes have run. An edge that closes a cycle cannot be in order; it is detected when it is
+added and left as it is. Heights order runs and never cause one.
 
-`Liveness` tracks demand. A node is live if it is a demand source, has provisional demand, or a live node reads one of
-its outputs. In a graph without cycles a count of live readers is exact. Once a cycle was seen, counts could keep the
-cycle alive by itself. Each live node that is no demand source then has a support: one of its live readers, such that
-supports lead from node to node to a demand source. A node that lost its support is doubted until `settle` finds another
-reader, which the node does not support itself, before the next node gets its turn. Until then a node may be
-live without demand. Both methods equal a full rebuild after `settle`.
+`Liveness` tracks demand. A node is live if it is a demand source, has provisional demand, or if a live node reads one
+of its outputs or is kept by it. In a graph without cycles a count of live readers is exact. Once a cycle was seen,
+counts could keep the cycle alive by itself. Each live node that is no demand source then has a support: one of its live
+readers, such that supports lead from node to node to a demand source. A node that lost its support is doubted until
+`settle` finds another reader, which the node does not support itself, before the next node gets its turn. Until then a
+node may be live without demand. Both methods equal a full rebuild after `settle`. Nodes that a node keeps count as its
+readers in both classes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Final, cast
 from headwater.data.path import starts_with
 from headwater.data.reader_trie import NO_READERS, Spot, TrieNode, detach
 from headwater.replica.document import Document
-from headwater.scheduler.graph.edges import readers_of, writers_above, writers_of
+from headwater.scheduler.graph.edges import nodes_above, nodes_below, writers_of
 from headwater.scheduler.node import AFRESH, CLEAN, NEVER_RAN, Node
 
 ROOM: Final = 1 << 14
@@ -109,7 +110,7 @@ class Liveness:
             granted = waiting.pop()
             self.steps += 1
             self._on_live(granted)
-            for writer in writers_above(granted):
+            for writer in nodes_above(granted):
                 writer.live_refs += 1
                 if not writer.live:
                     writer.live = True
@@ -134,7 +135,7 @@ class Liveness:
                 continue
             left.live = False
             self.steps += 1
-            for writer in writers_above(left):
+            for writer in nodes_above(left):
                 writer.live_refs -= 1
                 waiting.append((writer, left))
 
@@ -160,7 +161,7 @@ class Liveness:
         to a demand source, or to another node that is doubted; at the same time the nodes that the node supports are
         collected. The shorter of both ways decides.
         """
-        readers = [reader for reader in readers_of(node) if reader.live]
+        readers = [reader for reader in nodes_below(node) if reader.live]
         if readers:
             # Any reader, not the first: if readers are withdrawn one by one in order, few of them are the support.
             first = self.steps * 7919 % len(readers)
@@ -195,28 +196,28 @@ class Liveness:
             self.steps += 1
         granted = []
         for node in region:
-            node.support = next((reader for reader in readers_of(node) if reader.live), None)
+            node.support = next((reader for reader in nodes_below(node) if reader.live), None)
             if node.support is not None:
                 granted.append(node)
         for node in granted:
             node.live = True
         while granted:
             reader = granted.pop()
-            for writer in writers_above(reader):
+            for writer in nodes_above(reader):
                 if writer in region and not writer.live:
                     writer.live = True
                     writer.support = reader
                     granted.append(writer)
         for node in region:
             if not node.live:
-                for writer in writers_above(node):
+                for writer in nodes_above(node):
                     writer.live_refs -= 1
 
 
 def _collect_supported(waiting: list[Node], supported: dict[Node, None]) -> None:
     """Add the nodes to `supported` of which the last waiting node is the support."""
     node = waiting.pop()
-    for writer in writers_above(node):
+    for writer in nodes_above(node):
         if writer.support is node and writer not in supported and not (writer.rooted or writer.provisional):
             supported[writer] = None
             waiting.append(writer)
@@ -238,12 +239,12 @@ class Heights:
         # fault+ heights.not_kept: return
         highest = -1
         is_open = False  # The reads of a writer are not known: it may have to rise.
-        for writer in writers_above(node):
+        for writer in nodes_above(node):
             highest = max(highest, writer.height)
             is_open = is_open or (writer.status == NEVER_RAN and len(writer.reads) == 1)
         # fault heights.no_room_below: if False:
         if is_open and not self.is_cyclic:
-            height = min((reader.height for reader in readers_of(node)), default=highest + ROOM) - 1
+            height = min((reader.height for reader in nodes_below(node)), default=highest + ROOM) - 1
             if max(height, node.height) > highest:
                 if height > node.height:
                     node.height = height
@@ -257,7 +258,7 @@ class Heights:
 
     def below(self, writer: Node) -> None:
         """Raise the nodes that already read a newly registered writer above it."""
-        for reader in set(readers_of(writer)):
+        for reader in set(nodes_below(writer)):
             if reader.height <= writer.height:
                 self._raise(reader, writer.height + 1)
 
@@ -276,7 +277,7 @@ class Heights:
             at_least = node.height = needed[node]
             if node.queued >= 0:
                 self._on_raised(node)
-            for reader in readers_of(node):
+            for reader in nodes_below(node):
                 if reader.height > at_least:
                     continue
                 if reader in raised:
@@ -289,13 +290,13 @@ class Heights:
 
     def tidy(self, nodes: Iterable[Node]) -> bool:
         """Recompute heights after edges of a cyclic graph were withdrawn. True: no cycle is left; all is in order."""
-        missing = {node: sum(1 for _ in writers_above(node)) for node in nodes}
+        missing = {node: sum(1 for _ in nodes_above(node)) for node in nodes}
         self.steps += len(missing)
         order = _in_order(missing)
         if order is None:
             return False
         for node in order:
-            height = 1 + max((writer.height for writer in writers_above(node)), default=-1)
+            height = 1 + max((writer.height for writer in nodes_above(node)), default=-1)
             if height > node.height and node.queued >= 0:
                 node.height = height
                 self._on_raised(node)
@@ -313,7 +314,7 @@ def _in_order(missing: dict[Node, int]) -> list[Node] | None:
     """Return nodes, each after all of its writers, by the number of writers of each. None: there is a cycle."""
     ready = [node for node, count in missing.items() if not count]
     for node in ready:  # The list grows while it is walked.
-        for reader in readers_of(node):
+        for reader in nodes_below(node):
             missing[reader] -= 1
             if not missing[reader]:
                 ready.append(reader)
@@ -397,6 +398,8 @@ class Graph:
         Return the nodes that read its outputs already: they are its readers now (L2).
         """
         self._node_count += 1
+        if node.keeper is not None:
+            node.height = node.keeper.height + 1
         for document in node.outputs:
             document.writers = (*document.writers, node)
         for document, _ in node.envelope:
@@ -407,7 +410,7 @@ class Graph:
             if document.twig is not None:
                 is_read = True
         if is_read:
-            read_already = list(readers_of(node))
+            read_already = list(nodes_below(node))
             self._heights.below(node)
             for reader in read_already:
                 if reader.live:
@@ -418,6 +421,8 @@ class Graph:
     def remove(self, node: Node) -> None:
         """Remove a node with all its edges, its outputs, its envelope and its demand."""
         self.apply_read_delta(node, (None,))
+        if node.live and node.keeper is not None and not node.keeper.removed:
+            self.liveness.lost([node.keeper], node)
         self._node_count -= 1
         for document in node.outputs:
             document.writers = tuple(writer for writer in document.writers if writer is not node)
@@ -486,7 +491,7 @@ class Graph:
                         self.liveness.gained(writer, node)
         if not gone:
             return
-        if self._heights.is_cyclic and next(readers_of(node), None) is not None:
+        if self._heights.is_cyclic and next(nodes_below(node), None) is not None:
             self._is_untidy = True  # A node without readers is on no cycle.
         left: list[Node] = []
         for gone_spot in gone:
@@ -581,7 +586,7 @@ class Graph:
         waiting = [node]
         while waiting:
             at = waiting.pop()
-            for writer in (*writers_above(at), *self.envelopes_over(at.reads)):
+            for writer in (*nodes_above(at), *self.envelopes_over(at.reads)):
                 if writer not in seen:
                     seen.add(writer)
                     waiting.append(writer)

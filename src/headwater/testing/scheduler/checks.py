@@ -21,7 +21,7 @@ def check_world(world: World, *, heights: bool = True) -> None:
     world.scheduler.settle_demand()
     nodes = world.nodes()
     live = demanded(nodes)
-    live_refs = Counter(writer for node in live for writer in writers_above(node))
+    live_refs = Counter(writer for node in live for writer in nodes_above(node))
     problems: list[str] = []
     for node in nodes:
         check_node(node)
@@ -36,8 +36,10 @@ def check_world(world: World, *, heights: bool = True) -> None:
         raise InvariantViolation("; ".join(problems))
 
 
-def writers_above(node: Node) -> Iterator[Node]:
-    """The other nodes whose outputs a node reads, once for each place that it reads there."""
+def nodes_above(node: Node) -> Iterator[Node]:
+    """The other nodes whose outputs a node reads, once for each place that it reads there, and its keeper."""
+    if node.keeper is not None and not node.keeper.removed:
+        yield node.keeper
     for spot in node.reads:
         if spot is not None:
             for writer in cast(Document, spot.document).writers:
@@ -50,7 +52,7 @@ def demanded(nodes: list[Node]) -> set[Node]:
     live = {node for node in nodes if node.rooted or node.provisional}
     waiting = list(live)
     while waiting:
-        for writer in writers_above(waiting.pop()):
+        for writer in nodes_above(waiting.pop()):
             if writer not in live:
                 live.add(writer)
                 waiting.append(writer)
@@ -76,7 +78,7 @@ def reachable(nodes: list[Node]) -> dict[Node, set[Node]]:
         seen: set[Node] = set()
         waiting = [node]
         while waiting:
-            for writer in writers_above(waiting.pop()):
+            for writer in nodes_above(waiting.pop()):
                 if writer not in seen:
                     seen.add(writer)
                     waiting.append(writer)
@@ -90,7 +92,7 @@ def out_of_order(nodes: list[Node]) -> list[str]:
     return [
         f"{node!r} at {node.height} reads {writer!r} at {writer.height}"
         for node in nodes
-        for writer in set(writers_above(node))
+        for writer in set(nodes_above(node))
         if node not in above[writer] and node.height <= writer.height
     ]
 

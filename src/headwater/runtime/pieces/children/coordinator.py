@@ -208,12 +208,6 @@ class ChildSet:
     def instances(self) -> list[PieceInstance]:
         return [row.child for row in self.rows.values() if row.child is not None]
 
-    def nodes(self) -> list[Node]:
-        """Return its own nodes, those of its rows and those of the children and their descendants."""
-        id = self.node.id
-        own = [each for each in self._instance.nodes if each.id in (id, f"{id} row") or each.id.startswith(f"{id}/")]
-        return [*own, *(node for child in self.instances() for node in idle.nodes_of(child))]
-
     def child(self, text: str) -> PieceInstance | None:
         """Inside a run: return the child of one element, after the keys and the row are up to date."""
         self._order.get(())
@@ -439,6 +433,13 @@ class ChildSet:
         unmade, self._unmade = self._unmade, None
         if unmade:
             self._restore(tuple(unmade))
+
+    def rest(self) -> None:
+        """Make all listed rows, and end the demand of single ones: the piece is only named from now on."""
+        self.complete()
+        for row in self.rows.values():
+            if row.node is not None and row.node.rooted:
+                self._instance.core.scheduler.demand(row.node, is_demanded=False)
 
     def _restore(self, listed: tuple[str, ...]) -> bool:
         """Restore the rows that the last run of the coordinator left. Each row is then resumed, or runs, by itself."""
