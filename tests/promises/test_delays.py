@@ -205,7 +205,7 @@ def test_an_effect_that_sleeps_after_a_restart_is_slowed_down_from_its_first_run
         async with headwater.open(tmp_path) as rt:
             piece: Any = await rt.space("s").open(cls, "d")
             shown = (await piece.dials.pull())["a"].show if is_row else piece.show
-            shown.set_delays(debounce_ms=400)
+            shown.set_delays(debounce_ms=600_000)
             for n in (1, 2):
                 if by_event:
                     await piece.turn.send(n)
@@ -215,6 +215,7 @@ def test_an_effect_that_sleeps_after_a_restart_is_slowed_down_from_its_first_run
                     piece.n.set(n)
                 await rt.idle()
                 assert SHOWN == []
+            shown.set_delays(debounce_ms=0)
             await rt.until(lambda: bool(SHOWN))
             assert SHOWN == [2]
 

@@ -428,10 +428,10 @@ class Cell(Input[T]):
             default = self._rebased(seen, old, site.path)
             if site.value is ABSENT and not site.path:
                 self._record_read(site.document, site.path, Depth.SHAPE)
-        # An increment or push of another session that lands later starts from the default, as readers do.
-        # fault cell.deleted_default_left_out: self._write(site.document, Patch("remove", site.path))
         if self._current.written is not None:
             self._note_written(site.document, site.path, seen)
+        # An increment or push of another session that lands later starts from the default, as readers do.
+        # fault cell.deleted_default_left_out: self._write(site.document, Patch("remove", site.path))
         self._write(site.document, Patch("add", site.path, default))
         if type(default) is dict:
             # fault cell.deleted_fields_unread: pass

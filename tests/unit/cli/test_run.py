@@ -53,7 +53,7 @@ async def main() -> None:
 if __name__ == "__main__":
     headwater.run(main)
 """
-LIMIT_S = 30
+LIMIT_S = 120  # Of a process that hangs. Beside busy loops, each start of a program takes many seconds.
 
 
 class Running:
