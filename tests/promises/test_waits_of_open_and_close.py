@@ -163,3 +163,26 @@ def test_transact_that_waits_at_closing_is_told_that_the_runtime_was_closed(tmp_
             await asyncio.wait_for(waiting, 5)
 
     headwater.run(work)
+
+
+def test_runtime_that_is_closed_while_a_server_does_not_answer_leaves_no_error_behind() -> None:
+    async def work() -> None:
+        problems: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        arrived = asyncio.Event()
+
+        async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            arrived.set()
+            await reader.read()
+            writer.close()
+
+        async with await asyncio.start_server(never_answer, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            rt = await headwater.connect(f"ws://{host}:{port}", close_s=0.05)
+            rt.space("s").piece(Calm, "c").numbers.sink(print)
+            await arrived.wait()
+            await rt.close()
+            await asyncio.sleep(0.01)
+        assert problems == []
+
+    asyncio.run(asyncio.wait_for(work(), 20))

@@ -216,7 +216,7 @@ class WebSocketConnection(asyncio.Protocol):
         if not self.ready.done():
             self.ready.set_exception(ConnectionError(self._reason))
             self.ready.exception()  # Mark as retrieved: the caller of `connect` may be gone.
-        elif self.ready.exception() is None:
+        elif not self.ready.cancelled() and self.ready.exception() is None:
             self._lost(self._reason)
 
     # ---- bytes -------------------------------------------------------------------------------------
