@@ -183,7 +183,7 @@ def test_a_page_that_takes_nothing_and_goes_away_is_let_go(tmp_path: Path) -> No
 
     async def story(world: World) -> None:
         socket = Gone({"type": "enter", "version": 1, "user": "ann"}, *looks)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await Page(world.server.application(), cast("WebSocket", socket)).run()
 
     run(tmp_path, story, limits=ServerLimits(page_answers=3))

@@ -61,7 +61,7 @@ def test_documents_that_are_too_much_for_one_message_arrive_or_are_refused(tmp_p
             await writer.create("root", {"links": tuple(Link(id=f"d{number}") for number in range(20))})
             ended = True
             try:
-                async with asyncio.timeout(2):
+                async with asyncio.timeout(30):
                     await reader.driver.loaded(doc("root"), follow=True)
             except TimeoutError:
                 ended = False
