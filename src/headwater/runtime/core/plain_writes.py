@@ -5,9 +5,11 @@ made it. A write meets a conflict if it read something, or if other writers remo
 changes. The channel of the space then retries it (`LocalSpace.retry`); without a retrying channel, it is tried again
 when the winning commit is here. Until the write ends, later writes to the same documents wait behind it: a runtime's
 writes to one document land in the order in which they were made, as far as their documents are known. The target of a
-write through a link is known once the link is here. A write that waited merges by field with the value that its caller
-saw, and writes the places of earlier writes again that the caller did not see (`PlainWrites.unseen_places`).
-`PlainWrites` never decides which node runs.
+write through a link is known once the link is here. `PlainWrites` never decides which node runs.
+
+A plain `set` of a Model or a Mapping writes fields (`cells.cell.FieldChange`). `undecided_places` and `unseen_places`
+tell it which fields earlier writes of this runtime have written that had no outcome when it was asked for, made before
+and after that.
 
 `WriteOrder` keeps the writes that wait for an earlier one, by document and in order. A `WriteHold` covers some
 documents as long as one write to them is still to be made, because it waits for a document to arrive or is retried. A
@@ -23,8 +25,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
+from headwater.data.diff import all_fields
 from headwater.data.path import Path
-from headwater.data.value import Value, equal
+from headwater.data.value import Value, equal, lookup
 from headwater.errors import CommitConvergenceError, LimitError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
 from headwater.replica.document import NOT_HERE, Document
@@ -346,6 +349,20 @@ class PlainWrites:
         is_queued = self._behind or self._unsent or self._standing.has_writes()
         return bool(is_queued) or any(space.has_deferred_writes() for space in self._core.spaces())
 
+    def undecided_places(self, document: Document, path: Path) -> list[Path]:
+        """Return where earlier writes without an outcome have written a document at a path, relative to the path.
+
+        If one of them replaced the value at the path, these are all fields that the value has or had.
+        """
+        if self._core.scheduler.current.run is None:
+            self.catch_up()
+        home = document.home
+        is_replaced, below = home.pending.repeated(document, path, home.next_local_seq)
+        if not is_replaced:
+            return [place[len(path) :] for place in below]
+        versions = [each for each in (document.value, document.confirmed) if each is not NOT_HERE]
+        return [place for version in versions for place in all_fields(lookup(version, path))]
+
     def unseen_places(self, document: Document) -> list[Path]:
         """Return where earlier writes wrote a document after the write that is being made was asked for."""
         return [
@@ -365,7 +382,7 @@ class PlainWrites:
         write.attempts += 1
         home = write.home or write.cell.document.home
         transaction = home.begin(group=self._group(write.group))
-        transaction.reads_back = False  # A plain `set` merges by field with the value that its caller saw.
+        transaction.reads_back = False  # A plain `set` writes the fields that its caller changed.
         tracker = TransactionTracker(core.scheduler, home, transaction, core.visible)
         try:
             core.call_in(home, transaction, write.act, tracker)
