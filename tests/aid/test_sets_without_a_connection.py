@@ -48,6 +48,11 @@ class Note(Piece, name="aid.SetWithoutConnection"):
         self.card.at(lambda card: card.colour).set("red")
 
     @handler
+    def counted(self) -> int:
+        box = self.boxes.key("k").get(None)
+        return -1 if box is None else box.count
+
+    @handler
     def begin(self) -> None:
         self.card.set(Card())
         self.counts.set({"a": 1, "b": 1, "d": 1})
@@ -258,3 +263,27 @@ async def test_fields_that_an_undecided_handler_wrote_are_written_again(sim: Sim
     for piece in (ann, bob):
         assert await piece.counts.pull() == {"c": 8}
         assert await piece.card.pull() == Card(title="cleared", colour="red")
+
+
+@pytest.mark.parametrize("reader", ["transact", "handler"])
+@simulated(seeds=20, faults=("delay",))
+async def test_reader_sees_a_write_of_its_runtime_that_does_not_fit_a_removal_until_it_is_made_again(
+    sim: Simulation, reader: str
+) -> None:
+    """Ann has removed the key in which Bob changes a field. He hears of that before his write has a verdict."""
+    ann, bob = [await sim.runtime(user).space("s").open(Note, "n") for user in ("ann", "bob")]
+    await ann.begin.send()
+    await sim.settle()
+    with sim.offline("bob"):
+        ann.boxes.key("k").delete()
+        await sim.runtime("ann").durable()
+        bob.boxes.key("k").set(Box(count=3))
+    for _ in range(40):
+        if reader == "transact":
+            seen = await sim.runtime("bob").space("s").transact(lambda: bob.boxes.key("k").get(None))
+            assert seen == Box(count=3)
+        else:
+            assert await bob.counted.send() == 3
+        await sim.advance(seconds=0.005)
+    await sim.settle()
+    assert await ann.boxes.pull() == {"k": Box(count=3)}

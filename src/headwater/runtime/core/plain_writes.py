@@ -130,6 +130,11 @@ def serial_of(queued: QueuedWrite) -> int:
     return queued[0]
 
 
+def _is_outside_runs(layer: Layer) -> bool:
+    """True if a commit was made by a plain write or a transaction, and by no node or handler."""
+    return not layer.commit.provenance.node
+
+
 WHO: Final = "a write outside any run"
 
 
@@ -178,9 +183,10 @@ class PlainWrites:
     def check_turn(self, space: LocalSpace, transaction: Transaction, wrote: Iterable[Document]) -> None:
         """Raise `Overtaking` if earlier writes outside any run to documents of a transaction are still to be made.
 
-        A transaction or a handler that reads or writes these documents has its turn after these writes.
+        A transaction or a handler that reads or writes these documents has its turn after these writes. A write that
+        does not fit the present value, and so is not shown, is made again or lands once it has its verdict.
         """
-        if not self._standing and not space.has_deferred_writes():
+        if not self._standing and not space.has_deferred_writes() and not space.replica.pending.misfitted:
             return
         # fault writing.overtaken_by_transactions: wrote = ()
         documents = dict.fromkeys(wrote)
@@ -194,11 +200,14 @@ class PlainWrites:
             raise Overtaking(waiting)
 
     def are_made(self, documents: Iterable[Document]) -> bool:
-        """True if the writes that `check_turn` has found are made."""
+        """True if the writes that `check_turn` has found are made, and shown."""
         return not any(map(self._is_to_be_made, documents))
 
     def _is_to_be_made(self, document: Document) -> bool:
-        return self._standing.over((document,)) is not None or self._core.space_of(document).waits_for(document)
+        if self._standing.over((document,)) is not None or self._core.space_of(document).waits_for(document):
+            return True
+        # fault writing.hidden_writes_not_read: return False
+        return any(_is_outside_runs(layer) for layer in document.home.pending.hidden(document))
 
     # ---- from handles --------------------------------------------------------------------------------
 
