@@ -7,7 +7,7 @@ they check a payload and pass it to the runtime, which refuses it in a run that 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 from headwater.cells.codec_base import TypeCodec
@@ -128,10 +128,13 @@ class HandleRuntime(Protocol):
         A refusal that is not awaited goes to the error channel.
         """
 
-    def unseen_places(self, document: Document) -> Sequence[Path]:
-        """Return the places of a document that earlier writes have written which the caller of this write did not see.
+    def undecided_places(self, document: Document, path: Path) -> Iterable[Path]:
+        """Return where earlier writes without an outcome have written a document at a path, relative to the path."""
 
-        They were made later than this write was asked for, because they waited or were retried.
+    def unseen_places(self, document: Document) -> Iterable[Path]:
+        """Return where earlier writes have written a document after the write that is being made was asked for.
+
+        They waited then, or were retried meanwhile.
         """
 
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:

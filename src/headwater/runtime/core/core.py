@@ -501,7 +501,10 @@ class Core:
         """Call `act` in a transaction of its own, outside any run, until it is accepted or reported as failed."""
         self.plain_writes.write(cell, act, group)
 
-    def unseen_places(self, document: Document) -> Sequence[Path]:
+    def undecided_places(self, document: Document, path: Path) -> Iterable[Path]:
+        return self.plain_writes.undecided_places(document, path)
+
+    def unseen_places(self, document: Document) -> Iterable[Path]:
         return self.plain_writes.unseen_places(document)
 
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:

@@ -240,7 +240,8 @@ class Element(Cell[Any]):
     def set(self, value: Any, /, *, group: object | None = None) -> None:
         """Replace the value at the current position of the element."""
         self._codec.encode(value, self._path)
-        self._run_or_write(self._setter(value), group)
+        act = self._setter(value) if self._current.run is None else lambda: self._set(value)
+        self._run_or_write(act, group)
 
     def _run_or_write(self, act: Callable[[], None], group: object | None) -> None:
         def directly() -> None:
