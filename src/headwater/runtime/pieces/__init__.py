@@ -10,7 +10,7 @@ and the fingerprints of their members, `versions` decides which of several progr
 a running program, `idle.py` releases pieces that no code uses.
 
 `ports.py` has the ports through which pieces reach events (`EventSender`), resume (`NodeSource`) and the check of their
-generation (`PieceGuard`); `resume_state.py` is the state of resuming that an instance carries.
+generation (`PieceGuard`).
 
 Imported by `runtime.events`, `runtime.resume`, `runtime.reactions`, `runtime.api`, `server` and `cli`. Imports
 `writing`, `channel` and `core`.

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from headwater.runtime.pieces.piece_documents import Erasures
     from headwater.runtime.pieces.ports import EventSender, NodeSource, PieceGuard
     from headwater.runtime.pieces.registry import PieceRegistry
-    from headwater.runtime.pieces.resume_state import ResumeState
     from headwater.runtime.pieces.view import ViewParts
 
 
@@ -101,7 +100,6 @@ class PieceInstance:
         "name",
         "nodes",
         "parent",
-        "resume_state",
         "schema",
         "space",
     )
@@ -134,7 +132,6 @@ class PieceInstance:
         self._generation_check: PieceGuard | None = None  # of a piece without a parent, once a node needs it
         self.is_launched = False  # by a handler whose commit has no verdict yet
         self.is_new = False  # it was made in this process: no node of it ever ran
-        self.resume_state: ResumeState | None = None  # stored observations of its nodes; a child uses those of its root
         self.is_made = False  # its record is known to exist
         # For good: its element left, the commit that launched it failed, or its class was defined again.
         self.is_stopped = False
@@ -251,11 +248,6 @@ class PieceInstance:
     def has_left(self) -> bool:
         """Whether the row that kept this child is gone, or keeps another child now."""
         return self.is_stopped and self.parent is not None and not self.is_let_go
-
-    def opened_asleep(self) -> bool:
-        """Return whether stored nodes of the children may exist that are not registered here."""
-        state = self.root.resume_state
-        return state is not None and bool(state.as_of)
 
     @property
     def runtime_identity(self) -> str | None:
@@ -571,12 +563,12 @@ class PieceInstance:
         self._kept.clear()
         self._delays.clear()
         self.coordinators.clear()
-        self.resume_state, self.is_new = None, False
+        self.is_new = False
         idle.invalidate_readers(self.core, readers)
 
     def rest(self) -> None:
         """End what runs only because the piece is open, and what it sleeps by. It is computed further for readers."""
-        self.resume_state, self.is_new = None, False
+        self.is_new = False
         for coordinator in self.coordinators.values():
             coordinator.rest()
         for child in self.children():

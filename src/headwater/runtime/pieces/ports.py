@@ -87,6 +87,9 @@ class NodeSource(Protocol):
     def may_sleep(self, root: PieceInstance) -> bool:
         """Return whether `prepare_open` may put a piece to sleep. False: it is known not to be clean."""
 
+    def may_have_more_nodes(self, root: PieceInstance) -> bool:
+        """Return whether stored nodes of a piece or its children may exist that are not registered here."""
+
     def is_asleep(self, root: PieceInstance) -> bool:
         """Return whether a piece is open without nodes."""
 

@@ -186,19 +186,16 @@ async def report_clean_pieces(resuming: Resume, instances: list[PieceInstance]) 
             continue
         replica, followed = instance.space.replica, sleeping.space_of(instance)
         seq = replica.confirmed.seq
-        if (
-            replica.has_unconfirmed()
-            or not seq
-            or (instance.resume_state is not None and not instance.resume_state.is_over)
-        ):
+        state = resuming.states.get(instance)
+        if replica.has_unconfirmed() or not seq or (state is not None and not state.is_over):
             continue
         if sleeping.is_asleep(instance):
             assert followed is not None
-            assert instance.resume_state is not None
+            assert state is not None
             seq = followed.through
             ran = any(node.reporter is not None and node.runs for node in instance.nodes)
             # With an old report the engine would have to examine many commits.
-            is_old = seq - instance.resume_state.as_of > resuming.parts.limits.reported_commits
+            is_old = seq - state.as_of > resuming.parts.limits.reported_commits
             if not (ran or is_old) or not followed.is_quiet():
                 continue
         channel = channel_of(instance.space.name)

@@ -20,16 +20,16 @@ from headwater.protocol.commit import Read
 from headwater.protocol.observations import Current, ForeignRead, Observed, QueryCurrent
 from headwater.replica.document import NOT_HERE
 from headwater.replica.replica import Replica
-from headwater.runtime.pieces.resume_state import ForeignAnswers
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.judge import Reason
 from headwater.runtime.resume.parts import ResumeParts
+from headwater.runtime.resume.resume_state import ForeignAnswers
 from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.persistence import Held
 
 if TYPE_CHECKING:
     from headwater.runtime.core.local_space import LocalSpace
-    from headwater.runtime.pieces.resume_state import ResumeState
+    from headwater.runtime.resume.resume_state import ResumeState
     from headwater.runtime.writing.space_channel import SpaceChannel
 
 

@@ -79,10 +79,9 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.registry import PieceRegistry
-    from headwater.runtime.pieces.resume_state import ResumeState
     from headwater.runtime.resume.parts import ResumeParts
     from headwater.runtime.resume.resume import Resume
+    from headwater.runtime.resume.resume_state import ResumeState
     from headwater.runtime.writing.space_channel import SpaceChannel
 
 
@@ -128,7 +127,7 @@ class BulkOpen:
     def _may_be_clean(self, instance: PieceInstance) -> bool:
         """Return True if nothing of the piece is loaded, and it has neither a parent nor inputs."""
         if (
-            instance.resume_state is not None
+            instance in self._sleeping.resuming.states
             or instance.is_new
             or instance.is_open
             or instance.generation
@@ -316,11 +315,11 @@ async def register_nodes(
 async def _registered(
     resuming: Resume, root: PieceInstance, found: Mapping[Key, tuple[Observed, int] | None]
 ) -> list[Node] | None:
-    state = root.resume_state
+    state = resuming.states.get(root)
     if state is None:
         return None  # The piece was stopped while the engine was asked for its nodes.
     # Children are being made: their nodes are registered after them.
-    await resuming.core.observers.until(lambda: not state.asked or root.resume_state is not state)
+    await resuming.core.observers.until(lambda: not state.asked or resuming.states.get(root) is not state)
     state.asked += 1
     try:
         return await _nodes(resuming, root, state, found)
@@ -355,7 +354,7 @@ async def _nodes(
     missing = [key for key, known in found.items() if known is None]
     if not await resuming.lookup.known(root, state, [*missing, *(key for key in rows if key not in found)]):
         return None
-    if root.resume_state is not state:
+    if resuming.states.get(root) is not state:
         return None
     nodes: list[Node] = []
     for key in found:
@@ -490,10 +489,10 @@ class LazyResume:
     async def prepare_open(self, instance: PieceInstance, user: str, session: str) -> None:
         """Put a piece to sleep that is about to be opened, if all of it is known to be clean."""
         resuming = self._resuming
-        if instance.resume_state is not None or instance.is_new or instance.is_open or not instance.generation:
+        if instance in resuming.states or instance.is_new or instance.is_open or not instance.generation:
             return
         followed = await self.follow_space(instance)
-        if followed is None or instance.resume_state is not None or instance.is_open:
+        if followed is None or instance in resuming.states or instance.is_open:
             return
         known = (followed.clean or {}).pop(instance.id, None)
         whom = user, stable_name(session)
@@ -535,7 +534,7 @@ class LazyResume:
         resuming = self._resuming
         if followed.clean is not None:
             followed.clean.pop(instance.id, None)
-        instance.resume_state = resuming.lookup.asleep(instance, known.as_of)
+        resuming.states[instance] = resuming.lookup.asleep(instance, known.as_of)
         followed.sleeping[instance.id] = instance
         resuming.counts["asleep"] += 1
         if followed.task is None:
@@ -774,9 +773,9 @@ class LazyResume:
         followed.started.pop(instance.id, None)
         resuming = self._resuming
         resuming.counts["woken"] += 1
-        state = instance.resume_state = resuming.begin(instance, followed.channel)
+        state = resuming.states[instance] = resuming.begin(instance, followed.channel)
         # Later, because the caller may be in the middle of making a part of the piece.
-        self._core.afterwards(lambda: instance.wake() if instance.resume_state is state else None)
+        self._core.afterwards(lambda: instance.wake() if resuming.states.get(instance) is state else None)
 
     def _wake_all(self, followed: FollowedSpace) -> None:
         for instance in [*followed.sleeping.values()]:
@@ -804,7 +803,8 @@ class LazyResume:
 
 def _is_registered(resuming: Resume, root: PieceInstance) -> bool:
     """Return True if no effect of a piece or of its children waits to be registered."""
-    is_known = root.resume_state is None or not (root.resume_state.asked or root.resume_state in resuming.under_way)
+    state = resuming.states.get(root)
+    is_known = state is None or not (state.asked or state in resuming.under_way)
     return is_known and not any(each.is_loading() for each in instances_of(root))
 
 
@@ -848,12 +848,13 @@ KINDS = {
 }
 
 
-def explain_asleep(pieces: PieceRegistry, node: str) -> Explanation | None:
+def explain_asleep(resuming: Resume, node: str) -> Explanation | None:
     """Explain a node that is not registered, by its id. None: it is of no sleeping piece."""
     space, _, place = node.partition("/")
     id, _, stored = place.partition(" ")[0].rpartition(":")
-    root = pieces.find(space, id.partition(SEPARATOR)[0])
-    if root is None or root.resume_state is None or not root.resume_state.as_of or root.id != id:
+    root = resuming.parts.pieces.find(space, id.partition(SEPARATOR)[0])
+    state = None if root is None else resuming.states.get(root)
+    if root is None or state is None or not state.as_of or root.id != id:
         return None
     member = root.schema.get(stored)
     kind = KINDS.get(type(member)) if member is not None else None
@@ -867,5 +868,5 @@ def explain_asleep(pieces: PieceRegistry, node: str) -> Explanation | None:
         steps=(),
         pending=(),
         left_out=0,
-        asleep_since=root.resume_state.as_of,
+        asleep_since=state.as_of,
     )

@@ -513,7 +513,7 @@ class ChildSet:
             if each.reporter is not None:
                 each.reporter.report_removal(each)
         id = child_name(self._instance.id, self.member.stored, row.text)
-        if self._elements.value is None and self._instance.opened_asleep():
+        if self._elements.value is None and self._node_source.may_have_more_nodes(self._instance.root):
             self._node_source.drop_child(self._instance, id)
         self._let_go(row)
         if row.node is not None and not row.node.removed:
