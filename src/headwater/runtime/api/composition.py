@@ -18,9 +18,9 @@ from headwater.runtime.core.core import Core
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.policy import Policy
 from headwater.runtime.core.waiting import Tasks
+from headwater.runtime.events.context import Contexts
 from headwater.runtime.events.events import Events
 from headwater.runtime.pieces.children.prefetch import Prefetch
-from headwater.runtime.pieces.context import Contexts
 from headwater.runtime.pieces.fold import Folds
 from headwater.runtime.pieces.handles import OWN_MAKERS
 from headwater.runtime.pieces.idle import IdlePieces
@@ -144,8 +144,8 @@ class RuntimeParts:
             FoldMember: Folds(core, self.tasks, self.channels.get).make,
             ResourceMember: Resources(core, self.tasks, self.transactions, Worker(self._backend, origin)).make,
         }
-        contexts = Contexts(core, self.pieces, records, links, self.events, make_space)
-        views = ViewParts(makers, access.given, contexts.current, contexts.of_event, self.sessions)
+        self.events.contexts = Contexts(core, self.pieces, records, links, make_space)
+        views = ViewParts(makers, self.events, self.sessions)
         class_claims = ClassClaims(self.channels.get, is_only=self._backend.is_only)
         takeovers = Takeovers(
             records=records, class_claims=class_claims, transactions=self.transactions, tasks=self.tasks

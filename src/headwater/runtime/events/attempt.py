@@ -86,7 +86,7 @@ def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, argu
     if event.period is not None and periodic.is_handled(core, event):
         return None
     view = view.kept_now()
-    context = view.event_context(event, attempt.launched)
+    context = events.contexts.of_event(view, event, attempt.launched)
     events.current, events.handling = HandledEvent(event, context, attempt.launched), delivery
     try:
         events.records.keep(instance)

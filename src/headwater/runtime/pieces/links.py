@@ -77,8 +77,17 @@ class Links:
         return handle.below(link.path) if link.path else handle
 
     def make_input(self, view: ScopedView, member: GivenMember) -> Any:
-        """Return the handle of an input of a piece, as a view sees it."""
-        return _restricted(view, member, self.resolve_input(view.instance, member))
+        """Return the handle of an input of a piece, as a view sees it.
+
+        The open run is refused an input that the record names if it may not use it.
+        """
+        if view.instance.inputs is not None:
+            return _restricted(view, member, self.resolve_input(view.instance, member))
+        found = view.recorded.get(member)
+        if found is None:
+            found = view.recorded[member] = _restricted(view, member, self.resolve_input(view.instance, member))
+        self.access.given(view, found)
+        return found
 
     def resolve_input(self, instance: PieceInstance, member: GivenMember) -> Any:
         """Return the input of a piece by its name, from its maker or from its record."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headwater.pieces.piece import Context
     from headwater.runtime.pieces.identity import NodeIdentity
     from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.view import ScopedView
     from headwater.scheduler.node import Node
     from headwater.scheduler.registry import NodeSpec
 
@@ -48,6 +49,9 @@ class EventSender(Protocol):
     @property
     def current(self) -> HandledEvent | None:
         """The event whose handler is being called. None: no handler is."""
+
+    def context(self, view: ScopedView) -> Context:
+        """Return the value of `ctx` for a view: of the event whose handler is being called, or of a node."""
 
     def start_periods(self, instance: PieceInstance) -> list[asyncio.Task[None]]:
         """Start sending the events of the periodic handlers of an open piece, until the tasks are cancelled."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from headwater.pieces.piece import Context, Piece
     from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.ports import EventHeader
+    from headwater.runtime.pieces.ports import EventSender
 
 _OWN = (GivenMember, HandlerMember, EachMember, ChildMember)
 """Members whose handle depends on the user and session of the view, whatever their scope."""
@@ -47,7 +47,8 @@ _COMPUTED = (ComputedMember, FoldMember, ResourceMember)
 
 
 Makers = Mapping[type[Declaration], Callable[["ScopedView", Any], Any]]
-"""By kind of member: makes the handle of a member for a view of the member's own scope."""
+"""By kind of member: makes the handle of a member for a view of the member's own scope. It is called once, and at every
+use of an input that the record of the piece names: access to that is checked each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +56,14 @@ class ViewParts:
     """The parts of a runtime that the views of its pieces use. Made once, by the composition of the runtime."""
 
     makers: Makers
-    check_input: Callable[[ScopedView, Any], None]  # raises if the open run may not use an input that a record names
-    make_context: Callable[[ScopedView], Context]
-    make_event_context: Callable[[ScopedView, EventHeader, list[tuple[PieceInstance, bool]]], Context]
+    events: EventSender
     sessions: UserSessions
 
 
 class ScopedView:
     """The members of a piece for the runs of one scope, user and session."""
 
-    __slots__ = ("__weakref__", "_parts", "_recorded", "handles", "instance", "piece", "scope", "session", "user")
+    __slots__ = ("__weakref__", "_parts", "handles", "instance", "piece", "recorded", "scope", "session", "user")
 
     def __init__(self, parts: ViewParts, instance: PieceInstance, scope: Scope, user: str, session: str) -> None:
         self._parts = parts
@@ -73,7 +72,7 @@ class ScopedView:
         self.user = user
         self.session = session
         self.handles: dict[Declaration, Any] = {}
-        self._recorded: dict[Declaration, Any] = {}  # inputs from the record: access is checked at every use
+        self.recorded: dict[Declaration, Any] = {}  # inputs that the record names (`links.Links.make_input`)
         self.piece: Piece = object.__new__(instance.cls)
         object.__setattr__(self.piece, "__bound__", self)
         object.__setattr__(self.piece, "__inputs__", {})
@@ -97,7 +96,7 @@ class ScopedView:
         if instance.is_stopped and instance.has_left and not isinstance(member, GivenMember):
             return self._handle_of_replacement(member)  # Inputs belong to the maker.
         if instance.inputs is None and isinstance(member, GivenMember):
-            return self._given(member)
+            return self._make_own(member)
         found = self._make(member)
         if found is not None:
             self.handles[member] = found
@@ -116,18 +115,10 @@ class ScopedView:
         """Return whether a member of that scope has an owner here: it is not the space's, and its owner is known."""
         return scope != "space" and bool(self.user if scope == "user" else self.session)
 
-    def _given(self, member: GivenMember) -> Any:
-        """Return an input that the record names, if the open run may use it."""
-        found = self._recorded.get(member)
-        if found is None:
-            found = self._recorded[member] = self._make(member)
-        self._parts.check_input(self, found)
-        return found
-
     def forget(self) -> None:
         """Drop all handles after the piece stopped: a later access creates new ones, with new nodes."""
         self.handles.clear()
-        self._recorded.clear()
+        self.recorded.clear()
 
     def _make(self, member: Declaration) -> Any:
         instance = self.instance
@@ -273,11 +264,7 @@ class ScopedView:
         return f"{self.instance.space.name}/{self.instance.id}:{stored}{suffix}"
 
     def context(self) -> Context:
-        return self._parts.make_context(self)
-
-    def event_context(self, event: EventHeader, launched: list[tuple[PieceInstance, bool]]) -> Context:
-        """Return the context of one attempt to handle an event. `launched` receives the pieces that it launches."""
-        return self._parts.make_event_context(self, event, launched)
+        return self._parts.events.context(self)
 
     def link(self) -> Link:
         """Return a value that points at the piece."""
