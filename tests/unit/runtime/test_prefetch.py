@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.data.address import DocKey
 from headwater.replica import Document, Replica
 from headwater.runtime.core.limits import RUNTIME_LIMITS
-from headwater.runtime.pieces.children.coordinator import Listing
+from headwater.runtime.pieces.child_set import Listing
 
 
 def test_what_is_asked_for_ahead_stops_growing_however_often_something_was_missed() -> None:

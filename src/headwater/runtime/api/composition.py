@@ -20,14 +20,13 @@ from headwater.runtime.core.policy import Policy
 from headwater.runtime.core.waiting import Tasks
 from headwater.runtime.events.context import Contexts
 from headwater.runtime.events.events import Events
-from headwater.runtime.pieces.children.prefetch import Prefetch
 from headwater.runtime.pieces.fold import Folds
 from headwater.runtime.pieces.handles import OWN_MAKERS
-from headwater.runtime.pieces.idle import IdlePieces
 from headwater.runtime.pieces.instance import InstanceParts
 from headwater.runtime.pieces.lifecycle import Lifecycle, PieceOpener
 from headwater.runtime.pieces.links import LinkAccess, Links
 from headwater.runtime.pieces.piece_documents import Erasures, PieceDocuments
+from headwater.runtime.pieces.prefetch import Prefetch
 from headwater.runtime.pieces.records import Records
 from headwater.runtime.pieces.registry import PieceRegistry
 from headwater.runtime.pieces.resource import Resources, Worker
@@ -91,9 +90,9 @@ class RuntimeParts:
         self.transactions = Transactions(core, self.channels)
         origin = core.clock.new_token()  # part of the ids of this runtime's events, claims and sessions
         self.sessions = UserSessions(self.channels.get, origin)
-        records, idle = Records(core), IdlePieces(core, policy.named_pieces)
-        self.pieces = PieceRegistry(core, records, idle)
-        prefetch = Prefetch(core, self.pieces.find, self.pieces.instances)
+        records = Records(core)
+        self.pieces = PieceRegistry(core, records, policy.named_pieces)
+        prefetch = Prefetch(core, self.pieces)
         self.events = Events(
             self.pieces,
             core,
@@ -117,7 +116,7 @@ class RuntimeParts:
             backend=backend,
             origin=origin,
         )
-        self._connect_pieces(records, idle, origin, make_space)
+        self._connect_pieces(records, origin, make_space)
         self.events.is_prepared = self.served.is_declared
         self.events.before_handling = self.served.declare
         self.events.on_emitted = self.served.emits
@@ -127,9 +126,7 @@ class RuntimeParts:
         self.transactions.on_missed = prefetch.missed_by_author
         self.transactions.release_if_unread = prefetch.release_if_unread
 
-    def _connect_pieces(
-        self, records: Records, idle: IdlePieces, origin: str, make_space: Callable[[str, str, str], object]
-    ) -> None:
+    def _connect_pieces(self, records: Records, origin: str, make_space: Callable[[str, str, str], object]) -> None:
         """Make the parts that instances of pieces and their views use, and those that open and delete pieces."""
         core = self._core
         documents = PieceDocuments(core, self.channels.get, self.transactions)
@@ -151,9 +148,7 @@ class RuntimeParts:
             records=records, class_claims=class_claims, transactions=self.transactions, tasks=self.tasks
         )
         guard = partial(GenerationCheck, core, takeovers)
-        self.pieces.connect(
-            InstanceParts(core, self.pieces, idle, self.events, self.resume, self._erasures, views, guard)
-        )
+        self.pieces.connect(InstanceParts(core, self.pieces, self.events, self.resume, self._erasures, views, guard))
         self.opener = PieceOpener(
             core,
             self.pieces,

@@ -253,6 +253,14 @@ class Core:
         finally:
             current.run = run
 
+    def invalidate_readers(self, readers: Iterable[Node]) -> None:
+        """Invalidate readers whose inputs no node computes any more: their next run has them computed."""
+        run = self.current.run
+        asking = None if run is None else run.node
+        for each in readers:
+            if each is not asking:  # I5: a run never invalidates itself. It reads the new nodes.
+                self.outside_run(lambda each=each: self.scheduler.outdate(each, keeps_result=True))  # type: ignore[misc]
+
     def remove(self, node: Node) -> None:
         if node.removed:
             return  # After `close` every node is removed: an observer that is closed late does no harm.

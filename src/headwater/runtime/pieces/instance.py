@@ -2,6 +2,11 @@
 
 Two programs in one runtime that name the same piece get the same instance. No node of it runs before it is demanded;
 `open` demands its effects, its materializers and its children. `stop` removes all of its nodes.
+
+When a piece stops running here, its readers must not keep an old value. A piece with a demanded reader outside of it is
+only named from then on: its nodes stay, without those that run only because the piece is open (`PieceInstance.rest`).
+Otherwise its nodes are removed, and its other readers are invalidated and run when they are next demanded. The cost is
+proportional to the size of the piece, once.
 """
 
 from __future__ import annotations
@@ -25,18 +30,10 @@ from headwater.pieces.declarations import (
 )
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.core.demand import Demand
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.pieces import idle
-from headwater.runtime.pieces.children.coordinator import ChildSet
+from headwater.runtime.pieces.child_set import ChildSet
 from headwater.runtime.pieces.classes import member_digest
-from headwater.runtime.pieces.handles import (
-    cells_of,
-    documents_of,
-    is_always_shown,
-    keep_children,
-    show,
-    shown_as,
-)
 from headwater.runtime.pieces.view import ScopedView
 from headwater.scheduler.graph.edges import readers_of_writes
 from headwater.scheduler.node import AFRESH, Node
@@ -45,7 +42,6 @@ from headwater.scheduler.registry import NodeSpec
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.identity import NodeIdentity
-    from headwater.runtime.pieces.idle import IdlePieces
     from headwater.runtime.pieces.piece_documents import Erasures
     from headwater.runtime.pieces.ports import EventSender, NodeSource, PieceGuard
     from headwater.runtime.pieces.registry import PieceRegistry
@@ -58,7 +54,6 @@ class InstanceParts:
 
     core: Core
     registry: PieceRegistry
-    idle: IdlePieces
     events: EventSender
     node_source: NodeSource
     erasures: Erasures
@@ -84,8 +79,8 @@ class PieceInstance:
         "_shown",
         "_views",
         "_windows",
+        "child_sets",
         "cls",
-        "coordinators",
         "core",
         "generation",
         "id",
@@ -127,7 +122,7 @@ class PieceInstance:
         self.parent = parent  # the piece that keeps it as a child
         self.maker = maker  # the node that keeps it; its own nodes are removed with that node
         self.nodes: list[Node] = []
-        self.coordinators: dict[Declaration, ChildSet] = {}
+        self.child_sets: dict[Declaration, ChildSet] = {}
         self.generation = 0  # the generation of its class that runs it here (`code_versions`); 0: none does so far
         self._generation_check: PieceGuard | None = None  # of a piece without a parent, once a node needs it
         self.is_launched = False  # by a handler whose commit has no verdict yet
@@ -176,11 +171,11 @@ class PieceInstance:
         if nobodys is not None:
             ids = {view.node_id(member.stored) for member in nobodys.drop_computed()}
             gone = [each for each in self.nodes if each.id in ids]
-            readers = idle.outside_readers(gone)
+            readers = _outside_readers(gone)
             for node in gone:
                 self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
                 self.nodes.remove(node)
-            idle.invalidate_readers(self.core, readers)
+            self.core.invalidate_readers(readers)
 
     def handles_of(self, member: Declaration) -> list[Any]:
         """Return the handles of a member that exist so far."""
@@ -188,10 +183,10 @@ class PieceInstance:
 
     def child_set(self, member: EachMember | ChildMember) -> ChildSet:
         """Return the rows of an `each` or a `child`, all of them."""
-        found, node_source = self.coordinators.get(member), self._parts.node_source
+        found, node_source = self.child_sets.get(member), self._parts.node_source
         if found is None:
             with node_source.batch_nodes():
-                found = self.coordinators[member] = self._make_child_set(member)
+                found = self.child_sets[member] = self._make_child_set(member)
             if self.is_asleep:
                 self.core.afterwards(lambda: self.keep(member))  # In a piece that is awake they are kept already.
         elif found.is_sparse:
@@ -200,9 +195,9 @@ class PieceInstance:
 
     def partial_child_set(self, member: EachMember | ChildMember) -> ChildSet:
         """Return the rows of a member of a sleeping piece: only those that are needed are made."""
-        found = self.coordinators.get(member)
+        found = self.child_sets.get(member)
         if found is None:
-            found = self.coordinators[member] = self._make_child_set(member, is_sparse=True)
+            found = self.child_sets[member] = self._make_child_set(member, is_sparse=True)
         return found
 
     def _make_child_set(self, member: EachMember | ChildMember, *, is_sparse: bool = False) -> ChildSet:
@@ -317,7 +312,7 @@ class PieceInstance:
                 self.space.hold([guard.document])  # A newer version may open the piece later.
             if guard.document.value is NOT_HERE:
                 core.load(guard.document)  # The piece slept, and was opened without its record, or is only named.
-        self._parts.idle.note_use(self)
+        self._parts.registry.idle.note_use(self)
         self._parts.node_source.add_node(self, node, spec, identity)
         if run is not None and run.node is not None and run.log is None:
             # The new node may write a document that the reader's last run read when a removed node wrote it. From here
@@ -351,9 +346,11 @@ class PieceInstance:
         is_asleep = self.is_asleep
         if is_asleep and is_back and len(self._shown) == 1:
             if self.parent is None:
-                self._hold(user, session, cells_of(view))
+                self._hold(user, session, view.cell_documents())
             self._keep(is_asleep=True)
-            shown += [show(view, each) for each in self.schema.of(EffectMember) if is_always_shown(view, each)]
+            shown += [
+                view.register_effect(each) for each in self.schema.of(EffectMember) if view.runs_at_each_start(each)
+            ]
             return
         if self.parent is None and (user, session) not in self._held:
             self.request(user, session)
@@ -372,8 +369,8 @@ class PieceInstance:
         Return them. An attempt of a node would stop at each one that is not here.
         """
         found = self._held.get((user, session))
-        documents = documents_of(self.view("session", user, session)) if found is None else found
-        # fault+ opening.documents_one_by_one: documents = cells_of(self.view("session", user, session))
+        documents = self.view("session", user, session).documents() if found is None else found
+        # fault+ opening.documents_one_by_one: documents = self.view("session", user, session).cell_documents()
         if found is None:
             self._hold(user, session, documents)
         record = self.generation_check().document
@@ -415,12 +412,13 @@ class PieceInstance:
     def keep(self, member: EachMember | ChildMember) -> None:
         """Keep the children of a member here as long as the piece is open."""
         if self.is_open and member not in self._kept:
-            self._kept[member] = keep_children(self.view("space"), member)
+            self._kept[member] = self.view("space").register_keeper(member)
 
     def _show(self, view: ScopedView, shown: list[Node]) -> None:
         """Register the effects that have no node yet, and the nodes that write cells for a user or a session."""
         there = {node.id for node in self.nodes}
-        shown += [show(view, each) for each in self.schema.of(EffectMember) if shown_as(view, each) not in there]
+        effects = self.schema.of(EffectMember)
+        shown += [view.register_effect(each) for each in effects if view.effect_id(each) not in there]
         for each in self.schema.side_writers():
             # fault materializers.of_a_scope_not_opened: if False:
             if view.has_owner(each.scope):
@@ -447,8 +445,8 @@ class PieceInstance:
 
     def wake(self) -> None:
         """Register everything of a piece that was open and asleep, and of its children."""
-        for coordinator in self.coordinators.values():
-            coordinator.complete()
+        for child_set in self.child_sets.values():
+            child_set.complete()
         self._keep()
         for (user, session), shown in self._shown.items():
             self._show(self.view("session", user, session), shown)
@@ -499,7 +497,18 @@ class PieceInstance:
         return tuple(self._shown)
 
     def children(self) -> list[PieceInstance]:
-        return [child for each in self.coordinators.values() for child in each.instances()]
+        return [child for each in self.child_sets.values() for child in each.instances()]
+
+    def with_descendants(self) -> list[PieceInstance]:
+        """Return the piece and all its descendants."""
+        found = [self]
+        for each in found:
+            found += each.children()
+        return found
+
+    def all_nodes(self) -> list[Node]:
+        """Return the nodes of the piece and of its descendants."""
+        return [node for each in self.with_descendants() for node in each.nodes]
 
     def close(self, user: str, session: str) -> bool:
         """Stop running the piece for one user and session.
@@ -528,18 +537,18 @@ class PieceInstance:
         if self.is_stopped:
             return
         self.is_stopped = self.parent is not None or self.is_launched or is_replaced
-        readers = idle.outside_readers(idle.nodes_of(self)) if is_read_on and not self.is_stopped else {}
+        readers = _outside_readers(self.all_nodes()) if is_read_on and not self.is_stopped else {}
         # fault pieces.rows_stopped: if False:
-        if any(map(idle.is_demanded, readers)):
+        if any(map(_is_demanded, readers)):
             self._parts.registry.forget_instance(self)
             self._parts.node_source.forget_piece(self)
             self.rest()
             self.space.hold([self.generation_check().document])  # As that of every piece that is only named.
-            self._parts.idle.note_use(self)
+            self._parts.registry.idle.note_use(self)
             return
         self.is_let_go = is_let_go
-        for coordinator in self.coordinators.values():
-            for child in coordinator.instances():
+        for child_set in self.child_sets.values():
+            for child in child_set.instances():
                 child.stop(is_let_go=is_let_go or not self.is_stopped)
         self._parts.registry.forget_instance(self)
         self._parts.node_source.forget_piece(self)
@@ -562,15 +571,15 @@ class PieceInstance:
         self._shown.clear()
         self._kept.clear()
         self._delays.clear()
-        self.coordinators.clear()
+        self.child_sets.clear()
         self.is_new = False
-        idle.invalidate_readers(self.core, readers)
+        self.core.invalidate_readers(readers)
 
     def rest(self) -> None:
         """End what runs only because the piece is open, and what it sleeps by. It is computed further for readers."""
         self.is_new = False
-        for coordinator in self.coordinators.values():
-            coordinator.rest()
+        for child_set in self.child_sets.values():
+            child_set.rest()
         for child in self.children():
             child.rest()
         self._cancel_periods()
@@ -608,3 +617,14 @@ class PieceInstance:
         # fault pieces.observers_of_inputs_read_again: own = ""
         found = [*used, *(document for node in self.nodes for document in node.outputs)]
         return [document for document in dict.fromkeys(found) if document.key.id.startswith(own)]
+
+
+def _outside_readers(nodes: list[Node]) -> dict[Node, None]:
+    """Return the readers of some nodes that are not among these nodes."""
+    own = set(nodes)
+    return {each: None for node in nodes for each in readers_of_writes(node) if each not in own}
+
+
+def _is_demanded(reader: Node) -> bool:
+    """Return whether a reader is demanded, other than by an event or a write that waits for a value."""
+    return reader.live and not isinstance(getattr(reader.fn, "__self__", None), Demand)

@@ -21,8 +21,6 @@ from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.pieces.classes import cell_names, stored_name
-from headwater.runtime.pieces.handles import cells_of
-from headwater.runtime.pieces.idle import instances_of, nodes_of
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.piece_documents import until_here, until_stored
 from headwater.runtime.pieces.records import RECORD
@@ -216,7 +214,7 @@ class PieceOpener:
         def is_ready() -> bool:
             if coming and scheduler.is_coming(coming[0]):
                 return False
-            coming[:] = islice(filter(scheduler.is_coming, nodes_of(instance)), 1)
+            coming[:] = islice(filter(scheduler.is_coming, instance.all_nodes()), 1)
             return not coming and is_resumed() and not instance.is_loading()
 
         await self._core.observers.until(is_ready)
@@ -233,7 +231,7 @@ class PieceOpener:
     async def _arrived(self, view: ScopedView) -> None:
         """Wait until the piece's own cells are loaded. If one cannot be loaded, stop the piece and raise the reason."""
         core = self._core
-        waiting = cells_of(view)
+        waiting = view.cell_documents()
         for each in waiting:
             core.load(each)
         await until_here(core, waiting)
@@ -298,7 +296,7 @@ class Lifecycle:
     async def delete(self, space: SpaceUser, what: Piece) -> None:
         """Stop a piece and delete its documents for all users."""
         instance = _own(space, what)
-        observed = [document for each in instances_of(instance) for document in each.documents()]
+        observed = [document for each in instance.with_descendants() for document in each.documents()]
         instance.stop()
         # Results that are on their way are stored first, so that the query finds their documents.
         # fault delete.results_on_their_way_stay: pass

@@ -2,41 +2,53 @@
 
 A view owns its handles. A member of a wider scope is shared with the view of that scope; a member of a narrower scope
 can only be passed on (`OtherScopeHandle`). A handle is created at its first use, which registers the node that computes
-its value. A view runs no node.
+its value (`handles`). A view also registers the effects of its user and session, and the nodes that keep children while
+the piece is open. It runs no node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey, Link, check_scope
+from headwater.data.ids import derive
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
     SCOPES,
+    CellMember,
     ChildMember,
     ComputedMember,
     Declaration,
     EachMember,
+    EffectMember,
     FoldMember,
     GivenMember,
     HandlerMember,
+    MaterializerMember,
     ResourceMember,
     Scope,
 )
 from headwater.pieces.handles import Computed
 from headwater.pieces.names import document_id
 from headwater.replica.document import Document
-from headwater.runtime.channel.sessions import called
+from headwater.runtime.channel.sessions import called, stable_name
+from headwater.runtime.pieces.identity import NodeIdentity
 from headwater.runtime.pieces.inputs import OtherScopeHandle
+from headwater.scheduler.node import Node, NodeKind
+from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Context, Piece
     from headwater.runtime.channel.sessions import UserSessions
+    from headwater.runtime.pieces.child_set import ChildHandle, EachHandle
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.ports import EventSender
+
+WHILE_OPEN: Final = " while it is open"
+"""Part of the ids of nodes whose only task is to keep children while a piece is open."""
 
 _OWN = (GivenMember, HandlerMember, EachMember, ChildMember)
 """Members whose handle depends on the user and session of the view, whatever their scope."""
@@ -256,6 +268,26 @@ class ScopedView:
         """
         return self.document(f"{stored}/apart" if self.instance.is_transient else stored)
 
+    def cell_documents(self) -> list[Document]:
+        """Return the documents of the piece's own cells, those of a user or session only if the view has one."""
+        return self._documents(self.instance.schema.of(CellMember))
+
+    def documents(self) -> list[Document]:
+        """Return the documents of the piece: its cells, its outputs and the notes beside them, but no elements."""
+        return self._documents(self.instance.schema)
+
+    def _documents(self, members: Iterable[Declaration]) -> list[Document]:
+        instance = self.instance
+        of, id = instance.space.replica.documents.of, instance.id
+        found: list[Document] = []
+        for each in members:
+            if each.scope == "space":
+                found += [of(DocKey(SPACE_SCOPE, f"{id}:{name}")) for name in document_names(each)]
+            elif self.has_owner(each.scope):
+                owner = instance.view(each.scope, self.user, self.session)
+                found += [owner.document(name) for name in document_names(each)]
+        return found
+
     def node_id(self, stored: str) -> str:
         """Return the id of the node of a member, as in messages and traces."""
         suffix = "" if self.scope == "space" else f" of {self.owner}"
@@ -266,9 +298,94 @@ class ScopedView:
     def context(self) -> Context:
         return self._parts.events.context(self)
 
+    # ---- nodes of an open piece --------------------------------------------------------------------
+
+    def register_effect(self, member: EffectMember) -> Node:
+        """Register the node of an effect, for the user and the session of the view."""
+        instance = self.instance
+        return instance.register(
+            NodeSpec(
+                id=self.effect_id(member),
+                kind=NodeKind.EFFECT,
+                fn=partial(member.fn, self.piece),
+                home=instance.space.replica,
+                returns=False,
+                parent=instance.maker,
+                transient=member.transient,
+                debounce_ms=member.debounce_ms,
+                throttle_ms=member.throttle_ms,
+                no_auto_debounce=not member.auto_debounce,
+            ),
+            self._effect_identity(member),
+        )
+
+    def effect_id(self, member: EffectMember) -> str:
+        """Return the id of the node of an effect."""
+        # One runtime may act for several users, all in the same session.
+        whose = f", {self.user!r}" if self.user else ""
+        return f"{self.node_id(member.stored)}{whose}"
+
+    def runs_at_each_start(self, member: EffectMember) -> bool:
+        """Return whether an effect runs at each start, by declaration or because its runtime has no stable identity."""
+        return self._effect_identity(member) is None
+
+    def _effect_identity(self, member: EffectMember) -> NodeIdentity | None:
+        """Return the identity of an effect. None: its runtime cannot be recognized."""
+        if member.every_start or (scope := self.effect_scope()) is None:
+            return None
+        return NodeIdentity(member=member.stored, code=member.stored, scope=scope, principal=self.user)
+
+    def effect_scope(self) -> str | None:
+        """Return the scope of effects: one runtime runs them for one user, and again in each window that has a name.
+
+        None: the runtime cannot be recognized.
+        """
+        identity = self.instance.runtime_identity
+        if identity is None:
+            return None
+        window = stable_name(self.session)
+        return f"runtime:{derive('window', identity, window) if window else identity}"
+
+    def register_keeper(self, member: Declaration) -> Node:
+        """Register a node that demands the children of a member while the piece is open."""
+        handle: EachHandle[Any, Any] | ChildHandle[Any] = self.handle(member)
+        instance = self.instance
+
+        def look() -> None:
+            handle.now.keep()
+
+        return instance.register(
+            NodeSpec(
+                id=f"{self.node_id(member.stored)}{WHILE_OPEN}",
+                kind=NodeKind.EFFECT,
+                fn=look,
+                home=instance.space.replica,
+                returns=False,
+                parent=instance.maker,
+                no_auto_debounce=True,
+            )
+        )
+
     def link(self) -> Link:
         """Return a value that points at the piece."""
         return Link(self.instance.space.name, "space", document_id(self.instance.id, "@"))
 
     def describe(self) -> str:
         return f"{self.instance.name!r} of {self.instance.space.name}"
+
+
+def document_names(member: Declaration) -> tuple[str, ...]:
+    """Return the names of the documents that a member has in each piece, whichever elements that has."""
+    name = member.stored
+    match member:
+        case CellMember() | ComputedMember() | MaterializerMember() | ChildMember():
+            return (name,)
+        case EachMember():
+            beside = [f"{name}/elements"] if member.key is not None else []
+            return (name, *beside, f"{name}/due") if member.forget else (name, *beside)
+        case FoldMember():
+            return (name, f"{name}/folded")
+        case ResourceMember():
+            return (name, f"{name}/result", f"{name}/claim")
+        case _:
+            return ()

@@ -67,9 +67,7 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.channel.backend import LocalDirectory
 from headwater.runtime.channel.sessions import stable_name
 from headwater.runtime.pieces.classes import with_children
-from headwater.runtime.pieces.handles import show, shown_as, shown_in
 from headwater.runtime.pieces.identity import Key, named, row_of
-from headwater.runtime.pieces.idle import instances_of, nodes_of
 from headwater.runtime.pieces.records import record_document
 from headwater.runtime.resume import clean_pieces
 from headwater.scheduler.introspection.causes import ASLEEP, Explanation
@@ -367,7 +365,7 @@ async def _nodes(
 
 
 def _of_row(root: PieceInstance, home_id: str, stored: str, text: str) -> list[Key]:
-    """Return the keys of the coordinator of a row and of the row itself."""
+    """Return the keys of the child set of a row and of the row itself."""
     child = "" if home_id in ("", root.id) else home_id
     return [(stored, child, "", ""), (row_of(stored), f"{child}{BETWEEN}{text}" if text else child, "", "")]
 
@@ -410,8 +408,8 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
     if isinstance(member, EffectMember):
         return _effect(instance, member, scope, principal)
     if isinstance(member, (EachMember, ChildMember)):
-        coordinator = instance.child_set(member)
-        return None if coordinator.is_sparse else coordinator.node
+        child_set = instance.child_set(member)
+        return None if child_set.is_sparse else child_set.node
     if not isinstance(member, (ComputedMember, FoldMember, MaterializerMember, ResourceMember)):
         return None
     if member.scope != (scope or "space"):
@@ -434,10 +432,10 @@ def _effect(instance: PieceInstance, member: EffectMember, scope: str, user: str
     """Register an effect of a piece for the user that the piece is open for."""
     for whose, session in instance.opened_for():
         view = instance.view("session", user, session)
-        if whose == user and shown_in(view) == scope:
-            id = shown_as(view, member)
+        if whose == user and view.effect_scope() == scope:
+            id = view.effect_id(member)
             there = next((node for node in instance.nodes if node.id == id), None)
-            return there or instance.add_effect(show(view, member), user, session)
+            return there or instance.add_effect(view.register_effect(member), user, session)
     return None
 
 
@@ -805,13 +803,13 @@ def _is_registered(resuming: Resume, root: PieceInstance) -> bool:
     """Return True if no effect of a piece or of its children waits to be registered."""
     state = resuming.states.get(root)
     is_known = state is None or not (state.asked or state in resuming.under_way)
-    return is_known and not any(each.is_loading() for each in instances_of(root))
+    return is_known and not any(each.is_loading() for each in root.with_descendants())
 
 
 def _awaited_documents(core: Core, root: PieceInstance) -> Iterator[Document]:
     """Yield the documents that may still arrive and for which resumed live nodes would wait if they had to run."""
     why_not = core.why_not
-    for node in nodes_of(root):
+    for node in root.all_nodes():
         if node.live and node.as_of:
             read = [cast(Document, spot.document) for spot in node.reads if spot is not None]
             for document in (*read, *node.outputs):

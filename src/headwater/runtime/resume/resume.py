@@ -40,7 +40,6 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
 from headwater.runtime.pieces.classes import with_children
 from headwater.runtime.pieces.identity import Key, NodeIdentity, row_of
-from headwater.runtime.pieces.idle import nodes_of
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import CodeFingerprints, about, load_record_of_inputs
 from headwater.runtime.resume.foreign_reads import ForeignReadCheck
@@ -272,7 +271,7 @@ class Resume:
             if not is_looked_through():
                 return False
             arriving = [node for node in self._loads.nodes() if node.as_of and node.live and self._may_arrive(node)]
-            return not arriving or set(nodes_of(root)).isdisjoint(arriving)
+            return not arriving or set(root.all_nodes()).isdisjoint(arriving)
 
         return is_ready
 
@@ -436,7 +435,7 @@ class Resume:
         finally:
             del self.under_way[state]
         state.is_over = True
-        for node in nodes_of(root):  # Nodes that were registered before were resumed, or have run.
+        for node in root.all_nodes():  # Nodes that were registered before were resumed, or have run.
             if node.reporter is not None and node.is_known:
                 state.table.pop(key_of(node.reporter.describe().node), None)
         held, state.held = state.held, []

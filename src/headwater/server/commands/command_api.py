@@ -36,11 +36,11 @@ from headwater.protocol.commit import MAIN
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.api.entry_points import taking_part
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.pieces.children.coordinator import EachHandle
+from headwater.runtime.pieces.child_set import EachHandle
 from headwater.runtime.pieces.classes import imported_classes
-from headwater.runtime.pieces.handles import WHILE_OPEN
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import record_document
+from headwater.runtime.pieces.view import WHILE_OPEN
 from headwater.scheduler.node import Node
 from headwater.server.application.member_json import (
     RIGHT_FOR,

@@ -29,7 +29,6 @@ from headwater.protocol.messages import ClaimCode
 from headwater.runtime.pieces.classes import forget_fingerprints, member_digests, stored_name
 from headwater.runtime.pieces.fold import Folding
 from headwater.runtime.pieces.identity import KEYS
-from headwater.runtime.pieces.idle import instances_of
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
@@ -86,17 +85,17 @@ def renew(
 
 def replace_former_children(instance: PieceInstance) -> None:
     """Run each row again whose child is of a class that was defined again: it makes a child of the new class."""
-    for home in instances_of(instance):
-        for coordinator in home.coordinators.values():
-            for row in coordinator.rows.values():
+    for home in instance.with_descendants():
+        for child_set in home.child_sets.values():
+            for row in child_set.rows.values():
                 if row.child is not None and row.node is not None and row.child.schema.is_former:
                     instance.core.scheduler.outdate(row.node)
 
 
 def _renew(instance: PieceInstance, member: Declaration) -> None:
-    coordinator = instance.coordinators.get(member)
-    if coordinator is not None:
-        for row in coordinator.rows.values():
+    child_set = instance.child_sets.get(member)
+    if child_set is not None:
+        for row in child_set.rows.values():
             if row.node is not None:
                 row.node.fingerprint = instance.digest(member)
                 instance.core.scheduler.outdate(row.node)
@@ -115,10 +114,10 @@ def _renew(instance: PieceInstance, member: Declaration) -> None:
 
 
 def _renew_keys(instance: PieceInstance, member: Declaration) -> None:
-    coordinator = instance.coordinators.get(member)
-    if coordinator is not None:
-        coordinator.node.fingerprint = instance.digest(member, keys=True)
-        instance.core.scheduler.outdate(coordinator.node)
+    child_set = instance.child_sets.get(member)
+    if child_set is not None:
+        child_set.node.fingerprint = instance.digest(member, keys=True)
+        instance.core.scheduler.outdate(child_set.node)
     for node in instance.nodes:
         if node.id == f"{instance.space.name}/{instance.id}:{member.stored}/elements":
             node.fingerprint = instance.digest(member, keys=True)

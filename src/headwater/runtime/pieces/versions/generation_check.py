@@ -19,7 +19,6 @@ from headwater.protocol.observations import generation_of
 from headwater.replica.document import NOT_HERE, Document, NotLoaded
 from headwater.replica.replica import Replica
 from headwater.runtime.core.limits import RUNTIME_LIMITS
-from headwater.runtime.pieces import idle
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
@@ -115,7 +114,7 @@ class GenerationCheck:
             again_us = core.clock.monotonic_us() + RUNTIME_LIMITS.take_over_again_us
             core.scheduler.gates.alarm(again_us, self.run_refused_nodes)
         else:
-            for node in idle.nodes_of(instance):
+            for node in instance.all_nodes():
                 if node.reporter is not None:
                     node.reporter.forget()  # From now on the node belongs to the generation that was taken over.
             self.run_refused_nodes()
@@ -127,7 +126,7 @@ class GenerationCheck:
     def run_refused_nodes(self) -> None:
         """Run the nodes again that failed because another program had other code. Each asks again."""
         self._refused = None
-        for node in idle.nodes_of(self._instance):
+        for node in self._instance.all_nodes():
             if isinstance(node.error, OtherCodeError):
                 self._core.scheduler.outdate(node)
 

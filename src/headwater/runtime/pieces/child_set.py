@@ -1,6 +1,6 @@
-"""The coordinator of an `each` or a `child`: the keys of the elements, and one row for each.
+"""The child set of an `each` or a `child`: the keys of the elements, and one row for each.
 
-The node of the coordinator reads the keys of the source and their order, and nothing else of the elements; every row
+The node of the child set reads the keys of the source and their order, and nothing else of the elements; every row
 has a node that calls the author's method with the handle of its element. So a changed element runs its own row, a moved
 element runs no row, and an added element costs the same however many there are. The result of a row is stored; the
 child piece behind it exists only in this runtime. Readers of the member read the order and the rows.
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.codec_base import Mismatch
+from headwater.cells.containers import MappingCodec
 from headwater.cells.handle import Input
 from headwater.cells.model import Json
 from headwater.data.address import SPACE_SCOPE
@@ -36,8 +37,7 @@ from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.nodes import encoder
 from headwater.runtime.core.own_view import OwnView
 from headwater.runtime.core.tracker import TransactionTracker
-from headwater.runtime.pieces import idle
-from headwater.runtime.pieces.children.elements import keys_of
+from headwater.runtime.pieces.elements import MappingEntries, Projection, encode_projection
 from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of
 from headwater.runtime.pieces.inputs import OtherScopeHandle, described, same_inputs
 from headwater.scheduler.freshness import failed_upstream
@@ -47,7 +47,7 @@ from headwater.scheduler.runner import Runner
 
 if TYPE_CHECKING:
     from headwater.cells.codec_base import TypeCodec
-    from headwater.runtime.pieces.children.elements import Source
+    from headwater.runtime.pieces.elements import Source
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.piece_documents import Erasures
     from headwater.runtime.pieces.ports import NodeSource
@@ -67,7 +67,7 @@ MEMBER: Final = "member "
 
 
 class Listing:
-    """The children of a coordinator that were last shown together to one reader, and the size of its last request."""
+    """The children of a child set that were last shown together to one reader, and the size of its last request."""
 
     __slots__ = ("_missed", "_most", "reader", "texts")
 
@@ -104,7 +104,7 @@ class ChildRow:
     def __init__(self, key: Any, text: str) -> None:
         self.key = key
         self.text = text
-        self.is_new = False  # its element was added while this coordinator existed
+        self.is_new = False  # its element was added while this child set existed
         self.node: Node | None = None
         self.result: Computed[Any] | None = None
         self.child: PieceInstance | None = None
@@ -147,7 +147,7 @@ class ChildSet:
         self._node_source = node_source
         self._erasures = erasures
         self.member = member
-        self._unmade: dict[str, None] | None = {} if is_sparse else None  # listed rows of a sparse coordinator
+        self._unmade: dict[str, None] | None = {} if is_sparse else None  # listed rows of a sparse child set
         self._unordered: Mapping[str, Exception] = {}  # by key: errors of `order=`, with which their rows fail
         self._elements = instance.schema.elements(member)
         self.rows: dict[str, ChildRow] = {}
@@ -160,7 +160,7 @@ class ChildSet:
         self._gone: dict[str, None] = {}  # keys that left the source, until an erasure finds them stored
         self._due: Cell[Mapping[str, str]] | None = None  # stored keys of children to be erased
         if isinstance(member, EachMember):
-            self._source = keys_of(instance, member, self._elements)
+            self._source = self._find_elements(member)
             if member.forget:
                 document = view.document(f"{member.stored}/due")
                 self._due = Cell(core, document, codec_for(Mapping[str, str]), (), freeze({}))
@@ -188,6 +188,36 @@ class ChildSet:
         if self._due is not None:
             erasures.when_known(self._due.document, self._erase)  # An earlier runtime may have stored some.
 
+    def _find_elements(self, member: EachMember) -> Source:
+        """Return the entries of a Mapping, or the projection of a tuple, whose node is registered."""
+        instance, codec = self._instance, self._elements.source
+
+        def find_source() -> Input[Any]:
+            found: Input[Any] = instance.view("space").handle(member.source)
+            return found
+
+        if isinstance(codec, MappingCodec):
+            return MappingEntries(member, codec, find_source)
+        assert codec is not None
+        view = instance.view("space")
+        stored = f"{member.stored}/elements"
+        document = view.result_document(stored)
+        source = Projection(instance.core, document, member, codec, find_source)
+        instance.register(
+            NodeSpec(
+                id=view.node_id(stored),
+                kind=NodeKind.COMPUTATION,
+                fn=source.project,
+                home=instance.space.replica,
+                outputs=(document,),
+                encode=encode_projection,
+                parent=instance.maker,
+                fingerprint=instance.digest(member, keys=True),
+            ),
+            NodeIdentity(member=stored, code=KEYS + member.stored),
+        )
+        return source
+
     def handle(self, view: ScopedView) -> Any:
         """Create the handle of the member for a view."""
         kind = EachHandle if isinstance(self.member, EachMember) else ChildHandle
@@ -196,7 +226,7 @@ class ChildSet:
         return made
 
     def now(self) -> ChildSet:
-        """Return the current coordinator of the member: this one may be released. A stopped piece has only this one."""
+        """Return the current child set of the member: this one may be released. A stopped piece has only this one."""
         instance = self._instance
         return self if instance.is_stopped else instance.child_set(self.member)
 
@@ -248,7 +278,7 @@ class ChildSet:
         before, self._unordered = self._unordered, unordered
         changed = [text for text in {**before, **unordered} if repr(before.get(text)) != repr(unordered.get(text))]
         rows = [self.rows[text] for text in changed if text in self.rows]
-        idle.invalidate_readers(self._instance.core, [row.node for row in rows if row.node is not None])
+        self._instance.core.invalidate_readers([row.node for row in rows if row.node is not None])
 
     def _forget(self, due: Cell[Mapping[str, str]], found: Container[str]) -> None:
         """Store the keys that left the source, in the commit of this run.
@@ -442,7 +472,7 @@ class ChildSet:
                 self._instance.core.scheduler.demand(row.node, is_demanded=False)
 
     def _restore(self, listed: tuple[str, ...]) -> bool:
-        """Restore the rows that the last run of the coordinator left. Each row is then resumed, or runs, by itself."""
+        """Restore the rows that the last run of the child set left. Each row is then resumed, or runs, by itself."""
         if self._unmade is not None:
             self._unmade = dict.fromkeys(listed)
             return True
@@ -452,7 +482,7 @@ class ChildSet:
                 if text not in self.rows:
                     self.rows[text] = self._row(key, text)
         except (HeadwaterError, ValueError, Mismatch):
-            return False  # The run of the coordinator reports the error; rows made so far stay.
+            return False  # The run of the child set reports the error; rows made so far stay.
         return True
 
     def _key(self, listed: str) -> Any:
@@ -474,7 +504,7 @@ class ChildSet:
         if made is None:
             return False
         # A row is judged again if its piece wakes meanwhile: nodes of its child may have been resumed by then.
-        # fault coordinator.restored_child_replaced: if True:
+        # fault child_set.restored_child_replaced: if True:
         if row.child is None or not _is_same_child(row.child, made):
             id = child_name(self._instance.id, self.member.stored, row.text)
             row.child = self._registry.add_child(self._instance, made, id, row.node, is_back=True)
@@ -509,7 +539,7 @@ class ChildSet:
 
     def _drop(self, row: ChildRow) -> None:
         """Remove a row whose element is gone, with its child."""
-        for each in [*([] if row.child is None else idle.nodes_of(row.child)), *filter(None, [row.node])]:
+        for each in [*([] if row.child is None else row.child.all_nodes()), *filter(None, [row.node])]:
             if each.reporter is not None:
                 each.reporter.report_removal(each)
         id = child_name(self._instance.id, self.member.stored, row.text)
@@ -540,7 +570,7 @@ class ChildSet:
                     made = self._shown_apart(own, text, view)
                     if made is not None:
                         found[self._apart[text]] = made
-                continue  # Otherwise another runtime listed it; this coordinator runs in the next pass.
+                continue  # Otherwise another runtime listed it; this child set runs in the next pass.
             if run is None and row.node is not None and not row.node.is_known and row.node.error is None:
                 continue  # Its document has not arrived: a read outside a run skips the row until then.
             made = row.result.get()
@@ -584,11 +614,11 @@ class ChildSet:
 class EachHandle(Each[K, C_co]):
     """The handle of an `each` for one view."""
 
-    __slots__ = ("_coordinator", "_view")
+    __slots__ = ("_child_set", "_view")
 
-    def __init__(self, coordinator: ChildSet, view: ScopedView, order: Input[Any]) -> None:
+    def __init__(self, child_set: ChildSet, view: ScopedView, order: Input[Any]) -> None:
         super().__init__(view.instance.core, order.document, codec_for(tuple[str, ...]))
-        self._coordinator = coordinator
+        self._child_set = child_set
         self._view = view
 
     @overload
@@ -607,13 +637,13 @@ class EachHandle(Each[K, C_co]):
 
     @property
     def now(self) -> ChildSet:
-        self._coordinator = self._coordinator.now()
-        return self._coordinator
+        self._child_set = self._child_set.now()
+        return self._child_set
 
     @property
     def values(self) -> TypeCodec[Any] | None:
         """The codec of the values that the rows make. None: they make pieces."""
-        return self._coordinator.values
+        return self._child_set.values
 
     def view(self) -> Any:
         """Return the same as `get`: the contents of a child are read when its members are used."""
@@ -629,11 +659,11 @@ class EachHandle(Each[K, C_co]):
 class ChildHandle(Child[C_co]):
     """The handle of a `child` for one view."""
 
-    __slots__ = ("_coordinator", "_view")
+    __slots__ = ("_child_set", "_view")
 
-    def __init__(self, coordinator: ChildSet, view: ScopedView, order: Input[Any]) -> None:
+    def __init__(self, child_set: ChildSet, view: ScopedView, order: Input[Any]) -> None:
         super().__init__(view.instance.core, order.document, codec_for(tuple[str, ...]))
-        self._coordinator = coordinator
+        self._child_set = child_set
         self._view = view
 
     @overload
@@ -652,13 +682,13 @@ class ChildHandle(Child[C_co]):
 
     @property
     def now(self) -> ChildSet:
-        self._coordinator = self._coordinator.now()
-        return self._coordinator
+        self._child_set = self._child_set.now()
+        return self._child_set
 
     @property
     def values(self) -> TypeCodec[Any] | None:
         """The codec of the value that the row makes. None: it makes a piece."""
-        return self._coordinator.values
+        return self._child_set.values
 
 
 def _is_same_child(child: PieceInstance, made: Piece) -> bool:
