@@ -1,8 +1,7 @@
 """Measure the layout of the product, print each figure, and fail beyond its bound: `python -m tools.rooms`.
 
 Counts modules, modules per folder, components of the import graph (imports under `TYPE_CHECKING` and inside functions
-count) and the share of vague words in comments and docstrings. The components of `runtime` that are known are in
-`tools/runtime_cycles.txt`; that list may only shrink.
+count) and the share of vague words in comments and docstrings.
 """
 
 from __future__ import annotations
@@ -24,10 +23,6 @@ FOLDER_MOST: Final = 18
 COMPONENT_MOST: Final = 8
 VAGUE_MOST: Final = 3.0
 
-KNOWN_CYCLES: Final = Path(__file__).resolve().parent / "runtime_cycles.txt"
-EXEMPT: Final = "headwater.runtime."
-"""Only modules below this package may be in the list of known cycles."""
-
 VAGUE: Final = re.compile(r"\b(?:what|whoever|nobody|somebody)\b", re.IGNORECASE)
 WORD: Final = re.compile(r"[A-Za-z][A-Za-z'-]*")
 
@@ -46,7 +41,7 @@ class Figure:
 
 
 def main() -> int:
-    figures = tuple(measured(PACKAGE, known_cycles()))
+    figures = tuple(measured(PACKAGE))
     for figure in figures:
         mark = "ok    " if figure.met() else "FAILED"
         print(f"{mark} {figure.name}: {figure.value:g} (at most {figure.bound:g})")
@@ -56,12 +51,12 @@ def main() -> int:
     return 0 if all(figure.met() for figure in figures) else 1
 
 
-def measured(package: Path, known: frozenset[str]) -> Iterator[Figure]:
+def measured(package: Path) -> Iterator[Figure]:
     paths = [path for path in modules_of(package) if code_lines(path.read_text())]
     product = [path for path in paths if not is_apart(path.parent.relative_to(package).as_posix())]
     yield Figure("product modules", len(product), MODULES_MOST)
     yield _folders(package, paths)
-    yield from _components(package, known)
+    yield from _components(package)
     for name, prose_paths in _prose_rooms(package):
         yield _vagueness(name, prose_paths)
 
@@ -87,35 +82,16 @@ def _folders(package: Path, paths: list[Path]) -> Figure:
 # ---- the import graph ------------------------------------------------------------------------------------
 
 
-def known_cycles() -> frozenset[str]:
-    """Modules of `runtime` that may be part of a large component, or of one across rooms."""
-    lines = (line.split("#", 1)[0].strip() for line in KNOWN_CYCLES.read_text().splitlines())
-    return frozenset(line for line in lines if line)
-
-
-def _components(package: Path, known: frozenset[str]) -> Iterator[Figure]:
-    largest: list[str] = []
+def _components(package: Path) -> Iterator[Figure]:
+    components = strongly_connected(import_graph(package))
+    largest = components[0] if components else []
+    yield Figure("largest component of imports", len(largest), COMPONENT_MOST, tuple(largest))
     across: list[str] = []
-    excused: set[str] = set()
-    for component in strongly_connected(import_graph(package)):
-        listed = [module for module in component if module in known]
-        if listed:
-            excused.update(listed)
-            fresh = sorted(set(component) - known)
-            if fresh:
-                across.append(f"not in {KNOWN_CYCLES.name}: {' '.join(fresh)}")
-            continue
-        if len(component) > len(largest):
-            largest = component
+    for component in components:
         rooms = {module.rpartition(".")[0] for module in component}
         if len(rooms) > 1:
             across.append(f"{len(component)} modules in {len(rooms)} rooms: {' '.join(component)}")
-    yield Figure("largest component of imports", len(largest), COMPONENT_MOST, tuple(largest))
-    yield Figure("components across rooms, or new in the list of runtime", len(across), 0, tuple(across))
-    gone = sorted(known - excused)
-    yield Figure("lines of the list of runtime that are no cycle any more", len(gone), 0, tuple(gone))
-    strange = sorted(module for module in known if not module.startswith(EXEMPT))
-    yield Figure("modules outside runtime in its list", len(strange), 0, tuple(strange))
+    yield Figure("components across rooms", len(across), 0, tuple(across))
 
 
 # ---- prose -----------------------------------------------------------------------------------------------
