@@ -7,7 +7,6 @@ objects that an application calls delegate to the parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from headwater.pieces.declarations import FoldMember, GivenMember, HandlerMember, ResourceMember
 from headwater.replica.detached import Detached
@@ -21,6 +20,7 @@ from headwater.runtime.core.waiting import Tasks
 from headwater.runtime.events.context import Contexts
 from headwater.runtime.events.events import Events
 from headwater.runtime.pieces.fold import Folds
+from headwater.runtime.pieces.generation_check import ClassClaims, Takeovers
 from headwater.runtime.pieces.handles import OWN_MAKERS
 from headwater.runtime.pieces.instance import InstanceParts
 from headwater.runtime.pieces.lifecycle import Lifecycle, PieceOpener
@@ -30,8 +30,6 @@ from headwater.runtime.pieces.prefetch import Prefetch
 from headwater.runtime.pieces.records import Records
 from headwater.runtime.pieces.registry import PieceRegistry
 from headwater.runtime.pieces.resource import Resources, Worker
-from headwater.runtime.pieces.versions.code_versions import ClassClaims
-from headwater.runtime.pieces.versions.generation_check import GenerationCheck, Takeovers
 from headwater.runtime.pieces.view import Makers, ViewParts
 from headwater.runtime.reactions.serve import ServedReactions
 from headwater.runtime.resume.clean_pieces import report_clean_pieces
@@ -147,8 +145,9 @@ class RuntimeParts:
         takeovers = Takeovers(
             records=records, class_claims=class_claims, transactions=self.transactions, tasks=self.tasks
         )
-        guard = partial(GenerationCheck, core, takeovers)
-        self.pieces.connect(InstanceParts(core, self.pieces, self.events, self.resume, self._erasures, views, guard))
+        self.pieces.connect(
+            InstanceParts(core, self.pieces, self.events, self.resume, self._erasures, views, takeovers)
+        )
         self.opener = PieceOpener(
             core,
             self.pieces,

@@ -39,7 +39,8 @@ from headwater.runtime.core.own_view import OwnView
 from headwater.runtime.core.tracker import TransactionTracker
 from headwater.runtime.pieces.elements import MappingEntries, Projection, encode_projection
 from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of
-from headwater.runtime.pieces.inputs import OtherScopeHandle, described, same_inputs
+from headwater.runtime.pieces.records import described, same_inputs
+from headwater.runtime.pieces.view import OtherScopeHandle
 from headwater.scheduler.freshness import failed_upstream
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec

@@ -2,7 +2,7 @@
 
 A fingerprint stands for the code and the declarations of one member (`pieces.fingerprints`). It depends on the class
 alone, so that all runtimes of a process share it. The record of a piece stores the fingerprints of its class and of the
-classes of its possible children; `code_versions` says what follows if they differ.
+classes of its possible children; `generation_check` says what follows if they differ.
 """
 
 from __future__ import annotations

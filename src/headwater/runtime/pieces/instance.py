@@ -34,6 +34,7 @@ from headwater.runtime.core.demand import Demand
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces.child_set import ChildSet
 from headwater.runtime.pieces.classes import member_digest
+from headwater.runtime.pieces.generation_check import GenerationCheck
 from headwater.runtime.pieces.view import ScopedView
 from headwater.scheduler.graph.edges import readers_of_writes
 from headwater.scheduler.node import AFRESH, Node
@@ -41,9 +42,10 @@ from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
+    from headwater.runtime.pieces.generation_check import Takeovers
     from headwater.runtime.pieces.identity import NodeIdentity
     from headwater.runtime.pieces.piece_documents import Erasures
-    from headwater.runtime.pieces.ports import EventSender, NodeSource, PieceGuard
+    from headwater.runtime.pieces.ports import EventSender, NodeSource
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ViewParts
 
@@ -58,7 +60,7 @@ class InstanceParts:
     node_source: NodeSource
     erasures: Erasures
     views: ViewParts
-    guard: Callable[[PieceInstance], PieceGuard]  # makes the check of a piece without a parent
+    takeovers: Takeovers
 
 
 class PieceInstance:
@@ -123,8 +125,8 @@ class PieceInstance:
         self.maker = maker  # the node that keeps it; its own nodes are removed with that node
         self.nodes: list[Node] = []
         self.child_sets: dict[Declaration, ChildSet] = {}
-        self.generation = 0  # the generation of its class that runs it here (`code_versions`); 0: none does so far
-        self._generation_check: PieceGuard | None = None  # of a piece without a parent, once a node needs it
+        self.generation = 0  # the generation of its class that runs it here (`generation_check`); 0: none does so far
+        self._generation_check: GenerationCheck | None = None  # of a piece without a parent, once a node needs it
         self.is_launched = False  # by a handler whose commit has no verdict yet
         self.is_new = False  # it was made in this process: no node of it ever ran
         self.is_made = False  # its record is known to exist
@@ -271,11 +273,11 @@ class PieceInstance:
             instance = instance.parent
         return instance
 
-    def generation_check(self) -> PieceGuard:
+    def generation_check(self) -> GenerationCheck:
         """Return the check that the derived runs of a piece without a parent, and of its children, begin with."""
         found = self._generation_check
         if found is None:
-            found = self._generation_check = self._parts.guard(self)
+            found = self._generation_check = GenerationCheck(self.core, self._parts.takeovers, self)
         return found
 
     def check_generation(self) -> None:

@@ -21,22 +21,22 @@ from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.pieces.classes import cell_names, stored_name
+from headwater.runtime.pieces.hot_reload import replace_former_children
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.piece_documents import until_here, until_stored
 from headwater.runtime.pieces.records import RECORD
-from headwater.runtime.pieces.versions.code_versions import replace_former_children
 from headwater.runtime.pieces.view import ScopedView
 
 if TYPE_CHECKING:
     from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.pieces.generation_check import ClassClaims
     from headwater.runtime.pieces.links import Links
     from headwater.runtime.pieces.piece_documents import PieceDocuments
     from headwater.runtime.pieces.ports import NodeSource
     from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
-    from headwater.runtime.pieces.versions.code_versions import ClassClaims
     from headwater.runtime.writing.transactions import Transactions
     from headwater.scheduler.node import Node
 

@@ -27,8 +27,8 @@ from headwater.pieces.names import SEPARATOR
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.pieces.inputs import HANDLER, OtherScopeHandle
-from headwater.runtime.pieces.records import NotArrivedError
+from headwater.runtime.pieces.records import HANDLER, NotArrivedError
+from headwater.runtime.pieces.view import OtherScopeHandle
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:

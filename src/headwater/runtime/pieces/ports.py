@@ -2,7 +2,7 @@
 
 `EventSender` sends the events of open pieces and knows the event that is being handled. `NodeSource` decides, for each
 node of a piece, whether it is installed from its stored observation or runs. A runtime that is only inspected has
-another `NodeSource`, which runs nothing. `PieceGuard` decides, by the record of a piece, whether its nodes may run.
+another `NodeSource`, which runs nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Callable, Container
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-from headwater.scheduler.node import Guard
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Context
@@ -114,10 +112,3 @@ class NodeSource(Protocol):
 
     def drop_fingerprints(self) -> None:
         """Drop cached fingerprints, and wake all sleeping pieces, after code was replaced in the running process."""
-
-
-class PieceGuard(Guard, Protocol):
-    """The guard of the derived nodes of one piece without a parent, and of its children (`generation_check`)."""
-
-    def run_refused_nodes(self) -> None:
-        """Run the nodes again that failed because another program had other code. Each asks again."""

@@ -1,7 +1,9 @@
 """`ScopedView`: a piece as one run sees it, for all users, for one user, or for one session.
 
 A view owns its handles. A member of a wider scope is shared with the view of that scope; a member of a narrower scope
-can only be passed on (`OtherScopeHandle`). A handle is created at its first use, which registers the node that computes
+can only be passed on: an `OtherScopeHandle` stands for a member of one user or one session in a run that is for all
+users or sessions. A child that it is passed to reads it for a user. Reading or writing it in such a run raises an error
+that says why. A handle is created at its first use, which registers the node that computes
 its value (`handles`). A view also registers the effects of its user and session, and the nodes that keep children while
 the piece is open. It runs no node.
 """
@@ -11,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from headwater.cells.handle_base import NotAValue
 from headwater.data.address import SPACE_SCOPE, DocKey, Link, check_scope
 from headwater.data.ids import derive
 from headwater.errors import AuthoringError
@@ -36,13 +39,13 @@ from headwater.pieces.names import document_id
 from headwater.replica.document import Document
 from headwater.runtime.channel.sessions import called, stable_name
 from headwater.runtime.pieces.identity import NodeIdentity
-from headwater.runtime.pieces.inputs import OtherScopeHandle
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Context, Piece
     from headwater.runtime.channel.sessions import UserSessions
+    from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.child_set import ChildHandle, EachHandle
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.ports import EventSender
@@ -389,3 +392,74 @@ def document_names(member: Declaration) -> tuple[str, ...]:
             return (name, f"{name}/result", f"{name}/claim")
         case _:
             return ()
+
+
+_REFUSED: Final = (
+    *("get", "exists", "view", "pull", "watch", "sink", "value"),
+    *("set", "update", "delete", "push", "add", "discard", "increment"),
+)
+
+
+class OtherScopeHandle(NotAValue):
+    """A member of a narrower scope than the run that names it."""
+
+    __slots__ = ("_instance", "_member", "_way")
+    __narrow__ = True
+
+    def __init__(self, instance: PieceInstance, member: Declaration, way: tuple[tuple[str, Any], ...] = ()) -> None:
+        self._instance = instance
+        self._member = member
+        self._way = way
+
+    @property
+    def core(self) -> Core:
+        """The core of the runtime that the handle belongs to."""
+        return self._instance.core
+
+    def declaration(self) -> Declaration:
+        """Return the member that the handle stands for or leads into."""
+        return self._member
+
+    def place(self) -> str | None:
+        """Return the place of the member as text. None: the handle leads into the member, and that path has no text."""
+        return None if self._way else f"{self._instance.id}:{self._member.stored}"
+
+    def key(self, k: Any, /) -> OtherScopeHandle:
+        return OtherScopeHandle(self._instance, self._member, (*self._way, ("key", k)))
+
+    def at(self, path: Callable[[Any], Any], /) -> OtherScopeHandle:
+        return OtherScopeHandle(self._instance, self._member, (*self._way, ("at", path)))
+
+    def seen_by(self, view: ScopedView) -> Any:
+        """Return the handle of the member, and of the path below it, for the user and session of a view."""
+        handle = view.seen_in(self._instance).handle(self._member)
+        for step, argument in self._way:
+            handle = getattr(handle, step)(argument)
+        return handle
+
+    def same(self, other: object) -> bool:
+        """Return whether another handle leads to the same place."""
+        return (
+            isinstance(other, OtherScopeHandle)
+            and self._instance is other._instance
+            and self._member is other._member
+            and self._way == other._way
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self._member!r} of one {self._member.scope}>"
+
+
+def _refusing(what: str) -> Callable[..., NoReturn]:
+    def refuse(self: OtherScopeHandle, *_: object, **__: object) -> NoReturn:
+        scope = self._member.scope
+        raise AuthoringError(
+            f"{what}() of {self!r}: this run is for all {scope}s alike. Read it in a @computed(scope={scope!r}), in an "
+            "@effect or in a @handler."
+        )
+
+    return refuse
+
+
+for _what in _REFUSED:
+    setattr(OtherScopeHandle, _what, _refusing(_what))

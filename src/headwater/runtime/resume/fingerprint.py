@@ -31,8 +31,8 @@ from headwater.protocol.observations import About, NodeKey
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.pieces.classes import class_named, described_members, with_children
 from headwater.runtime.pieces.identity import NodeIdentity, row_of, with_kinds
-from headwater.runtime.pieces.inputs import HANDLER, OtherScopeHandle, written
-from headwater.runtime.pieces.records import RECORD, record_document
+from headwater.runtime.pieces.records import HANDLER, RECORD, record_document, written
+from headwater.runtime.pieces.view import OtherScopeHandle
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
 from headwater.runtime.resume.writers import DERIVED
 
