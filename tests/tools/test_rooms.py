@@ -18,7 +18,7 @@ def package(root: Path, texts: dict[str, str]) -> Path:
 
 
 def figures(base: Path) -> dict[str, rooms.Figure]:
-    return {figure.name: figure for figure in rooms.measured(base)}
+    return {figure.name: figure for figure in rooms.measured(base, base.parent / "tests")}
 
 
 def test_folder_with_too_many_modules_is_named(tmp_path: Path) -> None:
@@ -50,6 +50,21 @@ def test_component_across_rooms_is_refused(tmp_path: Path) -> None:
     }
     found = figures(package(tmp_path, texts))["components across rooms"]
     assert (found.value, found.met()) == (1, False)
+
+
+def test_module_with_one_importer_is_named_unless_it_has_tests(tmp_path: Path) -> None:
+    texts = {
+        "data/a.py": "from headwater.data import b, named, tried\n",
+        "data/b.py": "x = 1\n",
+        "data/tried.py": "x = 1\n",
+        "data/named.py": "x = 1\n",
+    }
+    base = package(tmp_path, texts)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_named.py").write_text("")
+    (tmp_path / "tests/test_a.py").write_text("from headwater.data.tried import x\n")
+    found = figures(base)["modules with one importer and without tests of their own"]
+    assert found.places == ("headwater.data.b <- headwater.data.a",)
 
 
 def test_vague_words_are_counted_in_comments_and_docstrings_and_not_in_code(tmp_path: Path) -> None:
