@@ -48,7 +48,7 @@ class Delays(NamedTuple):
             raise AuthoringError(f"auto_debounce={shown(auto_debounce)}: write True or False")
         return cls(debounce_ms, throttle_ms, auto_debounce)
 
-    def over(self, other: Delays) -> Delays:
+    def filled_from(self, other: Delays) -> Delays:
         """These delays, and those of `other` where nothing is said here."""
         debounce_ms = other.debounce_ms if self.debounce_ms is None else self.debounce_ms
         throttle_ms = other.throttle_ms if self.throttle_ms is None else self.throttle_ms

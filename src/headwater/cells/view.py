@@ -60,7 +60,7 @@ def _part(codec: TypeCodec[Any], raw: Value, path: Path, touch: Touch, *, is_kno
             codec = codec.member(raw)
         except Mismatch as mismatch:
             _tell(tells, path, touch)
-            raise mismatch.stored(path) from None
+            raise mismatch.error_of_read(path) from None
     view = _view_of(codec, raw, path, touch)
     if view is None:
         touch(path, Depth.DEEP)
@@ -152,7 +152,7 @@ class MappingView(_View, Mapping[Any, Any]):
         try:
             return self._codec.keys.key(step)
         except Mismatch as mismatch:
-            raise mismatch.stored(self._path) from None
+            raise mismatch.error_of_read(self._path) from None
 
     def __len__(self) -> int:
         self._touch(self._path, Depth.SHAPE)

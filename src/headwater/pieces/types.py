@@ -99,7 +99,7 @@ class MemberTypes:
         """The types that the value of a member is read by. Of children these are their classes."""
         return self._once(member, "read as", MemberTypes._read_as)  # type: ignore[no-any-return]
 
-    def given(self, member: GivenMember) -> Given:
+    def type_of_input(self, member: GivenMember) -> Given:
         return self._once(member, "given", MemberTypes._given)  # type: ignore[no-any-return]
 
     def signature(self, member: HandlerMember) -> Signature:
@@ -185,7 +185,7 @@ class MemberTypes:
             case TopicMember():
                 return self._stored_as(member, self._argument(member, Topic, "Topic[Order] = topic()"))
             case GivenMember():
-                codec = self.given(member).codec
+                codec = self.type_of_input(member).codec
                 assert codec is not None
                 return codec
             case FoldMember():

@@ -10,7 +10,7 @@ from headwater.runtime.pieces.child_set import Listing
 
 def test_what_is_asked_for_ahead_stops_growing_however_often_something_was_missed() -> None:
     listing, home = Listing(), Replica()
-    listing.shown(None, ("a", "b"))
-    asked = [listing.most(Document(DocKey("space", f"d{n}"), home), "price") for n in range(40)]
+    listing.note_shown(None, ("a", "b"))
+    asked = [listing.request_size(Document(DocKey("space", f"d{n}"), home), "price") for n in range(40)]
     assert asked[:4] == [64, 512, RUNTIME_LIMITS.prefetched_most, RUNTIME_LIMITS.prefetched_most]
     assert asked[-1] == RUNTIME_LIMITS.prefetched_most

@@ -180,11 +180,11 @@ class DeliveryAdmin:
             case "replay":
                 return self._replay(wish, row)
             case "unblock":
-                return self._each(wish, row)
+                return self._operate_targets(wish, row)
             case "skip" | "reset":
                 if wish.does == "skip" and wish.key is None:
                     raise ProtocolError(f"skip one record of {row.name!r}: say the key of its target (key=, --key)")
-                return self._each(wish, row)
+                return self._operate_targets(wish, row)
 
     def _listens(self, wish: Operate, row: SubscriptionRow) -> Operated:
         state = {
@@ -197,7 +197,7 @@ class DeliveryAdmin:
         self._subscriptions.put(row._replace(state=state))
         return Operated(wish.id, int(row.state != state))
 
-    def _each(self, wish: Operate, row: SubscriptionRow) -> Operated:
+    def _operate_targets(self, wish: Operate, row: SubscriptionRow) -> Operated:
         """One target, or some of all, in the order of their keys."""
         tables = self._store.delivery
         if wish.key is not None:
@@ -260,12 +260,12 @@ class DeliveryAdmin:
         meant = [each for each in rows if _is_meant(wish, each)]
         wanted = [each for each in meant if each.state != ParkedState.REPLAY]
         for each in wanted:
-            self._again(row, each)
+            self._replay_parked(row, each)
         if last is None:
             return Operated(wish.id, len(wanted), matched=len(meant))
         return Operated(wish.id, len(wanted), last.key, (last.seq, last.ordinal), len(meant))
 
-    def _again(self, row: SubscriptionRow, passed: ParkedRow) -> None:
+    def _replay_parked(self, row: SubscriptionRow, passed: ParkedRow) -> None:
         tables = self._store.delivery
         target = tables.target(passed.reaction, passed.key)
         if target is None:

@@ -144,7 +144,7 @@ def _size_of_commit(engine: Engine, watching: WatchTable, commit: Commit, most: 
     return total
 
 
-def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> StoredSession | None:
+def open_session(engine: Engine, peer: Peer, message: Open, limits: Limits) -> StoredSession | None:
     """Return the session, which is this peer's from now on. None: it is gone, and the peer was sent a problem."""
     if peer.state is not PeerState.GREETED:
         raise ProtocolError("a connection opens one session, after it has said hello")
@@ -323,7 +323,7 @@ class Hub:
     def _handle(self, peer: Peer, message: FromReplica) -> None:
         match message:
             case Transact(commits):
-                branch = self._opened(peer).branch
+                branch = self._check_open(peer).branch
                 for commit in commits:
                     if commit.branch != branch:
                         raise ProtocolError(f"this session is on branch {branch!r}")
@@ -331,18 +331,18 @@ class Hub:
             case Open():
                 self._open(peer, message)
             case Watch():
-                self._watch(self._opened(peer), message)
+                self._watch(self._check_open(peer), message)
             case Unwatch(id):
-                self._watching.unwatch(self._opened(peer), id)
+                self._watching.unwatch(self._check_open(peer), id)
             case Ack(seq, local_seq):
-                # fault hub.ack_opens_no_window: self._opened(peer)
-                self._windows.heard(self._opened(peer), seq)
+                # fault hub.ack_opens_no_window: self._check_open(peer)
+                self._windows.heard(self._check_open(peer), seq)
                 peer.heard_seq = max(peer.heard_seq, min(seq, peer.sent_seq))
                 self._owed[peer] = None  # changes merged while its window was full
                 if local_seq:
                     self._engine.note_acknowledged(peer.session, local_seq)
             case Bye(acked):
-                self._engine.close_session(self._opened(peer).session, acked)
+                self._engine.close_session(self._check_open(peer).session, acked)
                 peer.leaves_nothing = True
                 self.lost(peer)
             case Renew():
@@ -351,9 +351,9 @@ class Hub:
             case Hello():
                 raise ProtocolError("Hello has no place here")
             case _:
-                self.queries.answer(self._opened(peer), message)
+                self.queries.answer(self._check_open(peer), message)
 
-    def _opened(self, peer: Peer) -> Peer:
+    def _check_open(self, peer: Peer) -> Peer:
         if peer.state is not PeerState.OPEN:
             raise ProtocolError("open a session first")
         return peer
@@ -376,7 +376,7 @@ class Hub:
     # ---- opening -----------------------------------------------------------------------------------
 
     def _open(self, peer: Peer, message: Open) -> None:
-        session = opened(self._engine, peer, message, self._limits)
+        session = open_session(self._engine, peer, message, self._limits)
         if session is None:
             return
         # fault hub.resumes_one_late: resumed = self._take_over(peer, message.seen + 1, message.watching)

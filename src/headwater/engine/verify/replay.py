@@ -263,13 +263,13 @@ class Replay:
             raise RuleBroken("C3", seq, f"{_shown(read)} has a basis that was not there yet")
         if read.seq < self.kept_from - 1:
             self.unchecked["reads whose basis lies before the kept history: writes up to there"] += 1
-        missed = self._missed(row, read)
+        missed = self._find_missed_write(row, read)
         if missed:
             raise RuleBroken("C1", seq, f"{_shown(read)} missed the write at seq {missed}")
         if read.layers and not self._sees_all_of_array(row, read):
             self._check_view(row, seq, read)
 
-    def _missed(self, row: LogRow, read: Read) -> int:
+    def _find_missed_write(self, row: LogRow, read: Read) -> int:
         """The latest write after the basis, shown here and not named, that changed the address read; or 0."""
         for write in self.lines.after(row.branch, read.doc, read.seq, read.path, read.depth):
             if write.session == row.session and names(read, write.local_seq):
@@ -283,7 +283,7 @@ class Replay:
         """True if no other session wrote to the arrays that the read looks into: then its layers did the same."""
         cut = next((place for place, step in enumerate(read.path) if isinstance(step, int)), len(read.path))
         wider = Read(read.doc, read.path[:cut], Depth.DEEP, read.seq, read.layers)
-        return not self._missed(row, wider)
+        return not self._find_missed_write(row, wider)
 
     def _check_view(self, row: LogRow, seq: int, read: Read) -> None:
         """C1: the state that the read saw, the branch at the basis and then its layers, is the state of the branch."""

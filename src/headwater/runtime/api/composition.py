@@ -120,8 +120,8 @@ class RuntimeParts:
         self.events.on_emitted = self.served.emits
         self.events.on_declared = self.served.declared
         core.record_port = self.events
-        core.on_missed = prefetch.missed
-        self.transactions.on_missed = prefetch.missed_by_author
+        core.on_missed = prefetch.prefetch_for_run
+        self.transactions.on_missed = prefetch.prefetch_for_author
         self.transactions.release_if_unread = prefetch.release_if_unread
 
     def _connect_pieces(self, records: Records, origin: str, make_space: Callable[[str, str, str], object]) -> None:
@@ -189,4 +189,4 @@ class RuntimeParts:
 
     async def report_clean_pieces(self) -> None:
         """Report which of the pieces that run here are clean, for the runtime that opens them next."""
-        await report_clean_pieces(self.resume, [*self.pieces.kept()])
+        await report_clean_pieces(self.resume, [*self.pieces.running_pieces()])

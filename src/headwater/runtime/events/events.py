@@ -675,7 +675,7 @@ class Events:
     def _keep(self, origin: Origin, instance: PieceInstance) -> None:
         def keep() -> None:
             if origin.status is not Status.FAILED and not instance.is_stopped:
-                self.pieces.keep(instance, origin.user, origin.session, is_launch=True)
+                self.pieces.run_piece(instance, origin.user, origin.session, is_launch=True)
 
         self.core.afterwards(keep)
 

@@ -78,13 +78,13 @@ class Listing:
         self._missed: Document | None = None
         self._most: dict[str, int] = {}
 
-    def shown(self, reader: object, texts: tuple[str, ...]) -> None:
+    def note_shown(self, reader: object, texts: tuple[str, ...]) -> None:
         if self.reader is not reader:
             self.reader, self._missed = reader, None
             self._most.clear()
         self.texts = texts
 
-    def most(self, missed: Document, stored: str) -> int:
+    def request_size(self, missed: Document, stored: str) -> int:
         """Return the number of documents of a member to request with a miss. The same miss may be reported twice."""
         if len(self.texts) < 2 or missed is self._missed:
             return 0
@@ -226,7 +226,7 @@ class ChildSet:
         made.set_maker(self._instance.maker_of(lambda: made.now))
         return made
 
-    def now(self) -> ChildSet:
+    def current_set(self) -> ChildSet:
         """Return the current child set of the member: this one may be released. A stopped piece has only this one."""
         instance = self._instance
         return self if instance.is_stopped else instance.child_set(self.member)
@@ -242,10 +242,10 @@ class ChildSet:
     def child(self, text: str) -> PieceInstance | None:
         """Inside a run: return the child of one element, after the keys and the row are up to date."""
         self._order.get(())
-        self.shown((text,), self._instance.view("space"))
+        self.read_rows((text,), self._instance.view("space"))
         return self._child_of(text, self.rows.get(text))
 
-    async def pulled(self, text: str) -> PieceInstance | None:
+    async def pull_child(self, text: str) -> PieceInstance | None:
         """Outside a run: bring the keys and the row of one element up to date, and return its child. None: no child."""
         core = self._instance.core
         await core.pull(self._order)
@@ -262,14 +262,14 @@ class ChildSet:
         if self._due is not None:
             self._forget(self._due, found)
         if self.is_sparse:  # From here on it has and keeps all rows, as in a piece that is awake.
-            self.complete()
-            self._instance.core.afterwards(lambda: self._instance.keep(self.member))
+            self.make_listed_rows()
+            self._instance.core.afterwards(lambda: self._instance.keep_children(self.member))
         with self._node_source.batch_nodes():
             for text, key in found.items():
                 if text not in self.rows:
                     self.rows[text] = self._row(key, text, is_new=True)
         for text in [text for text in self.rows if text not in found]:
-            self._drop(self.rows.pop(text))
+            self._remove_row(self.rows.pop(text))
         self._fail_unordered({} if self._source is None else self._source.unordered)
         self._node_source.drop_rows(self._instance, self.member.stored, found)
         return tuple(found)
@@ -361,7 +361,7 @@ class ChildSet:
             except Exception:
                 self._look_first()
                 raise
-            return self._made(row, made)
+            return self._keep_result(row, made)
 
         return call
 
@@ -459,7 +459,7 @@ class ChildSet:
             self._instance.core.scheduler.demand(made.node)
         return self.rows.get(text)
 
-    def complete(self) -> None:
+    def make_listed_rows(self) -> None:
         """Make all listed rows."""
         unmade, self._unmade = self._unmade, None
         if unmade:
@@ -467,7 +467,7 @@ class ChildSet:
 
     def rest(self) -> None:
         """Make all listed rows, and end the demand of single ones: the piece is only named from now on."""
-        self.complete()
+        self.make_listed_rows()
         for row in self.rows.values():
             if row.node is not None and row.node.rooted:
                 self._instance.core.scheduler.demand(row.node, is_demanded=False)
@@ -511,7 +511,7 @@ class ChildSet:
             row.child = self._registry.add_child(self._instance, made, id, row.node, is_back=True)
         return True
 
-    def _made(self, row: ChildRow, made: Any) -> Any:
+    def _keep_result(self, row: ChildRow, made: Any) -> Any:
         """Keep the result of the author's method for an element, and return the value to store."""
         if self._elements.value is not None:
             return made
@@ -520,13 +520,13 @@ class ChildSet:
             # I7: observations of the child of this or an earlier process do not hold for a later child of the row.
             if row.child is not None or (row.node is not None and not row.node.runs):
                 self._node_source.drop_child(self._instance, id)
-            self._let_go(row)
+            self._stop_child(row)
             return None
         self._check_child(made)
         child = row.child
         if child is None or not _is_same_child(child, made):
             if child is not None:
-                self._let_go(row)
+                self._stop_child(row)
                 self._node_source.drop_child(self._instance, id)
             row.child = self._registry.add_child(self._instance, made, id, row.node, is_new=row.is_new)
         return described(self._instance.core, made)
@@ -538,7 +538,7 @@ class ChildSet:
         if made.__bound__ is not None:
             raise AuthoringError(f"{self.member!r} returned {made!r}, which lives elsewhere: make one for this element")
 
-    def _drop(self, row: ChildRow) -> None:
+    def _remove_row(self, row: ChildRow) -> None:
         """Remove a row whose element is gone, with its child."""
         for each in [*([] if row.child is None else row.child.all_nodes()), *filter(None, [row.node])]:
             if each.reporter is not None:
@@ -546,23 +546,23 @@ class ChildSet:
         id = child_name(self._instance.id, self.member.stored, row.text)
         if self._elements.value is None and self._node_source.may_have_more_nodes(self._instance.root):
             self._node_source.drop_child(self._instance, id)
-        self._let_go(row)
+        self._stop_child(row)
         if row.node is not None and not row.node.removed:
             core, node = self._instance.core, row.node
             core.outside_run(lambda: core.remove(node))
 
-    def _let_go(self, row: ChildRow) -> None:
+    def _stop_child(self, row: ChildRow) -> None:
         child, row.child = row.child, None
         if child is not None:
             child.stop()
 
     # ---- for readers -------------------------------------------------------------------------------
 
-    def shown(self, texts: tuple[str, ...], view: ScopedView) -> dict[Any, Any]:
+    def read_rows(self, texts: tuple[str, ...], view: ScopedView) -> dict[Any, Any]:
         """Return the children or values of the rows by key, in order, as a view sees them."""
         found: dict[Any, Any] = {}
         run = self._instance.core.current.run
-        self._need(texts)
+        self._request_results(texts)
         for text in texts:
             row = self.rows.get(text)
             if row is None or row.result is None:
@@ -583,29 +583,29 @@ class ChildSet:
                 found[row.key] = child.view(view.scope, view.user, view.session).piece
         return found
 
-    def keep(self) -> None:
+    def read_all_rows(self) -> None:
         """Inside a run that keeps the rows: read each of them. A row that fails does not release the others."""
         texts: tuple[str, ...] = self._order.get(())
-        self._need(texts)
+        self._request_results(texts)
         for text in texts:
             row = self.rows.get(text)
             if row is not None and row.result is not None:
                 with suppress(UpstreamFailedError):
                     row.result.get()
 
-    def _need(self, texts: tuple[str, ...]) -> None:
+    def _request_results(self, texts: tuple[str, ...]) -> None:
         """Inside a run: request the results of some rows together, and have stale ones run together."""
         run = self._instance.core.current.run
         if run is not None and isinstance(run.tracker, (TransactionTracker, Runner)):
-            self.listing.shown(run.node, texts)
+            self.listing.note_shown(run.node, texts)
             rows = [self.rows[text] for text in texts if text in self.rows]
-            self._fetch(rows)
+            self._load_results(rows)
             for row in rows:
                 if row.node is not None and row.node.status != CLEAN and row.result is not None:
                     run.prepare(row.result.document)  # Without a second call of the function that reads the rows.
             run.tracker.need(run, [row.result.document for row in rows if row.result is not None])
 
-    def _fetch(self, rows: list[ChildRow]) -> None:
+    def _load_results(self, rows: list[ChildRow]) -> None:
         """Request the missing results of resumed rows, all at once."""
         for row in rows:
             if row.result is not None and row.result.document.value is NOT_HERE and row.node and row.node.as_of:
@@ -634,11 +634,11 @@ class EachHandle(Each[K, C_co]):
             if default is _NOT_GIVEN:
                 raise
             return default
-        return MappingProxyType(self.now.shown(texts, self._view))
+        return MappingProxyType(self.now.read_rows(texts, self._view))
 
     @property
     def now(self) -> ChildSet:
-        self._child_set = self._child_set.now()
+        self._child_set = self._child_set.current_set()
         return self._child_set
 
     @property
@@ -674,7 +674,7 @@ class ChildHandle(Child[C_co]):
     def get(self, default: Any = _NOT_GIVEN) -> Any:
         """Return the child. Inside a run this subscribes to the identity of the child, not to its contents."""
         texts: Any = super().get(())
-        found = self.now.shown(texts, self._view)
+        found = self.now.read_rows(texts, self._view)
         if ONLY in found:
             return found[ONLY]
         if default is _NOT_GIVEN:
@@ -683,7 +683,7 @@ class ChildHandle(Child[C_co]):
 
     @property
     def now(self) -> ChildSet:
-        self._child_set = self._child_set.now()
+        self._child_set = self._child_set.current_set()
         return self._child_set
 
     @property

@@ -4,9 +4,9 @@ Two programs in one runtime that name the same piece get the same instance. No n
 `open` demands its effects, its materializers and its children. `stop` removes all of its nodes.
 
 When a piece stops running here, its readers must not keep an old value. A piece with a demanded reader outside of it is
-only named from then on: its nodes stay, without those that run only because the piece is open (`PieceInstance.rest`).
-Otherwise its nodes are removed, and its other readers are invalidated and run when they are next demanded. The cost is
-proportional to the size of the piece, once.
+only named from then on: its nodes stay, without those that run only because the piece is open
+(`PieceInstance.close_for_readers`). Otherwise its nodes are removed, and its other readers are invalidated and run when
+they are next demanded. The cost is proportional to the size of the piece, once.
 """
 
 from __future__ import annotations
@@ -190,7 +190,8 @@ class PieceInstance:
             with node_source.batch_nodes():
                 found = self.child_sets[member] = self._make_child_set(member)
             if self.is_asleep:
-                self.core.afterwards(lambda: self.keep(member))  # In a piece that is awake they are kept already.
+                # In a piece that is awake they are kept already.
+                self.core.afterwards(lambda: self.keep_children(member))
         elif found.is_sparse:
             node_source.wake_piece(self.root)  # The caller may want all of its rows.
         return found
@@ -229,7 +230,7 @@ class PieceInstance:
         found = self._parts.registry.find(self.space.name, self.id)
         return found if found is not None and found.cls is self.cls and not found.is_stopped else None
 
-    def gone(self) -> HeadwaterError:
+    def ended_error(self) -> HeadwaterError:
         """Return the error for using a piece that is over."""
         if self.parent is None and not self.is_launched:
             return AuthoringError(
@@ -295,7 +296,7 @@ class PieceInstance:
         `identity` names the node over restarts; None: the node is never resumed.
         """
         if self.is_stopped:
-            raise self.gone()
+            raise self.ended_error()
         spec.is_kept = True  # Demand for a row or a child reaches the nodes that keep it.
         core = self.core
         current = core.current
@@ -349,7 +350,7 @@ class PieceInstance:
         if is_asleep and is_back and len(self._shown) == 1:
             if self.parent is None:
                 self._hold(user, session, view.cell_documents())
-            self._keep(is_asleep=True)
+            self._register_keepers(is_asleep=True)
             shown += [
                 view.register_effect(each) for each in self.schema.of(EffectMember) if view.runs_at_each_start(each)
             ]
@@ -358,8 +359,8 @@ class PieceInstance:
             self.request(user, session)
         if is_asleep and is_back:
             self._parts.node_source.wake_piece(self.root)  # Cleanness is known for the first user and session only.
-        self._keep()
-        self._show(view, shown)
+        self._register_keepers()
+        self._register_effects(view, shown)
         for child in self.children():
             child.open(user, session)
 
@@ -398,7 +399,7 @@ class PieceInstance:
         """The documents that are kept loaded for it, whether or not a node reads them."""
         return [each for documents in self._held.values() for each in documents]
 
-    def _keep(self, *, is_asleep: bool = False) -> None:
+    def _register_keepers(self, *, is_asleep: bool = False) -> None:
         """Register the nodes that keep its children, and those that write cells, which readers of these must find."""
         has_children = bool(self.schema.of(EachMember)) or bool(self.schema.of(ChildMember))
         for member in self.schema if has_children else ():
@@ -406,17 +407,17 @@ class PieceInstance:
             if isinstance(member, (EachMember, ChildMember)) and not (
                 is_asleep and self.schema.elements(member).value is not None
             ):
-                self.keep(member)
+                self.keep_children(member)
         for each in self.schema.side_writers():
             if each.scope == "space":
                 self.view("space").handle(each)
 
-    def keep(self, member: EachMember | ChildMember) -> None:
+    def keep_children(self, member: EachMember | ChildMember) -> None:
         """Keep the children of a member here as long as the piece is open."""
         if self.is_open and member not in self._kept:
             self._kept[member] = self.view("space").register_keeper(member)
 
-    def _show(self, view: ScopedView, shown: list[Node]) -> None:
+    def _register_effects(self, view: ScopedView, shown: list[Node]) -> None:
         """Register the effects that have no node yet, and the nodes that write cells for a user or a session."""
         there = {node.id for node in self.nodes}
         effects = self.schema.of(EffectMember)
@@ -445,20 +446,20 @@ class PieceInstance:
             self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
             self.nodes.remove(node)
 
-    def wake(self) -> None:
+    def register_all(self) -> None:
         """Register everything of a piece that was open and asleep, and of its children."""
         for child_set in self.child_sets.values():
-            child_set.complete()
-        self._keep()
+            child_set.make_listed_rows()
+        self._register_keepers()
         for (user, session), shown in self._shown.items():
-            self._show(self.view("session", user, session), shown)
+            self._register_effects(self.view("session", user, session), shown)
         for child in self.children():
-            child.wake()
+            child.register_all()
 
     def start_effects(self) -> None:
         """Register the effects of a piece that is open and asleep, and those of its children."""
         for (user, session), shown in self._shown.items():
-            self._show(self.view("session", user, session), shown)
+            self._register_effects(self.view("session", user, session), shown)
         for child in self.children():
             child.start_effects()
 
@@ -469,7 +470,7 @@ class PieceInstance:
 
     def set_delays(self, id: str, delays: Delays) -> None:
         """Change the delays of an effect, by the id of its node, until the piece is stopped."""
-        self._delays[id] = delays.over(self._delays.get(id, delays))
+        self._delays[id] = delays.filled_from(self._delays.get(id, delays))
         for node in self.nodes:
             if node.id == id:
                 self.core.set_delays(node, delays)
@@ -544,7 +545,7 @@ class PieceInstance:
         if any(map(_is_demanded, readers)):
             self._parts.registry.forget_instance(self)
             self._parts.node_source.forget_piece(self)
-            self.rest()
+            self.close_for_readers()
             self.space.hold([self.generation_check().document])  # As that of every piece that is only named.
             self._parts.registry.idle.note_use(self)
             return
@@ -569,7 +570,7 @@ class PieceInstance:
         if self._generation_check is not None:
             self.space.let_loose([self._generation_check.document])
         for view in self._views.values():
-            view.forget()  # A holder of the piece that reads again gets new nodes.
+            view.drop_handles()  # A holder of the piece that reads again gets new nodes.
         self._shown.clear()
         self._kept.clear()
         self._delays.clear()
@@ -577,13 +578,13 @@ class PieceInstance:
         self.is_new = False
         self.core.invalidate_readers(readers)
 
-    def rest(self) -> None:
+    def close_for_readers(self) -> None:
         """End what runs only because the piece is open, and what it sleeps by. It is computed further for readers."""
         self.is_new = False
         for child_set in self.child_sets.values():
             child_set.rest()
         for child in self.children():
-            child.rest()
+            child.close_for_readers()
         self._cancel_periods()
         for node in self.keepers():
             self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]

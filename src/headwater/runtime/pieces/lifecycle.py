@@ -152,7 +152,7 @@ class PieceOpener:
             return frozenset()
 
         if not new and isinstance(what, type) and await self._node_source.open_asleep(instance, space.user, session):
-            self._registry.keep(instance, space.user, session)
+            self._registry.run_piece(instance, space.user, session)
             if any(each.value is NOT_HERE for each in instance.held):
                 await self._node_source.load_cells(instance)
                 await self._arrived(instance.view("session", space.user, session))
@@ -174,7 +174,7 @@ class PieceOpener:
             raise
         if not self._node_source.is_asleep(instance) and not instance.is_open:
             await self._request(space, instance, session)
-        self._registry.keep(instance, space.user, session)
+        self._registry.run_piece(instance, space.user, session)
         await self._arrived(instance.view("session", space.user, session))
         await self._ready(instance)
         return made

@@ -63,7 +63,7 @@ class Links:
         id, colon, stored = link.id.rpartition(":")
         if not colon:
             raise AuthoringError(f"{link!r} points at no piece and at no member of one")
-        self.access.cross(view.instance.space, space)
+        self.access.check_crossing(view.instance.space, space)
         instance = self._registry.find_by_id(space, id)
         seen = view.seen_in(instance)
         if stored == "@":
@@ -86,7 +86,7 @@ class Links:
         found = view.recorded.get(member)
         if found is None:
             found = view.recorded[member] = _restricted(view, member, self.resolve_input(view.instance, member))
-        self.access.given(view, found)
+        self.access.check_input(view, found)
         return found
 
     def resolve_input(self, instance: PieceInstance, member: GivenMember) -> Any:
@@ -105,7 +105,7 @@ class Links:
         found = self._owned(space, parts)
         if found is not None:
             return found
-        given = instance.schema.given(member)
+        given = instance.schema.type_of_input(member)
         assert given.codec is not None
         kind: type[Input[Any]] = Cell if given.is_cell else Input
         made = kind(self._core, space.document(parts.id, parts.scope), given.codec, parts.path)
@@ -161,7 +161,7 @@ class Links:
 
 def _restricted(view: ScopedView, member: GivenMember, value: Any) -> Any:
     """Return the handle that was passed in, restricted to its declaration: an Input is read-only, even of a Cell."""
-    given = view.instance.schema.given(member)
+    given = view.instance.schema.type_of_input(member)
     if isinstance(value, OtherScopeHandle):
         value = value.seen_by(view)
         if isinstance(value, OtherScopeHandle):
@@ -191,7 +191,7 @@ class LinkAccess:
 
     def check(self, document: Document, target: Document) -> None:
         """Check that the open run may follow a link from one document to another. Raise `AccessError` otherwise."""
-        whose = self._whose()
+        whose = self._scopes_of_run()
         if whose is None:
             return
         key = target.key
@@ -202,15 +202,15 @@ class LinkAccess:
             )
         core = self._core
         if target.home is not document.home:
-            self.cross(core.space_of(document), core.space_of(target))
+            self.check_crossing(core.space_of(document), core.space_of(target))
 
-    def cross(self, here: LocalSpace, there: LocalSpace, what: str = "a link") -> None:
+    def check_crossing(self, here: LocalSpace, there: LocalSpace, what: str = "a link") -> None:
         """Check that every possible writer of data in one space may read the other space that the data leads into.
 
         Raise `AccessError` otherwise. For a handler, also check the sender of the event.
         """
         run = self._core.current.run
-        if run is None or here is there or self._whose() is None:
+        if run is None or here is there or self._scopes_of_run() is None:
             return
         mine, others = _read(run, here), _read(run, there)
         current = self._events.current
@@ -232,7 +232,7 @@ class LinkAccess:
 
     # ---- records -----------------------------------------------------------------------------------
 
-    def given(self, view: ScopedView, handle: Any) -> None:
+    def check_input(self, view: ScopedView, handle: Any) -> None:
         """Check that the open run may use an input that the record of a piece names. Raise `AccessError` if not."""
         run, instance = self._core.current.run, view.instance
         if run is None or (self._events.current is None and not isinstance(run.node, Node)):
@@ -240,7 +240,7 @@ class LinkAccess:
         what = f"the record of {instance.name!r}"
         if isinstance(handle, Handler):
             there = self._core.space(handle.sender.place(handle.member).partition("/")[0])
-            self.cross(instance.space, there, what)
+            self.check_crossing(instance.space, there, what)
             if not self._includes(run, instance.space, there, RIGHT_FOR[handle.member.allow]):
                 raise AccessError(
                     f"{what} names the handler {handle!r}, and a user who may write {instance.space.name} may not send "
@@ -254,9 +254,9 @@ class LinkAccess:
                     f"{what} leads to {kept}, which this run may not read: open the piece with it, as in "
                     f"{instance.cls.__name__}(...)"
                 )
-            self.cross(instance.space, self._core.space_of(handle.document), what)
+            self.check_crossing(instance.space, self._core.space_of(handle.document), what)
 
-    def _whose(self) -> tuple[str, tuple[str, ...]] | None:
+    def _scopes_of_run(self) -> tuple[str, tuple[str, ...]] | None:
         """Return the space of the open run and the scopes of that space it may see. None: it is a program's own run."""
         run = self._core.current.run
         if run is None:

@@ -43,7 +43,7 @@ class Prefetch:
         self._brought: dict[Node, dict[Document, None]] = {}
         self._tidied_at = 0  # the number of readers left after the last `_tidy`
 
-    def missed(self, document: Document) -> None:
+    def prefetch_for_run(self, document: Document) -> None:
         """Prefetch for a node whose attempt is about to stop at a missing document, and for the runs around it."""
         scheduler = self._core.scheduler
         self._tidy()
@@ -54,16 +54,16 @@ class Prefetch:
         for reader in (running, *[frame.node for frame in outer]):
             brought = self._brought.get(reader, {})
             if reader is running:
-                self._bring_members(document, brought)
-            self._bring(document, reader, brought)
+                self._request_members(document, brought)
+            self._request_siblings(document, reader, brought)
             if brought:
                 self._brought[reader] = brought
 
-    def missed_by_author(self, document: Document, brought: dict[Document, None]) -> None:
+    def prefetch_for_author(self, document: Document, brought: dict[Document, None]) -> None:
         """Prefetch for an attempt of a handler or a transaction, which keeps the documents until it has an outcome."""
         if document not in brought:  # Otherwise it was requested with another one that this attempt missed.
-            self._bring_members(document, brought)
-            self._bring(document, None, brought)
+            self._request_members(document, brought)
+            self._request_siblings(document, None, brought)
 
     def release_if_unread(self, brought: dict[Document, None]) -> None:
         """Release prefetched documents whose reader is done, unless a node reads or writes them."""
@@ -80,7 +80,7 @@ class Prefetch:
             self.release_if_unread(self._brought.pop(reader))
         self._tidied_at = len(self._brought)
 
-    def _bring_members(self, document: Document, brought: dict[Document, None]) -> None:
+    def _request_members(self, document: Document, brought: dict[Document, None]) -> None:
         """Request documents of the piece of a missing one: of all members, or of those that its code names."""
         if self._core.name_of(document.home) is None:
             return
@@ -108,7 +108,7 @@ class Prefetch:
             brought.update(dict.fromkeys(found))
             space.bring(found)
 
-    def _bring(self, document: Document, reader: Node | None, brought: dict[Document, None]) -> None:
+    def _request_siblings(self, document: Document, reader: Node | None, brought: dict[Document, None]) -> None:
         if self._core.name_of(document.home) is None:
             return
         space = self._core.space_of(document)
@@ -121,9 +121,9 @@ class Prefetch:
             if child_set is None:
                 return
             listing = child_set.listing
-            most = listing.most(document, stored) if listing.reader is reader else 0
+            most = listing.request_size(document, stored) if listing.reader is reader else 0
             if most:
-                instances = (each for start in _others(child_set, at) for each in _down(start, way))
+                instances = (each for start in _siblings(child_set, at) for each in _descendants(start, way))
                 documents = (
                     space.document(document_id(each.id, stored), document.key.scope)
                     for each in instances
@@ -137,9 +137,9 @@ class Prefetch:
             way.insert(0, child_set.member)
             at = at.parent
         if instance is not None and instance.parent is None:
-            self._bring_named(instance, document, stored, brought)
+            self._request_of_named_pieces(instance, document, stored, brought)
 
-    def _bring_named(
+    def _request_of_named_pieces(
         self, instance: PieceInstance, document: Document, stored: str, brought: dict[Document, None]
     ) -> None:
         """Request a member of other named pieces of a class, once an attempt missed it of two of them."""
@@ -174,7 +174,7 @@ def _kept_by(instance: PieceInstance) -> ChildSet | None:
     return next((each for each in instance.parent.child_sets.values() if each.node is keeper), None)
 
 
-def _others(child_set: ChildSet, instance: PieceInstance) -> list[PieceInstance]:
+def _siblings(child_set: ChildSet, instance: PieceInstance) -> list[PieceInstance]:
     """Return the children that were shown together with one, those after it first."""
     rows = child_set.rows
     instances = [rows[text].child for text in child_set.listing.texts if text in rows]
@@ -183,7 +183,7 @@ def _others(child_set: ChildSet, instance: PieceInstance) -> list[PieceInstance]
     return [*found[place + 1 :], *found[:place]]
 
 
-def _down(instance: PieceInstance, way: list[EachMember | ChildMember]) -> Iterator[PieceInstance]:
+def _descendants(instance: PieceInstance, way: list[EachMember | ChildMember]) -> Iterator[PieceInstance]:
     """Yield the descendants that the same members lead to, as far as they exist in this runtime."""
     if not way:
         yield instance
@@ -191,4 +191,4 @@ def _down(instance: PieceInstance, way: list[EachMember | ChildMember]) -> Itera
     child_set = instance.child_sets.get(way[0])
     if child_set is not None:
         for child in child_set.instances():
-            yield from _down(child, way[1:])
+            yield from _descendants(child, way[1:])

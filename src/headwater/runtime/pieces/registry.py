@@ -188,7 +188,7 @@ class PieceRegistry:
             member, text = _keeping(instance, id)
             instance = instance.child_set(member).child(text)
         if instance is None:
-            raise _left(space, id)
+            raise _left_error(space, id)
         return instance
 
     async def pull_descendant(self, root: PieceInstance, id: str) -> PieceInstance:
@@ -196,9 +196,9 @@ class PieceRegistry:
         instance: PieceInstance | None = root
         while instance is not None and instance.id != id:
             member, text = _keeping(instance, id)
-            instance = await instance.child_set(member).pulled(text)
+            instance = await instance.child_set(member).pull_child(text)
         if instance is None:
-            raise _left(root.space, id)
+            raise _left_error(root.space, id)
         return instance
 
     def find_piece(self, document: Document) -> Existence | None:
@@ -226,13 +226,13 @@ class PieceRegistry:
         """Return all instances of this runtime."""
         return tuple(self._instances.values())
 
-    def kept(self) -> tuple[PieceInstance, ...]:
+    def running_pieces(self) -> tuple[PieceInstance, ...]:
         """Return the pieces that run here until they are stopped."""
         return tuple(self._kept)
 
     # ---- running here ------------------------------------------------------------------------------
 
-    def keep(self, instance: PieceInstance, user: str, session: str, *, is_launch: bool = False) -> None:
+    def run_piece(self, instance: PieceInstance, user: str, session: str, *, is_launch: bool = False) -> None:
         """Run a piece here until it is stopped. A piece that a program opened does not depend on a launch any more."""
         instance.is_launched = instance.is_launched and is_launch
         self._kept[instance] = None
@@ -347,7 +347,7 @@ def _keeping(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember
     return found
 
 
-def _left(space: LocalSpace, id: str) -> GoneError:
+def _left_error(space: LocalSpace, id: str) -> GoneError:
     # fault+ inputs.rows_that_left_are_read: return AbsentError(id)
     return GoneError(f"{space.name} has no piece {id!r} any more: its key left, or its parent is gone")
 

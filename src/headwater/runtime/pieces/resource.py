@@ -97,9 +97,9 @@ class ResourceHandle(Resource[T_co], Generic[T_co]):
         core = fetching.core
         super().__init__(core, fetching.wanted.document, codec_for(str))
         self._fetching = fetching
-        self.set_maker(fetching.instance.maker_of(self._again))
+        self.set_maker(fetching.instance.maker_of(self._take_current_fetch))
 
-    def _again(self) -> None:
+    def _take_current_fetch(self) -> None:
         """Continue with the current `Fetch` of the view, after the piece of this one was released."""
         self._fetching = self._fetching.made_anew()
 
@@ -110,7 +110,7 @@ class ResourceHandle(Resource[T_co], Generic[T_co]):
     def get(self, default: Any = None) -> Any:
         """Return the current state. Inside a run this subscribes to the resource and demands its fetch."""
         wanted: Any = super().get("")
-        return self._fetching.shown(wanted)
+        return self._fetching.read_state(wanted)
 
     @property
     def values(self) -> TypeCodec[Any]:
@@ -197,7 +197,7 @@ class Fetch:
 
     # ---- for readers -------------------------------------------------------------------------------
 
-    def shown(self, wanted: str) -> Any:
+    def read_state(self, wanted: str) -> Any:
         result = self.result.get(None)
         if result is None:
             return Pending()
@@ -210,17 +210,17 @@ class Fetch:
     # ---- its node ----------------------------------------------------------------------------------
 
     def _want(self) -> str:
-        """Return the digest of the wanted input. `_look` checks after the run whether its result exists."""
+        """Return the digest of the wanted input. `_start_or_cancel` checks after the run whether its result exists."""
         source = self._input
         try:
             value = source.get()
         except AbsentError:
             return ""
         wanted = digest(source.memo().merge(ABSENT, value))
-        self.core.afterwards(self._look)
+        self.core.afterwards(self._start_or_cancel)
         return wanted
 
-    def _look(self) -> None:
+    def _start_or_cancel(self) -> None:
         """Start a fetch that is wanted and missing; cancel one that is not wanted any more."""
         node, core = self._node, self.core
         if node.removed or self._tasks.is_closed:
@@ -241,7 +241,7 @@ class Fetch:
             return
         task = self._tasks.spawn(self._fetch(wanted), f"resource {node.id}")
         self._task = (wanted, task)
-        task.add_done_callback(lambda _: self._over(wanted, task))
+        task.add_done_callback(lambda _: self._on_fetch_done(wanted, task))
         core.observers.when(lambda: not node.live or task.done(), self._unwanted)
 
     def _wait(self, holds: Callable[[], bool]) -> None:
@@ -251,7 +251,7 @@ class Fetch:
 
     def _woken(self) -> None:
         self._is_waiting = False
-        self.core.afterwards(self._look)
+        self.core.afterwards(self._start_or_cancel)
 
     def _has_result(self, wanted: str) -> bool:
         if self.result.document.value is NOT_HERE:
@@ -265,15 +265,15 @@ class Fetch:
 
     def _unwanted(self) -> None:
         if not self._node.live:
-            self.core.afterwards(self._look)
+            self.core.afterwards(self._start_or_cancel)
 
-    def _over(self, wanted: str, task: asyncio.Task[None]) -> None:
+    def _on_fetch_done(self, wanted: str, task: asyncio.Task[None]) -> None:
         if self._task is None or self._task[1] is not task:
             return
         self._task = None
         if not task.cancelled() and task.exception() is not None:
             self._given_up = wanted  # The error was reported. Another input is tried again.
-        self.core.afterwards(self._look)
+        self.core.afterwards(self._start_or_cancel)
 
     def _end(self) -> None:
         if self._task is not None:
@@ -288,7 +288,7 @@ class Fetch:
 
     async def _renewed(self) -> None:
         await self._transact(self._outdate)
-        self.core.afterwards(self._look)
+        self.core.afterwards(self._start_or_cancel)
 
     def _transact(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call a function in one transaction of the space of the piece."""

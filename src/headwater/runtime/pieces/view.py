@@ -99,10 +99,10 @@ class ScopedView:
             return found
         core = self.instance.core
         if core.is_own_thread():
-            return self._made(member)
-        return core.on_own_thread(partial(self._made, member))
+            return self._find_or_make(member)
+        return core.on_own_thread(partial(self._find_or_make, member))
 
-    def _made(self, member: Declaration) -> Any:
+    def _find_or_make(self, member: Declaration) -> Any:
         """Make the handle of a member, unless it was made while another thread waited for its turn."""
         found = self.handles.get(member)
         if found is not None:
@@ -130,7 +130,7 @@ class ScopedView:
         """Return whether a member of that scope has an owner here: it is not the space's, and its owner is known."""
         return scope != "space" and bool(self.user if scope == "user" else self.session)
 
-    def forget(self) -> None:
+    def drop_handles(self) -> None:
         """Drop all handles after the piece stopped: a later access creates new ones, with new nodes."""
         self.handles.clear()
         self.recorded.clear()
@@ -149,7 +149,7 @@ class ScopedView:
             if isinstance(member, _COMPUTED) and owner is not self:
                 return owner.handle(member)  # A session has one value, that of its user.
         if instance.is_let_go and isinstance(member, (ComputedMember, FoldMember)) and member.scope == self.scope:
-            return self._again(member)
+            return self._make_for_successor(member)
         if isinstance(member, _OWN) or member.scope == self.scope:
             return self._make_own(member)
         if SCOPES.index(member.scope) > SCOPES.index(self.scope):
@@ -162,7 +162,7 @@ class ScopedView:
             raise AuthoringError(f"{member!r} has no handle")
         return make(self, member)
 
-    def _again(self, member: Declaration) -> Computed[Any]:
+    def _make_for_successor(self, member: Declaration) -> Computed[Any]:
         """Return a handle of a stopped child that looks for the successor when read: the keeper may keep it again."""
         instance = self.instance
         made: Computed[Any] = Computed(instance.core, self.document(member.stored), instance.schema.codec(member))
@@ -194,17 +194,17 @@ class ScopedView:
         """Inside a run: return the handle of the same member in the child that replaced this stopped one."""
         instance = self.instance.successor()
         if instance is None:
-            raise self.instance.gone()
+            raise self.instance.ended_error()
         return instance.view(self.scope, self.user, self.session).handle(member)
 
     def _handle_of_replacement(self, member: Declaration) -> Any:
         """Return the same, also outside a run, for a child whose row is gone: it is here if there is one."""
         instance = self.instance.replacement()
         if instance is None:
-            raise self.instance.gone()
+            raise self.instance.ended_error()
         return instance.view(self.scope, self.user, self.session).handle(member)
 
-    def kept_now(self) -> ScopedView:
+    def view_of_successor(self) -> ScopedView:
         """Inside a run: return the view of the child that replaced this stopped one, or this view."""
         instance = self.instance.successor() if self.instance.is_stopped else None
         return self if instance is None else instance.view(self.scope, self.user, self.session)
@@ -355,7 +355,7 @@ class ScopedView:
         instance = self.instance
 
         def look() -> None:
-            handle.now.keep()
+            handle.now.read_all_rows()
 
         return instance.register(
             NodeSpec(

@@ -65,7 +65,7 @@ class ForeignReadCheck:
         channel = self._parts.channel(self._core.name_of(replica) or "")
         return None if channel is None else channel.driver.session.seen.chain_at(replica.confirmed.seq)
 
-    def unsure(self, node: Node) -> None:
+    def report_when_confirmed(self, node: Node) -> None:
         """Report the run of a node again when its reads of other spaces have verdicts."""
         if len(self._unsure) >= self._parts.limits.unsure_nodes:
             return
@@ -157,7 +157,7 @@ class ForeignReadCheck:
         instances = [writers.named(pieces, space, doc) for doc in docs]
         known.instances += dict.fromkeys([instance for instance in instances if instance is not None])
 
-    def over(self, state: ResumeState) -> None:
+    def release_when_answered(self, state: ResumeState) -> None:
         """Forget the answers about a sleeping piece if no query for it is under way."""
         if not state.asked:
             known, state.foreign_answers = state.foreign_answers, ForeignAnswers()

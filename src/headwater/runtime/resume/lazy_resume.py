@@ -103,7 +103,7 @@ class BulkOpen:
         self._core = parts.core
         self._fingerprints: dict[tuple[type[Piece], int, str, str], str] = {}
 
-    def patched(self) -> None:
+    def drop_fingerprints(self) -> None:
         self._fingerprints.clear()
 
     # ---- falling asleep ------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class BulkOpen:
             return all(each.value is not NOT_HERE or core.why_not(each) is not None for each in loads.docs)
 
         waiting = asyncio.get_running_loop().create_task(core.observers.until(are_here))
-        waiting.add_done_callback(lambda task: _over(followed, loads, task))
+        waiting.add_done_callback(lambda task: _on_load_done(followed, loads, task))
 
     def _look_ahead(self, followed: FollowedSpace, loads: LoadBatch, first: PieceInstance) -> None:
         """Request the cells of the next pieces of the same class as well, twice as many each time."""
@@ -247,7 +247,7 @@ class BulkOpen:
                 loads.ahead.update(dict.fromkeys([documents.of(key) for key in keys]))
 
 
-def _over(followed: FollowedSpace, loads: LoadBatch, task: asyncio.Task[None]) -> None:
+def _on_load_done(followed: FollowedSpace, loads: LoadBatch, task: asyncio.Task[None]) -> None:
     if any(document.value is NOT_HERE for document in loads.ahead):
         followed.ahead = -1  # They are too large or too many: no caller may wait for pieces that it did not open.
     if not loads.over.done():
@@ -325,7 +325,7 @@ async def _registered(
         return None  # The whole piece wakes, and the node that fails reports the error.
     finally:
         state.asked -= 1
-        resuming.foreign_reads.over(state)
+        resuming.foreign_reads.release_when_answered(state)
         resuming.core.observers.check_conditions()
 
 
@@ -337,7 +337,7 @@ async def _nodes(
         home_id, _, text = child.partition(BETWEEN)
         if member.endswith(row_of("")):
             rows.update(dict.fromkeys(_of_row(root, home_id, member.removesuffix(row_of("")), text)))
-        above = _above(root, home_id) if home_id else []
+        above = _rows_above(root, home_id) if home_id else []
         if above is None:
             return None
         for parent, stored, at in above:
@@ -370,7 +370,7 @@ def _of_row(root: PieceInstance, home_id: str, stored: str, text: str) -> list[K
     return [(stored, child, "", ""), (row_of(stored), f"{child}{BETWEEN}{text}" if text else child, "", "")]
 
 
-def _above(root: PieceInstance, id: str) -> list[tuple[str, str, str]] | None:
+def _rows_above(root: PieceInstance, id: str) -> list[tuple[str, str, str]] | None:
     """Return the rows that lead to a child: the parent, the member and the key of each. None: the id was shortened."""
     found: list[tuple[str, str, str]] = []
     parent = root.id
@@ -393,7 +393,7 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
     stored, child, scope, principal = key
     home_id, _, text = child.partition(BETWEEN)
     instance: PieceInstance | None = root
-    for _, name, at in (_above(root, home_id) or []) if home_id else []:
+    for _, name, at in (_rows_above(root, home_id) or []) if home_id else []:
         row = None if instance is None else _row(instance, name, at)
         instance = None if row is None else row[0]
     if instance is None:
@@ -522,7 +522,9 @@ class LazyResume:
             await self._core.observers.until(lambda: channel.is_up() or instance.space.ended is not None)
         if not followed.is_looking and followed.clean is None:
             followed.is_looking = True
-            self._parts.tasks.begin(self._look(followed), f"which pieces of {instance.space.name} are clean")
+            self._parts.tasks.begin(
+                self._load_clean_pieces(followed), f"which pieces of {instance.space.name} are clean"
+            )
         if followed.is_looking:
             await self._core.observers.until(lambda: not followed.is_looking)
         return followed if channel.is_up() else None
@@ -542,7 +544,7 @@ class LazyResume:
             followed.waking.append(instance.id)
             self._parts.tasks.begin(self._wake_after_open(followed, instance, known), f"waking {instance!r}")
 
-    async def _look(self, followed: FollowedSpace) -> None:
+    async def _load_clean_pieces(self, followed: FollowedSpace) -> None:
         """Load the clean pieces of a space. A piece without an answer counts as not clean."""
         try:
             await self._ask(followed)
@@ -773,17 +775,17 @@ class LazyResume:
         resuming.counts["woken"] += 1
         state = resuming.states[instance] = resuming.begin(instance, followed.channel)
         # Later, because the caller may be in the middle of making a part of the piece.
-        self._core.afterwards(lambda: instance.wake() if resuming.states.get(instance) is state else None)
+        self._core.afterwards(lambda: instance.register_all() if resuming.states.get(instance) is state else None)
 
     def _wake_all(self, followed: FollowedSpace) -> None:
         for instance in [*followed.sleeping.values()]:
             self.wake_piece(instance)
         followed.clean = {}
 
-    def patched(self) -> None:
+    def wake_all(self) -> None:
         """Wake all pieces, because the code of classes was replaced (hot reload)."""
         self._effects_known.clear()
-        self.bulk_open.patched()
+        self.bulk_open.drop_fingerprints()
         for followed in self._spaces.values():
             self._wake_all(followed)
 

@@ -100,7 +100,7 @@ class ObservationLookup:
         now = self._resuming.states.get(root)
         if now is state or now is None or now.is_over:
             self._resuming.bring_back(batch.held)
-            self._resuming.foreign_reads.over(state)
+            self._resuming.foreign_reads.release_when_answered(state)
         else:  # Meanwhile the whole piece is queried.
             now.held += batch.held
             for each in batch.held:
@@ -204,7 +204,7 @@ class NodeDescription:
         return self._resume.foreign_reads.chain_of(replica)
 
     def on_unsure(self, node: Node) -> None:
-        self._resume.foreign_reads.unsure(node)
+        self._resume.foreign_reads.report_when_confirmed(node)
 
 
 class Resume:
@@ -290,7 +290,7 @@ class Resume:
     def drop_fingerprints(self) -> None:
         """Forget all fingerprints, because the code of classes was replaced (hot reload)."""
         self._codes.forget()
-        self.sleeping.patched()
+        self.sleeping.wake_all()
 
     # ---- nodes -------------------------------------------------------------------------------------
 
@@ -304,7 +304,7 @@ class Resume:
         if state is None:
             state = self.states[root] = self.begin(root, channel)
         if identity is not None:
-            node.opaque = self._codes.look(instance.cls, identity.code)
+            node.opaque = self._codes.why_opaque(instance.cls, identity.code)
             facts = NodeDescription(self, instance, root, spec, identity)
             node.reporter = RunReporter(channel.driver.session.runs, facts, self.core.scheduler.limits)
         if not state.is_over:

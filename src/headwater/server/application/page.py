@@ -28,7 +28,7 @@ from headwater.errors import Refused as RefusedError
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.handles import Handler, Options
 from headwater.pieces.piece import Piece
-from headwater.pieces.signature import given
+from headwater.pieces.signature import argument_error
 from headwater.protocol.pages import (
     PAGE_VERSION,
     Done,
@@ -339,7 +339,7 @@ class Page:
             try:
                 arguments = () if message.kind == "delete" else (handle.decoded(message.kind, value),)
             except InvalidValueError as error:
-                raise InvalidValueError(f"{place.member!r} does not take this: {given(error)}") from None
+                raise InvalidValueError(f"{place.member!r} does not take this: {argument_error(error)}") from None
 
             def write_handle() -> None:
                 write_as_user(handle, self._user, self._session, message.kind, *arguments)

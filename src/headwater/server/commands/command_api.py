@@ -30,7 +30,7 @@ from headwater.errors import AbsentError, AuthoringError, HeadwaterError, Invali
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.handles import Effect, Handler, Options
 from headwater.pieces.names import SEPARATOR, document_id, piece_id
-from headwater.pieces.signature import given
+from headwater.pieces.signature import argument_error
 from headwater.protocol.command_messages import CommandQuestion, is_address, split_place
 from headwater.protocol.commit import MAIN
 from headwater.replica.document import NOT_HERE
@@ -231,7 +231,9 @@ class CommandApi:
         try:
             value = handle.decoded("set", await asyncio.to_thread(from_json_form, asked.value))
         except InvalidValueError as error:
-            raise InvalidValueError(f"{asked.place} does not take this: {given(error)}", path=error.path) from None
+            raise InvalidValueError(
+                f"{asked.place} does not take this: {argument_error(error)}", path=error.path
+            ) from None
         await self._runtime.space(space, user=user).transact(self._write_checked, handle, value, user)
         return {"place": asked.place, "value": json_form(handle.encoded(value))}
 
