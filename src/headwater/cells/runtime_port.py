@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headwater.cells.handle import Input
     from headwater.cells.handle_base import Member
     from headwater.cells.open_run import Current
-    from headwater.cells.selector import Selector
+    from headwater.cells.selector import PathSelector
 
 __all__ = ["Stream", "Topic"]
 
@@ -99,7 +99,7 @@ class HandleRuntime(Protocol):
     """The part of a runtime that handles call; `runtime.core.core.Core` implements it."""
 
     current: Current
-    selector: Selector
+    selector: PathSelector
 
     def check_thread(self) -> None:
         """Raises unless this is the runtime's own thread, and no run of another runtime is open on it."""

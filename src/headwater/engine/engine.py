@@ -25,7 +25,7 @@ from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.log.branches import Branch, Branches
 from headwater.engine.log.compaction import Compaction
 from headwater.engine.log.heads import Head, Heads
-from headwater.engine.log.history import HistoricDocument, History, Logged, Page
+from headwater.engine.log.history import HistoricDocument, History, HistoryPage, Logged
 from headwater.engine.log.log import Log
 from headwater.engine.log.recovery import Recovery
 from headwater.engine.log.sessions import Sessions, StoredSession, merge_session
@@ -280,11 +280,11 @@ class Engine:
         after: str = "",
         limit: int | None = None,
         most_bytes: int | None = None,
-    ) -> Page[HistoricDocument]:
+    ) -> HistoryPage[HistoricDocument]:
         """The present documents of a scope, by id; a page holds one of them, or more of up to `most_bytes`."""
         return self._read(lambda: self._parts.history.documents(scope, branch, after, limit, most_bytes))
 
-    def changes(self, *, since: int = 0, branch: str | None = None, limit: int | None = None) -> Page[Logged]:
+    def changes(self, *, since: int = 0, branch: str | None = None, limit: int | None = None) -> HistoryPage[Logged]:
         """The accepted commits after a seq, oldest first, of one branch or of all."""
         return self._read(lambda: self._parts.history.changes(since, branch, limit))
 
@@ -380,7 +380,7 @@ class Engine:
     def has_branch(self, name: str) -> bool:
         return self._read(lambda: self._parts.branches.find(name) is not None)
 
-    def branches(self, *, after: str = "", limit: int | None = None) -> Page[Branch]:
+    def branches(self, *, after: str = "", limit: int | None = None) -> HistoryPage[Branch]:
         """The branches that were not deleted, by name."""
         return self._read(lambda: self._parts.history.branches(after, limit))
 

@@ -27,7 +27,7 @@ from headwater.cells.containers import KeyCodec, MappingCodec, TupleCodec
 from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Topic
 from headwater.cells.scalars import FloatCodec
-from headwater.cells.selector import Selector
+from headwater.cells.selector import PathSelector
 from headwater.data.text import shown
 from headwater.errors import AuthoringError, InvalidValueError
 from headwater.pieces.annotations import annotations_of, names_around, resolve
@@ -343,7 +343,7 @@ def _named(by: Callable[..., Any], source: TypeCodec[Any]) -> TypeCodec[Any] | N
     if not isinstance(source, (TupleCodec, MappingCodec)):
         return None
     try:
-        return Selector().select(source.element, by).codec
+        return PathSelector().select(source.element, by).codec
     except Exception:  # It does more than to name a field. It is called with an element when there is one.
         return None
 

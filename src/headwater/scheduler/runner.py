@@ -16,7 +16,7 @@ from headwater.data.address import doc_text
 from headwater.data.patch import Patch
 from headwater.data.path import starts_with
 from headwater.data.reader_trie import Spot
-from headwater.data.trace import Failed, Ran, RunStarted, Suspended, Trace
+from headwater.data.trace import Ran, RunFailed, RunStarted, Suspended, Trace
 from headwater.data.value import ABSENT, MaybeValue, freeze
 from headwater.errors import InvariantViolation, NotSettlingError, cut_frames
 from headwater.replica.document import NOT_HERE, Document, TierEntry
@@ -328,7 +328,7 @@ class Runner:
         self._discard(run)
         before, node.error = node.error, cut_frames(failure)
         if self.trace is not None:
-            self.trace.emit(Failed(node.id, f"{type(failure).__name__}: {failure}"))
+            self.trace.emit(RunFailed(node.id, f"{type(failure).__name__}: {failure}"))
         # I3: a failure that readers know already makes no reader run again.
         self._on_failed(node, failure, type(before) is type(failure) and str(before) == str(failure))
 

@@ -81,7 +81,7 @@ _COUNT: Final = 2**32
 
 
 @dataclass(slots=True)
-class Tally:
+class DeliveryTally:
     """Counts of claimed targets of a reaction by their result. For display; no decision depends on it."""
 
     delivered: int = 0
@@ -102,10 +102,10 @@ class Targets:
         self._limits = limits
         self._epoch: int | None = None  # of the tokens given since the space was opened; None: none yet
         self._given = 0
-        self.tallies: dict[int, Tally] = {}  # by reaction, since this is open
+        self.tallies: dict[int, DeliveryTally] = {}  # by reaction, since this is open
 
-    def tally(self, reaction: int) -> Tally:
-        return self.tallies.setdefault(reaction, Tally())
+    def tally(self, reaction: int) -> DeliveryTally:
+        return self.tallies.setdefault(reaction, DeliveryTally())
 
     def forget(self) -> None:
         """Drop claims that the disk may not have. No token is given twice."""

@@ -27,7 +27,7 @@ from headwater.engine.log.sessions import StoredSession
 from headwater.engine.sync.conflict_turns import ConflictTurns
 from headwater.engine.sync.error_codes import ending_code, problem_code, refused
 from headwater.engine.sync.peer import AnswerBudget, Peer, PeerState, SyncWindows, size_of_patches
-from headwater.engine.sync.queries import Queries
+from headwater.engine.sync.queries import PeerQueries
 from headwater.engine.sync.watch_table import KeptWatches, WatchTable
 from headwater.errors import (
     AbsentError,
@@ -219,7 +219,7 @@ class Hub:
         self._watching = WatchTable(engine, limits)
         self._windows = SyncWindows()
         self._answer_budget = AnswerBudget(limits.answer_bytes)
-        self.queries = Queries(engine, limits, self._answer_budget)
+        self.queries = PeerQueries(engine, limits, self._answer_budget)
         self.turns = ConflictTurns(limits)
         self._frames: list[tuple[Peer, Transact]] = []
         self._announced_seq = engine.last_seq  # commits up to here were announced to watchers

@@ -124,7 +124,7 @@ class CodeClaims:
                 del self._peers[name], self._codes[name]
 
 
-class Queries:
+class PeerQueries:
     """Answers the questions of all peers of one space."""
 
     __slots__ = (

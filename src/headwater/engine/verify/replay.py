@@ -22,7 +22,7 @@ from headwater.data.value import Absent, MaybeValue, equal
 from headwater.engine.log.heads import restored
 from headwater.engine.log.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained, number_in_meta
 from headwater.engine.store.port import EventRow, LogRow, SnapshotRow, Store
-from headwater.engine.verify.document_history import DocumentHistories, DocumentHistory, Write, differences
+from headwater.engine.verify.document_history import DocumentHistories, DocumentHistory, DocumentWrite, differences
 from headwater.engine.verify.naive import names, numbers, same
 from headwater.engine.verify.report import VERIFY_LIMITS, RuleBroken
 from headwater.errors import CorruptionError, HeadwaterError
@@ -348,7 +348,9 @@ class Replay:
                     seq,
                     f"the write to {doc_text(key)} before it was at {line.last_seq}, it says {previous}",
                 )
-            write = Write(seq, row.session, commit.local_seq, size, len(entry.commit), differences(before, after))
+            write = DocumentWrite(
+                seq, row.session, commit.local_seq, size, len(entry.commit), differences(before, after)
+            )
             self.lines.record(row.branch, line, write, after)
             if seq in line.snapshots:
                 self._check_snapshot(row.branch, key, line)

@@ -23,7 +23,7 @@ from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Delays, SinkSubscription, Stream, Subscription, Topic
-from headwater.cells.selector import Selector
+from headwater.cells.selector import PathSelector
 from headwater.clock import Clock
 from headwater.data.address import DocKey, Link, check_id, check_scope, doc_text
 from headwater.data.path import Path
@@ -133,7 +133,7 @@ class Core:
         self.failures = ErrorChannel()
         self._after: deque[Callable[[], object]] = deque()
         self._numbered = 0
-        self.selector = Selector()
+        self.selector = PathSelector()
         self.scheduler = Scheduler(clock, self, limits)
         self.current = self.scheduler.current
         self.time = TimeDocuments(clock, self.current, self.scheduler.gates.alarm)

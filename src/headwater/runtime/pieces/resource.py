@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from headwater.runtime.writing.transactions import Transactions
 
 
-class Claim(Model):
+class FetchClaim(Model):
     """The runtime that fetches, the input it fetches for, and the time until which the claim holds."""
 
     wanted: str
@@ -60,10 +60,10 @@ class Worker:
         self._is_only = backend.is_only
         self.name = f"{self._life}/{origin}" if self._life else origin
 
-    def has(self, claim: Claim | None) -> bool:
+    def has(self, claim: FetchClaim | None) -> bool:
         return claim is not None and claim.by == self.name
 
-    def waits_for(self, claim: Claim, wanted: str, now_us: int) -> bool:
+    def waits_for(self, claim: FetchClaim, wanted: str, now_us: int) -> bool:
         """Return whether another runtime has the claim and may still be fetching."""
         if claim.wanted != wanted or claim.by == self.name or claim.until_us <= now_us:
             return False
@@ -161,7 +161,7 @@ class Fetch:
         self.values = instance.schema.codec(member)
         self.result: Cell[Result] = Cell(core, view.document(f"{member.stored}/result"), codec_for(Result))
         # Apart from the result, so that a change of the claim runs no reader of the result.
-        self._claim: Cell[Claim] = Cell(core, view.document(f"{member.stored}/claim"), codec_for(Claim))
+        self._claim: Cell[FetchClaim] = Cell(core, view.document(f"{member.stored}/claim"), codec_for(FetchClaim))
         self.wanted: Computed[str] = Computed(core, view.document(member.stored), codec_for(str))
         self._task: tuple[str, asyncio.Task[None]] | None = None
         self._given_up: str | None = None  # the input whose result could not be written
@@ -259,7 +259,7 @@ class Fetch:
         result = self.result.get(None)
         return result is not None and result.wanted == wanted
 
-    def _is_over(self, claim: Claim) -> bool:
+    def _is_over(self, claim: FetchClaim) -> bool:
         """Return whether the claim of another runtime was released or replaced."""
         return self._claim.document.value is not NOT_HERE and self._claim.get(None) != claim
 
@@ -355,7 +355,7 @@ class Fetch:
 
     # ---- transactions ------------------------------------------------------------------------------
 
-    def _take(self, wanted: str) -> Claim | None:
+    def _take(self, wanted: str) -> FetchClaim | None:
         """Take the claim, unless another runtime has it. Return the valid claim; None: the result exists."""
         if self._has_result(wanted):
             return None
@@ -363,7 +363,7 @@ class Fetch:
         claim = self._claim.get(None)
         if claim is not None and self._worker.waits_for(claim, wanted, now_us):
             return claim
-        fresh = Claim(wanted=wanted, by=self._worker.name, until_us=now_us + RUNTIME_LIMITS.claim_us)
+        fresh = FetchClaim(wanted=wanted, by=self._worker.name, until_us=now_us + RUNTIME_LIMITS.claim_us)
         self._claim.set(fresh)
         return fresh
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError
 from headwater.protocol.commit import Read
-from headwater.protocol.observations import Current, ForeignRead, Observed, QueryCurrent
+from headwater.protocol.observations import ForeignRead, Observed, OutdatedReads, QueryCurrent
 from headwater.replica.document import NOT_HERE
 from headwater.replica.replica import Replica
 from headwater.runtime.resume import writers
@@ -115,7 +115,7 @@ class ForeignReadCheck:
             # fault+ foreign_reads.misaddressed: others = [Read(nowhere, (), each.depth, each.seq) for each in some]
             # fault+ foreign_reads.misaddressed: question = QueryCurrent(0, tuple(others), ())
             answer = await self._parts.ask_engine(there, question)
-            if not isinstance(answer, Current):
+            if not isinstance(answer, OutdatedReads):
                 return
             stale = {place for place, _ in answer.stale}
             # Two reads at one seq with different chains are of different logs: at most one is of this log.
