@@ -9,7 +9,7 @@ which node runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from headwater.cells.open_run import Current, Run
 from headwater.data.address import doc_text
@@ -28,8 +28,11 @@ from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import AFRESH, CLEAN, Guard, Marks, Node, NodeKind
-from headwater.scheduler.suspension import PassPort, Suspend, Suspension
+from headwater.scheduler.suspension import Suspend, Suspension
 from headwater.scheduler.waiting_nodes import WaitingNodes
+
+if TYPE_CHECKING:
+    from headwater.scheduler.pass_ import Pass
 
 _EFFECT = NodeKind.EFFECT
 _SCALARS = frozenset({int, str, bool, float})
@@ -65,7 +68,7 @@ class Runner:
         graph: Graph,
         gates: Gates,
         loads: WaitingNodes,
-        pass_: PassPort,
+        pass_: Pass,
         marks: Marks,
         *,
         on_failed: Callable[[Node, Exception | None, bool], object],

@@ -196,7 +196,7 @@ class Visited:
 
 
 class Store(Protocol):
-    """One space's database."""
+    """One space's database (`sqlite.SqliteStore`; simulations wrap it)."""
 
     @property
     def visited(self) -> Visited: ...

@@ -103,7 +103,7 @@ T = TypeVar("T")
 
 
 class Host(Protocol):
-    """Runs the hub of one space on behalf of many connections."""
+    """Runs the hub of one space on behalf of many connections: on a thread (`ThreadHost`), or in each call."""
 
     def post(self, peer: Peer, message: FromReplica) -> None:
         """Take in a message after those before it. LimitError: too much waits, nothing was taken in."""

@@ -476,6 +476,7 @@ class Hub:
                 self._end_connection(peer, AccessError(f"{peer.principal!r} may not read this space any more"))
 
     def _answer(self, peer: Peer, frame: tuple[Commit, ...], outcome: Outcome) -> None:
+        """Send the verdicts of a frame, or end the connection of a peer whose frame was outside the protocol."""
         if isinstance(outcome, LimitError):
             outcome = refused(frame, outcome)
         if isinstance(outcome, HeadwaterError):
@@ -576,6 +577,7 @@ class Hub:
     def _send_sync(
         self, peer: Peer, *, at_least_seq: bool = False, past_window: bool = False, turn: int | None = None
     ) -> None:
+        """Send the changes that a peer is owed, unless enough messages are on their way to it."""
         if peer.unacked >= self._limits.sync_window and not (past_window or turn == 0):
             return  # it has enough on the way: later changes are merged
         if peer.is_owed() or (at_least_seq and self._announced_seq > peer.sent_seq) or turn is not None:

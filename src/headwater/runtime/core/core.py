@@ -94,7 +94,7 @@ def _names(node: Node, came_from: dict[Node, Node]) -> tuple[str, ...]:
 
 
 class Loop(Protocol):
-    """Port to the owner of the event loop."""
+    """Port to the owner of the event loop: `runtime.api.runtime.AsyncioTickLoop` in a program."""
 
     def request_tick(self) -> None:
         """Call `Core.tick` soon, once."""
@@ -104,7 +104,7 @@ class Loop(Protocol):
 
 
 class RecordPort(Protocol):
-    """Port to the part of a runtime that takes posted events and emitted records."""
+    """Port to the part of a runtime that takes posted events and emitted records (`runtime.events.events.Events`)."""
 
     def post(self, stream: Stream[Any], payload: Value) -> None: ...
 
@@ -141,10 +141,14 @@ class Core:
         self.observers = Observers(self)
         self.plain_writes = PlainWrites(self)
         self.record_port: RecordPort | None = None
-        self.handle_events: Callable[[], object] = _nothing  # calls the handlers of the events whose turn it is
-        self.on_missed: Callable[[Document], object] = ignore  # called with a document that is needed and not here
-        self.check_link: Callable[[Document, Document], None] | None = None  # raises if a run may not follow the link
-        # Inside a run: whether the piece of a document exists. None: the document is of no piece.
+        # The composition of a runtime sets these functions of the rooms above.
+        # Calls the handlers of the events whose turn it is (`Events.handle`).
+        self.handle_events: Callable[[], object] = _nothing
+        # Called with a document that is needed and not here (`Prefetch.prefetch_for_run`).
+        self.on_missed: Callable[[Document], object] = ignore
+        # Raises if a run may not follow a link (`LinkAccess.check`).
+        self.check_link: Callable[[Document, Document], None] | None = None
+        # Inside a run: whether the piece of a document exists (`PieceRegistry.find_piece`). None: it is of no piece.
         self.find_piece: Callable[[Document], Existence | None] = ignore
         self.on_ended: list[Callable[[LocalSpace], object]] = []  # called with each space that ended
         self.open_space: Callable[[str], LocalSpace] | None = None  # set by Runtime: opens a space at its first use

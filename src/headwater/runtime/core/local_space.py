@@ -21,7 +21,11 @@ from headwater.runtime.core.limits import RUNTIME_LIMITS
 
 
 class Channel(Protocol):
-    """Port to the engine of a replica. A session's driver is behind it, or no engine at all (in memory)."""
+    """The way to the engine of a replica.
+
+    `runtime.channel.channel.EngineChannel` has a session's driver behind it; `replica.detached.Detached` is for spaces
+    without an engine.
+    """
 
     def watch(self, docs: Iterable[DocKey]) -> None: ...
 

@@ -75,7 +75,10 @@ Check = Callable[[str, Right], Awaitable[None]]
 
 
 class Engines(Protocol):
-    """Access to the engines of a runtime's spaces."""
+    """Access to the engines of a runtime's spaces.
+
+    A server has `command_route.ServedEngines`, a command on a directory `cli.data.target.EmbeddedEngines`.
+    """
 
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of each space's file, without opening a space."""
