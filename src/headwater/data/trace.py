@@ -23,12 +23,14 @@ class TraceEvent:
 
 @dataclass(frozen=True, slots=True)
 class Registered(TraceEvent):
+    """The node was registered."""
+
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class Removed(TraceEvent):
-    pass
+    """The node was removed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ class NodeState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 class StoredRead(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
+    """One read of an observation, with numbers in place of names."""
+
     doc: StoredDoc
     path: Path
     depth: int = 0

@@ -106,9 +106,11 @@ class Loop(Protocol):
 class RecordPort(Protocol):
     """Port to the part of a runtime that takes posted events and emitted records (`runtime.events.events.Events`)."""
 
-    def post(self, stream: Stream[Any], payload: Value) -> None: ...
+    def post(self, stream: Stream[Any], payload: Value) -> None:
+        """Send an event, with the transaction that is open."""
 
-    def emit(self, topic: Topic[Any], record: Value) -> None: ...
+    def emit(self, topic: Topic[Any], record: Value) -> None:
+        """Add a record to a topic, with the transaction that is open."""
 
 
 _ON_THREAD: dict[int, list[ref[Core]]] = {}
@@ -181,12 +183,15 @@ class Core:
         raise AuthoringError(f"this runtime has no space {name!r}: open it first")
 
     def space_of(self, document: Document) -> LocalSpace:
+        """Return the space of a document."""
         return self._of_replica[document.home]
 
     def space_name(self, document: Document) -> str:
+        """Return the name of the space of a document."""
         return self._of_replica[document.home].name
 
     def space_of_replica(self, replica: Replica) -> LocalSpace:
+        """Return the space of a replica."""
         return self._of_replica[replica]
 
     def name_of(self, replica: Replica) -> str | None:
@@ -195,6 +200,7 @@ class Core:
         return space.name if space is not None and self._spaces.get(space.name) is space else None
 
     def spaces(self) -> tuple[LocalSpace, ...]:
+        """Return the spaces that are open."""
         return tuple(self._spaces.values())
 
     def cell(self, space: str, id: str, of: Any, *, scope: str = "space", default: Any = ABSENT) -> Cell[Any]:
@@ -266,6 +272,7 @@ class Core:
                 self.outside_run(lambda each=each: self.scheduler.outdate(each, keeps_result=True))  # type: ignore[misc]
 
     def remove(self, node: Node) -> None:
+        """Remove a node. Nothing happens if it was removed before."""
         if node.removed:
             return  # After `close` every node is removed: an observer that is closed late does no harm.
         self._check_structural()
@@ -442,6 +449,7 @@ class Core:
         self.failures.tell(failure)
 
     def report(self, who: str, error: Exception) -> None:
+        """Report an error that no caller gets, with the name of the code that raised it."""
         self.on_failure(Failure(who, error))
 
     # ---- the runtime of handles --------------------------------------------------------------------
@@ -462,6 +470,7 @@ class Core:
             raise _on_another_thread()
 
     def check_thread(self) -> None:
+        """Raise if the runtime is closed, this is not its thread, or a run of another runtime is open here."""
         if self.is_closed:
             raise AuthoringError("this runtime was closed, and nothing runs in it any more: open another one")
         if threading.get_ident() != self._thread:
@@ -478,6 +487,7 @@ class Core:
         self._beside[:] = [each for each in self._beside if each() is not self]
 
     def visible(self, document: Document) -> MaybeValue:
+        """Return the value of a document that a read outside any run sees."""
         self.check_thread()
         value = document.value
         if value is NOT_HERE and self.why_not(document) is None:
@@ -489,6 +499,7 @@ class Core:
         return value
 
     def circle(self, document: Document) -> tuple[str, ...]:
+        """Return the names of the nodes of the cycle that a read in the open run closes. Empty: it closes none."""
         run = self.current.run
         if run is None or not isinstance(run.node, Node):
             return ()
@@ -499,6 +510,7 @@ class Core:
         return found if len(found) <= 2 * half else (*found[:half], f"{len(found) - 2 * half} more", *found[-half:])
 
     def resolve(self, document: Document, link: Link) -> tuple[Document, Path]:
+        """Return the document and the path that a link in a document leads to, if the open run may follow it."""
         home = self.space_of(document) if link.space is None else self.space(link.space)
         found = home.document(link.id, link.scope)
         if self.check_link is not None:
@@ -514,9 +526,11 @@ class Core:
         self.plain_writes.write(cell, act, group)
 
     def undecided_places(self, document: Document, path: Path) -> Iterable[Path]:
+        """Return the places below a path that writes without a verdict have written."""
         return self.plain_writes.undecided_places(document, path)
 
     def unseen_places(self, document: Document) -> Iterable[Path]:
+        """Return where earlier writes wrote a document after the write that is being made was asked for."""
         return self.plain_writes.unseen_places(document)
 
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:
@@ -572,6 +586,7 @@ class Core:
         self._loop.set_timer(at_us)
 
     def load(self, document: Document) -> None:
+        """Request a document that is not here, and those that are likely to be needed with it."""
         space = self._of_replica.get(document.home)
         if space is not None:  # The replica of time documents has no space and loads nothing.
             space.load(document)
@@ -579,6 +594,7 @@ class Core:
                 self.on_missed(document)
 
     def release(self, document: Document) -> None:
+        """Note that no node reads a document any more: it may be dropped."""
         space = self._of_replica.get(document.home)
         if space is not None:
             space.release(document)
@@ -586,6 +602,7 @@ class Core:
             self.time.release(document)
 
     def is_ready(self, replica: Replica, conflict: Conflict) -> bool:
+        """Return whether a commit that was rejected for a conflict may be repeated: the write that won is here."""
         space = self._of_replica.get(replica)
         return space is None or space.channel.is_ready(conflict)
 

@@ -27,15 +27,20 @@ class Channel(Protocol):
     without an engine.
     """
 
-    def watch(self, docs: Iterable[DocKey]) -> None: ...
+    def watch(self, docs: Iterable[DocKey]) -> None:
+        """Request documents, and have the engine tell their changes from now on."""
 
-    def unwatch(self, doc: DocKey) -> bool: ...
+    def unwatch(self, doc: DocKey) -> bool:
+        """Stop watching a document. Return False if it is kept all the same."""
 
-    def flush(self) -> None: ...
+    def flush(self) -> None:
+        """Send what has gathered since the last call."""
 
-    def is_ready(self, conflict: Conflict) -> bool: ...
+    def is_ready(self, conflict: Conflict) -> bool:
+        """Return whether the write that won a conflict is here."""
 
-    def is_durable(self) -> bool: ...
+    def is_durable(self) -> bool:
+        """Return whether no commit made here waits for its verdict."""
 
 
 class LocalSpace:

@@ -340,6 +340,7 @@ class Resume:
             self._bring_back()
 
     def begin(self, root: PieceInstance, channel: SpaceChannel) -> ResumeState:
+        """Begin to query the observations of a piece, unless none of its nodes ever ran."""
         state = ResumeState(self.waits_for(root))
         if root.is_new or self.parts.tasks.is_closed:
             state.is_over = True  # None of its nodes ever ran.
