@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
 from headwater.data.diff import all_fields
-from headwater.data.path import Path
+from headwater.data.path import Path, starts_with
 from headwater.data.value import Value, equal, lookup
 from headwater.errors import CommitConvergenceError, LimitError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
@@ -368,7 +368,9 @@ class PlainWrites:
         home = document.home
         is_replaced, below = home.pending.repeated(document, path, home.next_local_seq)
         if not is_replaced:
-            return [place[len(path) :] for place in below]
+            # Writes that do not fit the present value, and so are not shown, may still land.
+            hidden = [each for layer in home.pending.hidden(document) for each in layer.written(document.key)]
+            return [place[len(path) :] for place in (*below, *hidden) if starts_with(place, path)]
         versions = [each for each in (document.value, document.confirmed) if each is not NOT_HERE]
         return [place for version in versions for place in all_fields(lookup(version, path))]
 
