@@ -116,7 +116,8 @@ class Cell(Input[T]):
             raw = self.memo().merge(stored, value, self._path)
         except InvalidValueError as error:
             raise self._misfit(error) from None
-        change = self._change(self._document, self._path, self._read_in(root, self._path, self._cell_depth), raw)
+        seen = self._read_in(root, self._path, self._cell_depth) if stored is ABSENT else stored
+        change = self._change(self._document, self._path, seen, raw)
         self._write_change(change, self._setter(value, change), group)
 
     def _write_change(self, change: FieldChange, act: Callable[[], None], group: object | None) -> None:
