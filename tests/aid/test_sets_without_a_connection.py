@@ -287,3 +287,24 @@ async def test_reader_sees_a_write_of_its_runtime_that_does_not_fit_a_removal_un
         await sim.advance(seconds=0.005)
     await sim.settle()
     assert await ann.boxes.pull() == {"k": Box(count=3)}
+
+
+@pytest.mark.parametrize("write", ["set", "delete"])
+@simulated(seeds=10)
+async def test_default_that_an_undecided_write_stored_on_its_way_is_not_written_again(
+    sim: Simulation, write: str
+) -> None:
+    """Bob's first write stores the whole default with its key. His second one changes nothing of the key `k`."""
+    ann, bob = [await sim.runtime(user).space("s").open(Note, "n") for user in ("ann", "bob")]
+    await sim.settle()
+    with sim.offline("bob"):
+        ann.cards.key("k").at(lambda card: card.title).set("T")
+        await sim.runtime("ann").durable()
+        bob.cards.key("c").set(Card(title="C"))
+        if write == "set":
+            bob.cards.set({"k": Card()})
+        else:
+            bob.cards.delete()
+    await sim.settle()
+    for piece in (ann, bob):
+        assert await piece.cards.pull() == {"k": Card(title="T")}

@@ -21,7 +21,7 @@ from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
 from headwater.cells.selector import step
 from headwater.cells.typed_path import BrokenLinkError, Root, fill, is_required, known_places, own_default
 from headwater.data.address import Depth, Link, doc_text
-from headwater.data.diff import aligned, changed_fields, field_patches
+from headwater.data.diff import aligned, all_fields, changed_fields, field_patches
 from headwater.data.patch import Patch, apply
 from headwater.data.patch_kinds import Kind, PatchError
 from headwater.data.path import Path, starts_with
@@ -333,8 +333,16 @@ class Cell(Input[T]):
         """Return the change that a caller who sees a value asks for now."""
         if type(seen) is not dict or type(wanted) is not dict:
             return FieldChange(seen, wanted)
-        # fault cell.undecided_fields_left_out: places = ()
-        places = self._runtime.undecided_places(document, path)
+        # fault cell.undecided_fields_left_out: is_replaced, places = False, []
+        is_replaced, places = self._runtime.undecided_places(document, path)
+        if is_replaced:
+            # A write that stores a default on its way does not count as a write of all fields of the default.
+            confirmed: MaybeValue = ABSENT if document.confirmed is NOT_HERE else document.confirmed
+            decided = lookup(confirmed, path)
+            if decided is ABSENT and document is self._document and path == self._path:
+                decided = self._read_in(confirmed, path, self._cell_depth)
+            # fault+ cell.default_on_the_way_repeated: decided = ABSENT
+            places += changed_fields(decided, seen) if type(decided) is dict else all_fields(seen)
         return FieldChange(seen, wanted, tuple(places))
 
     def _with_unseen(self, change: FieldChange, document: Document, path: Path) -> FieldChange:

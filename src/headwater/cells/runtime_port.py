@@ -128,8 +128,11 @@ class HandleRuntime(Protocol):
         A refusal that is not awaited goes to the error channel.
         """
 
-    def undecided_places(self, document: Document, path: Path) -> Iterable[Path]:
-        """Return where earlier writes without an outcome have written a document at a path, relative to the path."""
+    def undecided_places(self, document: Document, path: Path) -> tuple[bool, list[Path]]:
+        """Return whether an earlier write without an outcome replaced the value at a path, and where below they wrote.
+
+        The places are relative to the path.
+        """
 
     def unseen_places(self, document: Document) -> Iterable[Path]:
         """Return where earlier writes have written a document after the write that is being made was asked for.

@@ -525,8 +525,8 @@ class Core:
         """Call `act` in a transaction of its own, outside any run, until it is accepted or reported as failed."""
         self.plain_writes.write(cell, act, group)
 
-    def undecided_places(self, document: Document, path: Path) -> Iterable[Path]:
-        """Return the places below a path that writes without a verdict have written."""
+    def undecided_places(self, document: Document, path: Path) -> tuple[bool, list[Path]]:
+        """Return whether a write without a verdict replaced the value at a path, and where below they wrote."""
         return self.plain_writes.undecided_places(document, path)
 
     def unseen_places(self, document: Document) -> Iterable[Path]:

@@ -25,9 +25,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
-from headwater.data.diff import all_fields
 from headwater.data.path import Path, starts_with
-from headwater.data.value import Value, equal, lookup
+from headwater.data.value import Value, equal
 from headwater.errors import CommitConvergenceError, LimitError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
 from headwater.replica.document import NOT_HERE, Document
@@ -37,6 +36,7 @@ from headwater.replica.transaction import Transaction
 from headwater.runtime.core.demand import Demand
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import (
+    UNDECIDED,
     Missing,
     OtherSpaceWrite,
     Overtaking,
@@ -358,21 +358,21 @@ class PlainWrites:
         is_queued = self._behind or self._unsent or self._standing.has_writes()
         return bool(is_queued) or any(space.has_deferred_writes() for space in self._core.spaces())
 
-    def undecided_places(self, document: Document, path: Path) -> list[Path]:
-        """Return where earlier writes without an outcome have written a document at a path, relative to the path.
+    def undecided_places(self, document: Document, path: Path) -> tuple[bool, list[Path]]:
+        """Return whether an earlier write without an outcome replaced the value at a path, and where below they wrote.
 
-        If one of them replaced the value at the path, these are all fields that the value has or had.
+        The places are relative to the path.
         """
         if self._core.scheduler.current.run is None:
             self.catch_up()
         home = document.home
         is_replaced, below = home.pending.repeated(document, path, home.next_local_seq)
-        if not is_replaced:
-            # Writes that do not fit the present value, and so are not shown, may still land.
-            hidden = [each for layer in home.pending.hidden(document) for each in layer.written(document.key)]
-            return [place[len(path) :] for place in (*below, *hidden) if starts_with(place, path)]
-        versions = [each for each in (document.value, document.confirmed) if each is not NOT_HERE]
-        return [place for version in versions for place in all_fields(lookup(version, path))]
+        # Writes that do not fit the present value, and so are not shown, may still land.
+        layers = [each for each in document.layers if each.fate in UNDECIDED] if is_replaced else ()
+        others = layers or home.pending.hidden(document)
+        places = (*below, *[place for layer in others for place in layer.written(document.key)])
+        at = len(path)
+        return is_replaced, [place[at:] for place in places if len(place) > at and starts_with(place, path)]
 
     def unseen_places(self, document: Document) -> list[Path]:
         """Return where earlier writes wrote a document after the write that is being made was asked for."""
