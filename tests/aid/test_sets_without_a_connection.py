@@ -308,3 +308,25 @@ async def test_default_that_an_undecided_write_stored_on_its_way_is_not_written_
     await sim.settle()
     for piece in (ann, bob):
         assert await piece.cards.pull() == {"k": Card(title="T")}
+
+
+@simulated(seeds=5)
+async def test_event_that_waits_for_a_write_that_is_not_shown_names_its_document(sim: Simulation) -> None:
+    """The connection is lost again between the removal by Ann and the verdict on Bob's write."""
+    ann, bob = [await sim.runtime(user).space("s").open(Note, "n") for user in ("ann", "bob")]
+    await ann.begin.send()
+    await sim.settle()
+    with sim.offline("bob"):
+        ann.boxes.key("k").delete()
+        await sim.runtime("ann").durable()
+        bob.boxes.key("k").set(Box(count=3))
+    while bob.boxes.key("k").exists():
+        await sim.advance(seconds=0.0005)
+    with sim.offline("bob"):
+        counted = asyncio.ensure_future(bob.counted.send())
+        await sim.advance(seconds=1)
+        (row,) = [row for row in sim.runtime("bob").intents() if row.ended_us is None]
+        assert row.state == "parked"
+        assert row.waits.startswith("earlier plain writes to ")
+        assert row.waits.endswith("n:boxes")
+    assert await counted == 3
