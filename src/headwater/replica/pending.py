@@ -285,6 +285,10 @@ class Layer:
         """Return True if the layer sets the value at a path of a document, whatever is under it."""
         return any(patch.kind in SAYS_ALL and starts_with(path, patch.path) for patch in self.patches(doc))
 
+    def removes(self, doc: DocKey, path: Path) -> bool:
+        """Return True if the layer removes the value at a path of a document, or the value that it is part of."""
+        return any(patch.kind == "remove" and starts_with(path, patch.path) for patch in self.patches(doc))
+
     def is_held(self) -> bool:
         """Return True if the layer is not to be sent yet: it stands on an unaccepted commit of another space."""
         # fault across.sent_at_once: return False
