@@ -85,7 +85,7 @@ def _instance(registry: PieceRegistry, space: SpaceUser, what: Any, name: str) -
     """Return the instance for a class, or for an unbound piece that was made with its inputs."""
     if isinstance(what, Piece):
         if what.__bound__ is not None:
-            raise AuthoringError(f"{what!r} lives already: give the class, or make another one with its inputs")
+            raise AuthoringError(f"{what!r} is in a space already: pass its class, or a new piece with its inputs")
         return registry.find_or_make(space.local, type(what), name, dict(what.__inputs__))
     if not (isinstance(what, type) and issubclass(what, Piece)):
         raise AuthoringError(f"{what!r} is not a piece: write space.open(Cart, 'ann') or space.open(Cart(...), 'ann')")
