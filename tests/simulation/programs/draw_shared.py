@@ -146,7 +146,7 @@ class _SharedSteps:
         """Have a user who has a piece open delete it and make it again, while everybody has a connection."""
         has_it = (user, piece.name) not in self._stopped | self._handles
         is_possible = has_it and not self._offline and self._features.remakes and self._steps.may_go(piece)
-        return [By(user, Remake(piece.name))] if is_possible else []
+        return [By(user, Remake(piece.name, is_busy=self._draw.random() < 0.5))] if is_possible else []
 
     def _logged(self, step: Transact) -> Transact:
         first = step.writes[0]

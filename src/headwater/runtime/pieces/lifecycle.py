@@ -24,7 +24,7 @@ from headwater.runtime.pieces.classes import cell_names, stored_name
 from headwater.runtime.pieces.hot_reload import replace_former_children
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.piece_documents import until_here, until_stored
-from headwater.runtime.pieces.records import RECORD
+from headwater.runtime.pieces.records import RECORD, record_document
 from headwater.runtime.pieces.view import ScopedView
 
 if TYPE_CHECKING:
@@ -302,7 +302,16 @@ class Lifecycle:
         # fault delete.results_on_their_way_stay: pass
         await until_stored(self._core, space.local, observed)
         user = (f"user:{space.user}",) if space.user else ()
-        await self._documents.erase(space.local, instance.id, (SPACE_SCOPE, *user, f"session:{space.session}"))
+        # An event that makes one of these meanwhile is a conflict: the deletion is made again, and removes that as well.
+        own = [
+            record_document(space.local, instance.id),
+            *(
+                document
+                for each in instances_of(instance)
+                for document in cells_of(each.view("session", space.user, space.session))
+            ),
+        ]
+        await self._documents.erase(space.local, instance.id, (SPACE_SCOPE, *user, f"session:{space.session}"), own)
         instance.is_made = False  # The next event sent to it creates a new piece.
         self._core.scheduler.writers_left(observed)  # Observers end, others read the new piece.
 

@@ -154,7 +154,13 @@ class Records:
         return frozenset(there.cells).difference(cells)
 
     def adopt(self, instance: PieceInstance) -> bool:
-        """Outside a run: return whether the record names the code of this program, which then runs its generation."""
+        """Outside a run: return whether the record names the code of this program, which then runs its generation.
+
+        A piece without a record is run by any program.
+        """
+        value = self.cell(instance.space, instance.id).document.value
+        if value is ABSENT or value is NOT_HERE:
+            return value is ABSENT  # It was deleted meanwhile; or its record has to arrive again.
         there, schema = self.read(instance), instance.schema
         is_own = there.cls == schema.name and there.version == schema.version
         if not is_own or has_other_code(instance.cls, there.members):
