@@ -239,8 +239,8 @@ def test_refused_open_shows_the_authors_frames_only_under_plain_asyncio(tmp_path
 
     async def main() -> None:
         async with headwater.open(tmp_path):
-            for opening in (enter(), headwater.open(tmp_path)):
-                error = await _raised(DirectoryInUseError, lambda opening=opening: opening)
+            for make in (enter, lambda: headwater.open(tmp_path)):
+                error = await _raised(DirectoryInUseError, make)
                 assert set(_frames(error)) == {__name__}
 
     asyncio.run(main())

@@ -119,7 +119,7 @@ def test_resource_without_an_input_is_refused_when_the_class_is_made() -> None:
     with pytest.raises(AuthoringError, match=r"@resource price takes one input: write @resource\(cell\)"):
 
         class Offer(Piece):
-            @bare
+            @bare  # type: ignore[untyped-decorator]
             async def price(self) -> int:
                 return 1
 

@@ -184,7 +184,7 @@ def test_handler_that_does_not_take_the_result_is_refused_when_the_class_is_made
         @handler
         def counted(self, number: float) -> None: ...
 
-        @reaction(on=placed, then=paid)  # type: ignore[arg-type]
+        @reaction(on=placed, then=paid)
         async def pay(self, name: str) -> float:
             return 1.5
 

@@ -309,9 +309,10 @@ def resource(
     was: str | None = None,
 ) -> Callable[[Callable[[Any, A], Awaitable[T]]], Resource[T]]:
     """A value from outside, while it is observed: awaited outside any run, for one input."""
-    if isfunction(input):
+    given: object = input
+    if isfunction(given):
         raise AuthoringError(
-            f"@resource {input.__name__} takes one input: write @resource(cell), a member that is read"
+            f"@resource {given.__name__} takes one input: write @resource(cell), a member that is read"
         )
     return lambda fn: ResourceMember(  # type: ignore[return-value]
         fn,

@@ -302,7 +302,7 @@ class Lifecycle:
         # fault delete.results_on_their_way_stay: pass
         await until_stored(self._core, space.local, observed)
         user = (f"user:{space.user}",) if space.user else ()
-        # An event that makes one of these meanwhile is a conflict: the deletion is made again, and removes that as well.
+        # An event that makes one of these meanwhile is a conflict: the deletion is made again, and removes it as well.
         own = [
             record_document(space.local, instance.id),
             *(

@@ -149,8 +149,10 @@ class PieceDocuments:
         `made` tells the deleted piece apart from one that was made since, whose documents stay.
         """
         channel = self._channel(space.name)
+        if channel is None:
+            return  # No other writer could have made one.
         late: dict[Document, int] = {}
-        for key in () if channel is None else await self._of_piece(space, id, scopes):
+        for key in await self._of_piece(space, id, scopes):
             state = (await channel.driver.answer_of(Query(0, key.scope, key.id))).documents[0]
             if state.present:
                 past = Query(0, SPACE_SCOPE, generation_of(id)[0].id, at=state.seq)

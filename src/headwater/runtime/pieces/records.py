@@ -102,7 +102,10 @@ class Records:
         return cell.memo().decode(value)  # type: ignore[no-any-return]
 
     def _template(self, cls: type[Piece]) -> dict[str, Value]:
-        """Return the stored form of a new record of a class. It depends on the class alone, except the name, the inputs and `made`."""
+        """Return the stored form of a new record of a class.
+
+        It depends on the class alone, except for the name, the inputs and `made`.
+        """
         members = member_digests(cls)
         known = self._templates.get(cls)
         if known is None or known[0] is not members:
