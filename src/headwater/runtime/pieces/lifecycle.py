@@ -307,8 +307,8 @@ class Lifecycle:
             record_document(space.local, instance.id),
             *(
                 document
-                for each in instances_of(instance)
-                for document in cells_of(each.view("session", space.user, space.session))
+                for each in instance.with_descendants()
+                for document in each.view("session", space.user, space.session).cell_documents()
             ),
         ]
         await self._documents.erase(space.local, instance.id, (SPACE_SCOPE, *user, f"session:{space.session}"), own)
