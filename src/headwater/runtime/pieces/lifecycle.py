@@ -311,6 +311,7 @@ class Lifecycle:
                 for document in each.view("session", space.user, space.session).cell_documents()
             ),
         ]
+        # fault+ delete.cells_made_meanwhile_stay: own = []
         await self._documents.erase(space.local, instance.id, (SPACE_SCOPE, *user, f"session:{space.session}"), own)
         instance.is_made = False  # The next event sent to it creates a new piece.
         self._core.scheduler.writers_left(observed)  # Observers end, others read the new piece.

@@ -18,7 +18,6 @@ from headwater.data.patch import Patch
 from headwater.data.value import ABSENT, Absent, Value
 from headwater.errors import AccessError
 from headwater.protocol.messages import Query
-from headwater.protocol.observations import generation_of
 from headwater.replica.document import NOT_HERE, Document, NotLoaded
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import UNDECIDED, Missing
@@ -92,9 +91,14 @@ class PieceDocuments:
         """Delete every document of a piece and of its children that is in one of the scopes, and those of `own`.
 
         The same commit removes the key that the erasure is due for. If that key has another value by then, nothing is
-        done. Another document that was made after the query and before that commit is deleted by a second one.
+        done. A document of `own` that is made after the query is a conflict, and is deleted as well.
         """
-        found = await self._of_piece(space, id, scopes)
+        heads = (f"{id}:", f"{id}/")
+        found = []
+        for scope in scopes:
+            async for key, _ in self.between(space, after=id, until=f"{id};", scope=scope):
+                if key.id.startswith(heads):
+                    found.append(key)
         core = self._core
         doomed = list(dict.fromkeys([*(space.document(key.id, key.scope) for key in found), *own]))
         needed = doomed if due is None else [*doomed, due.document]
@@ -127,55 +131,6 @@ class PieceDocuments:
                 await self._transactions.transact(space, remove)
             finally:
                 for document in needed:
-                    space.release_if_unread(document)
-        record = found.get(generation_of(id)[0])
-        if due is None and isinstance(record, Mapping):
-            # fault delete.late_documents_stay: return
-            await self._erase_late(space, id, scopes, record.get("made"))
-
-    async def _of_piece(self, space: LocalSpace, id: str, scopes: Iterable[str]) -> dict[DocKey, Value]:
-        """Return the documents of a piece and of its children in some scopes."""
-        heads = (f"{id}:", f"{id}/")
-        found = {}
-        for scope in scopes:
-            async for key, value in self.between(space, after=id, until=f"{id};", scope=scope):
-                if key.id.startswith(heads):
-                    found[key] = value
-        return found
-
-    async def _erase_late(self, space: LocalSpace, id: str, scopes: Iterable[str], made: object) -> None:
-        """Delete the documents of a deleted piece that were last written while it still existed.
-
-        `made` tells the deleted piece apart from one that was made since, whose documents stay.
-        """
-        channel = self._channel(space.name)
-        if channel is None:
-            return  # No other writer could have made one.
-        late: dict[Document, int] = {}
-        for key in await self._of_piece(space, id, scopes):
-            state = (await channel.driver.answer_of(Query(0, key.scope, key.id))).documents[0]
-            if state.present:
-                past = Query(0, SPACE_SCOPE, generation_of(id)[0].id, at=state.seq)
-                record = (await channel.driver.answer_of(past)).documents[0].get()
-                if isinstance(record, Mapping) and record.get("made") == made:
-                    late[space.document(key.id, key.scope)] = state.seq
-
-        def remove() -> None:
-            run = self._core.current.run
-            assert run is not None
-            assert run.transaction is not None
-            if missing := [document for document in late if document.value is NOT_HERE]:
-                raise Missing(*missing)
-            for document, seq in late.items():
-                value = run.transaction.read(document.key, ())
-                if document.written == seq and not document.layers and value is not ABSENT:
-                    run.transaction.write(document.key, Patch("remove", ()))
-
-        if late:
-            try:
-                await self._transactions.transact(space, remove)
-            finally:
-                for document in late:
                     space.release_if_unread(document)
 
 
