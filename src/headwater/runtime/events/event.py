@@ -70,6 +70,7 @@ class Event(EventHeader):
     due_us: int = 0  # when it is to be handled, if not at once
     period: int | None = None  # the number of the period, for an event of a periodic handler
     delivers: tuple[Hold, Delivered] | None = None  # the record of a reaction that is acknowledged with it
+    emitter: str = ""  # of that record, in the form of `Records.emitter`
     principal: str = ""  # of a stored event: the user that stored it; empty: the application itself
     row: str = ""  # the id of its row, if that is not its own: an id that its sender gave may be stored twice
     is_durable: bool = False  # it has to be stored before its handling is committed

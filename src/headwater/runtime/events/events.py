@@ -764,7 +764,7 @@ class Events:
                 raise AuthoringError(f"{declared!r}: its key= answered {key!r}: answer a text")
             if self.on_emitted is not None:
                 self.on_emitted(owner, name, run.transaction)
-        run.transaction.records.append(TopicRecord(name, key, record, owner.id))
+        run.transaction.records.append(TopicRecord(name, key, record, self.records.emitter(owner)))
 
 
 class Sender:
