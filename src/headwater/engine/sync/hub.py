@@ -18,7 +18,7 @@ from typing import Final
 
 from headwater.clock import Clock
 from headwater.data.address import DocKey, check_id
-from headwater.data.value import size_up_to
+from headwater.data.value import Value, size_of
 from headwater.engine.admission.access import ACCESS
 from headwater.engine.commit_group import Outcome
 from headwater.engine.engine import Engine
@@ -75,7 +75,9 @@ def work_size(engine: Engine, watching: WatchTable, peer: Peer, message: FromRep
     """
     match message:
         case Transact():
-            total = sum(2 * item + len(run.about) + len(run.footprint) for run in message.observations)
+            total = 0
+            for run in message.observations:
+                total += 2 * item + len(run.about) + len(run.footprint)
             for commit in message.commits:
                 if total > most:
                     break
@@ -117,30 +119,49 @@ def _size_of_documents(engine: Engine, peer: Peer, docs: list[DocKey], most: int
 
 
 def _size_of_commit(engine: Engine, watching: WatchTable, commit: Commit, most: int, item: int) -> int:
-    named = (commit.reads, commit.results, commit.preconditions, commit.handled, commit.delivered, commit.declared)
-    total = item * (1 + sum(map(len, named)))
-    for operation in commit.operations:
-        size = engine.size_in_memory(operation.doc, branch=commit.branch)
-        if size is None or total > most:
-            return UNKNOWN
-        told = len(watching.watchers.get((commit.branch, operation.doc), ()))
-        patched = sum(size_up_to(patch.arg, most) for patch in operation.patches[: most // item + 1])
-        total += size + (item * len(operation.patches) + patched) * (1 + told)
-    total += item * (len(commit.events) + len(commit.records))
-    for payload in [event.payload for event in commit.events] + [record.payload for record in commit.records]:
-        if total > most:
-            break
-        total += size_up_to(payload, most)
+    operations, reads, events, records = commit.operations, commit.reads, commit.events, commit.records
+    named = len(reads) + len(commit.results) + len(commit.preconditions) + len(events) + len(records)
+    named += len(commit.handled) + len(commit.delivered) + len(commit.declared)
+    total = item * (1 + named)
     if total > most:
         return UNKNOWN
+    docs: list[DocKey] = []
+    for operation in operations:
+        docs.append(operation.doc)  # A comprehension would be one more call.
+    for read in reads:
+        docs.append(read.doc)
     for condition in commit.preconditions:
-        if isinstance(condition, EntityAbsent) and engine.size_in_memory(condition.doc, branch=commit.branch) is None:
+        if isinstance(condition, EntityAbsent):
+            docs.append(condition.doc)
+    heads = engine.heads_in_memory(docs, branch=commit.branch)
+    if heads is None:
+        return UNKNOWN
+    for operation, head in zip(operations, heads, strict=False):
+        told = len(watching.watchers.get((commit.branch, operation.doc), ()))
+        patched = 0
+        for patch in operation.patches:
+            patched += item + size_of(patch.arg, most)
+            if patched > most:
+                return UNKNOWN
+        total += head.base_bytes + head.patch_bytes + patched * (1 + told)
+        if total > most:
             return UNKNOWN
-    for read in commit.reads:
-        behind = engine.seqs_behind(read.doc, read.seq, branch=commit.branch)
-        if behind is None:
+    payloads: list[Value] = []
+    for event in events:
+        payloads.append(event.payload)
+    for record in records:
+        payloads.append(record.payload)
+    for payload in payloads:
+        total += size_of(payload, most)
+        if total > most:
             return UNKNOWN
-        total += item * behind if read.layers else 0
+    for place, read in enumerate(reads, len(operations)):
+        head = heads[place]
+        if head.seq > read.seq:
+            if head.marks.since > read.seq:
+                return UNKNOWN  # Memory lacks the writes since.
+            if read.layers:
+                total += item * (head.seq - read.seq)
     return total
 
 
