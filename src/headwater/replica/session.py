@@ -190,6 +190,7 @@ class Session:
         "runs",
         "seen",
         "space",
+        "unacknowledged",
     )
 
     def __init__(
@@ -219,6 +220,7 @@ class Session:
         self._retried = False
         self._acked = 0  # the number that the engine was told
         self._heard = 0  # verdicts up to here have arrived
+        self.unacknowledged = 0  # messages that were taken in; the caller decides when to acknowledge them
         self.seen = LogPosition()
         self._wave: list[Layer] = []
         self._last_frame: Transact | None = None  # further commits join it until it is taken from `outgoing`
@@ -237,6 +239,7 @@ class Session:
             raise SessionExpiredError(f"session {self.key!r} is over. Open a new one.")
         self.queries.fail("the connection was replaced")
         self.outgoing.clear()
+        self.unacknowledged = 0
         self._wave.clear()
         self.link = LinkState.GREETING
         self.outgoing.append(Hello((VERSION,), CAPABILITIES, self._token))
@@ -280,13 +283,13 @@ class Session:
                 self._expect_up(message)
                 if self._watches.arrived(message):
                     self.seen.heard(message.seq, message.chain)
-                    self._acknowledge()
+                    self.unacknowledged += 1
             case Sync():
                 self._expect_up(message)
                 self.replica.integrate(message)
                 self.seen.heard(message.seq, message.chain)
                 self._watches.followed(message)
-                self._acknowledge()
+                self.unacknowledged += 1
             case Renewed():
                 pass  # No state depends on it: the next connection sends the new token in any case.
             case Problem():
@@ -560,9 +563,12 @@ class Session:
         # fault session.retries_too_early: return self.link is LinkState.UP
         return self.link is LinkState.UP and self.replica.confirmed.seq >= newest
 
-    def _acknowledge(self) -> None:
-        self._acked = self._releasable()
-        self.outgoing.append(Ack(self.replica.confirmed.seq, self._acked))
+    def acknowledge(self) -> None:
+        """Acknowledge the messages that were taken in since the last acknowledgement, with one for all of them."""
+        if self.unacknowledged and self.link is LinkState.UP:
+            self.unacknowledged = 0
+            self._acked = self._releasable()
+            self.outgoing.append(Ack(self.replica.confirmed.seq, self._acked))
 
     def _releasable(self) -> int:
         """Return the number up to which no later commit will replay or name a commit.

@@ -18,7 +18,6 @@ one.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -86,7 +85,6 @@ class Writer:
 
     __slots__ = (
         "_against",
-        "_agenda",
         "_catch_up",
         "_clock",
         "_driver",
@@ -119,7 +117,6 @@ class Writer:
         self._clock = clock or RealClock()
         self._random = self._clock.randomness(f"retries of {driver.session.key}")
         self._live: dict[RetriedWrite, None] = {}  # submitted, and called again if need be
-        self._agenda: deque[Callable[[], object]] = deque()  # to be done in the next turn of the event loop
         self._held: list[RetriedWrite] = []  # they wait for room
         self._hold: list[RetriedWrite] | None = None  # rejected together; the first one finds out when to retry
         self._against: list[Conflict] = []  # their conflicts
@@ -183,7 +180,7 @@ class Writer:
 
     def _requeue(self, write: RetriedWrite) -> None:
         """Look at a write again in the next turn of the loop, with all that are woken now: in one message."""
-        self._soon(lambda: self.advance(write))
+        self._driver.soon(lambda: self.advance(write))
 
     def advance(self, write: RetriedWrite) -> None:
         """Make an attempt of a queued write, if it has its turn and there is room for one more commit."""
@@ -247,7 +244,7 @@ class Writer:
     def _arrived(self, write: RetriedWrite, refused: Exception | None) -> None:
         """The documents of a write are here, or one of them is refused."""
         if refused is not None:
-            self._soon(lambda: self._fail(write, refused))
+            self._driver.soon(lambda: self._fail(write, refused))
         else:
             write.take(Happened.ARRIVED)
             write.requeue(write)
@@ -264,7 +261,7 @@ class Writer:
             self._in_flight_limit.heard(write, outcome)
             self._round_trip_us += (self._clock.monotonic_us() - began_us - self._round_trip_us) / 8
             if write in self._live:
-                self._soon(lambda: self._decided(write, outcome, rejection))
+                self._driver.soon(lambda: self._decided(write, outcome, rejection))
 
         self.attempts += 1
         write.attempts += 1
@@ -478,23 +475,7 @@ class Writer:
                 timer.cancel()
             self._useful(write)
 
-    # ---- the event loop ------------------------------------------------------------------------------
-
-    def _soon(self, act: Callable[[], object]) -> None:
-        if not self._agenda:
-            asyncio.get_running_loop().call_soon(self._do_agenda)
-        self._agenda.append(act)
-
-    def _do_agenda(self) -> None:
-        agenda, self._agenda = self._agenda, deque()
-        try:
-            while agenda:
-                agenda.popleft()()
-        finally:
-            for act in agenda:  # A bug or an interrupt: the others are still to be done.
-                self._soon(act)
-
     def _end(self, error: HeadwaterError) -> None:
         """The driver ended: no verdict will come any more."""
         for write in tuple(self._live):
-            self._soon(lambda write=write: self._fail(write, error))  # type: ignore[misc]
+            self._driver.soon(lambda write=write: self._fail(write, error))  # type: ignore[misc]
