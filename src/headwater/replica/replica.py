@@ -29,13 +29,13 @@ from headwater.data.diff import aligned
 from headwater.data.patch import Patch, PatchError, Touch, apply
 from headwater.data.path import Path
 from headwater.data.reader_trie import Spot
-from headwater.data.value import ABSENT, MaybeValue, equal, same
+from headwater.data.value import ABSENT, MaybeValue, equal, lookup, same
 from headwater.errors import AuthoringError, InvariantViolation, LimitError
 from headwater.protocol.commit import MAIN, Commit, Operation, Provenance, Read
 from headwater.protocol.hop_counts import longest_hops
 from headwater.protocol.messages import DocChange, Own, State, Sync
 from headwater.protocol.verdict import Collision, Conflict, Rejection
-from headwater.replica.confirmed import Confirmed, Documents, NotHere
+from headwater.replica.confirmed import Confirmed, Documents, Made, NotHere
 from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
 from headwater.replica.feed import Changed, Feed, Kind, Notification, ignore, notification
 from headwater.replica.limits import DEFAULT_REPLICA_LIMITS, ReplicaLimits
@@ -224,13 +224,18 @@ def _in_any_case(patch: Patch) -> Patch:
     return patch._replace(kind="add")
 
 
-def applied(layer: Layer, documents: Documents, seq: int, values: dict[Document, MaybeValue]) -> Conflict | None:
+def applied(
+    layer: Layer, transaction: Transaction, documents: Documents, seq: int, values: dict[Document, MaybeValue]
+) -> Conflict | None:
     """Apply a commit to the shown values, into `values`. If a patch does not fit, the view was stale: a conflict."""
     for operation in layer.commit.operations:
         document = documents.of(operation.doc)
-        value = ABSENT if document.value is NOT_HERE else document.value
+        before = value = ABSENT if document.value is NOT_HERE else document.value
+        made = transaction.made_of(operation, before)
         touched: tuple[Touch, ...] = ()
-        for patch in operation.patches:
+        if made is not None:
+            value, touched = made
+        for patch in operation.patches if made is None else ():
             try:
                 value, more = apply(value, patch)
             except PatchError as error:
@@ -238,8 +243,17 @@ def applied(layer: Layer, documents: Documents, seq: int, values: dict[Document,
                 return Conflict((Collision(operation.doc, patch.path, Depth.DEEP, seq, seq, "", "", reason),))
             touched += more
         layer.touched[operation.doc] = touched
+        layer.made[operation.doc] = (before, value)
         values[document] = value
     return None
+
+
+def _differ_at(before: MaybeValue, after: MaybeValue, places: Iterable[Path] | None) -> bool:
+    """Return True if two values are seen to differ at one of a few places. False: they may differ all the same."""
+    for path in places or ():  # noqa: SIM110  # A loop, because a generator doubles the cost.
+        if path and not same(lookup(before, path), lookup(after, path)):
+            return True
+    return False
 
 
 _ROOT: Final[tuple[Path, ...]] = ((),)
@@ -399,7 +413,11 @@ class Replica:
         values: dict[Document, MaybeValue] = {}
         # fault replica.dead_basis_sent: dead = ()
         dead = transaction.dead()  # C4: a commit that stands on a dead layer is never sent.
-        refusal = Conflict(dead_layers=dead) if dead else applied(layer, self.documents, self.confirmed.seq, values)
+        refusal = (
+            Conflict(dead_layers=dead)
+            if dead
+            else applied(layer, transaction, self.documents, self.confirmed.seq, values)
+        )
         if refusal is not None:
             layer.fate, layer.rejection = Fate.DEAD, refusal
             self.settle(layer, settled, refusal)
@@ -633,12 +651,16 @@ class Replica:
         self.may_write = False
         self._show_without(self.tier.make_local())
 
-    def _own_patches(self, local_seq: int, doc: DocKey) -> tuple[Patch, ...] | None:
+    def _own_made(self, local_seq: int, doc: DocKey) -> Made | None:
+        """Return what an own commit made of a document. None: it was settled before."""
         wave = self.tier.get(local_seq)
         if wave is not None:
-            return wave.made[doc][2] if doc in wave.made else ()
+            return wave.made.get(doc) or (NOT_HERE, ABSENT, ())
         layer = self.pending.get(local_seq)
-        return None if layer is None else layer.patches(doc)
+        if layer is None:
+            return None
+        before, after = layer.made.get(doc) or (NOT_HERE, ABSENT)
+        return before, after, layer.patches(doc)
 
     # ---- verdicts ----------------------------------------------------------------------------------
 
@@ -701,7 +723,7 @@ class Replica:
                 unknown[change.doc] = None
             else:
                 here.append((document, change))
-        touched = self.confirmed.integrate(here, sync.seq, self._own_patches, self.tier.under_way())
+        touched = self.confirmed.integrate(here, sync.seq, self._own_made)
         same = unchanged(here, sync.seq)
         yielded, left = self._yielded(touched)
         places = joined(touched, left, places_of(yielded, self.documents), self._covered())
@@ -825,7 +847,7 @@ class Replica:
             document.value, document.stale = after, NOT_HERE
             if shown is NOT_HERE:
                 changes.append(Changed(document, ABSENT, after, None, False))
-            elif not same(shown, after):
+            elif _differ_at(shown, after, places) or not same(shown, after):
                 # A layer may have another effect on the new state under it.
                 again = document.written_by(document.layers) if made is None else []
                 changes.append(Changed(document, shown, after, None if places is None else [*places, *again]))

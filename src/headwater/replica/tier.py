@@ -75,7 +75,6 @@ class Composed(NamedTuple):
     fallen: list[TierEntry]  # outdated results of nodes that are invalid and not demanded: the caller drops them
 
 
-_NOTHING: Final[Mapping[DocKey, Made]] = {}
 _SMALL: Final = frozenset((int, float, bool, type(None)))
 _WAVE: Final = Provenance(derived=True)
 """The provenance of a wave. That of each result says more."""
@@ -226,10 +225,6 @@ class Tier:
         """Return the wave with this number, if it is under way."""
         wave = self._wave
         return wave if wave is not None and wave.local_seq == local_seq else None
-
-    def under_way(self) -> Mapping[DocKey, Made]:
-        """Return what the results of the wave under way make of their documents."""
-        return _NOTHING if self._wave is None else self._wave.made
 
     def on_wire(self) -> SentWave | None:
         """Return the wave without a verdict: a reconnect replays it."""
