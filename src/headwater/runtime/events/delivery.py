@@ -57,6 +57,7 @@ from headwater.runtime.writing.states import Happened, WriteState
 from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
+    from headwater.pieces.signature import Signature
     from headwater.replica.document import Document
     from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
@@ -131,6 +132,7 @@ class EventDelivery(RetriedWrite):
         "leaves_answer",
         "origin",
         "outcome",
+        "signature",
         "stamp",
         "storage",
         "stored_in",
@@ -170,6 +172,7 @@ class EventDelivery(RetriedWrite):
         self.brought: dict[Document, None] = {}  # documents that were requested ahead of its handler
         self.advice = ""
         self.view: ScopedView | None = None  # the view of its piece for its sender, once it is prepared
+        self.signature: Signature | None = None  # of its handler, from then on
         self.arguments: dict[str, Any] = {}
         self.errand: asyncio.Future[None] | None = None  # a conversation with the engine that it waits for
         self.answer: Any = None
@@ -251,7 +254,8 @@ class EventDelivery(RetriedWrite):
         self._check_age()
         event = self.event
         self.view = event.instance.view("session", event.user, event.session)
-        self.arguments = event.instance.schema.signature(event.member).decode(event.payload)
+        self.signature = event.instance.schema.signature(event.member)
+        self.arguments = self.signature.decode(event.payload)
 
     async def prepare(self) -> None:
         """Load the target, and look at the rights and at the receipt of an event that was stored."""
@@ -416,7 +420,8 @@ class EventDelivery(RetriedWrite):
         """Decode the result of the handler, and end the event: its commit is durable."""
         instance = self.event.instance
         instance.is_made = True
-        self.answer = instance.schema.signature(self.event.member).result.decode(self._raw)
+        assert self.signature is not None
+        self.answer = self.signature.result.decode(self._raw)
         self._events.finish(self, EventOutcome.LANDED)
 
     def failed(self, error: BaseException) -> None:

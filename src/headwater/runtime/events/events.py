@@ -110,6 +110,7 @@ class Events:
         "retention",
         "sessions",
         "tasks",
+        "trace",
         "transactions",
     )
 
@@ -156,6 +157,8 @@ class Events:
         self.durable_events = DurableEvents(self)
         self.pickup = StoredEventPickup(self)
         self.retention = Retention(self)
+        self.trace: Trace | None = None  # the trace that records events, if one is attached
+        core.scheduler.traced.append(self)
         core.handle_events = self.handle
         tasks.on_close.append(self._close)
 
@@ -451,16 +454,23 @@ class Events:
         if self._outside:
             self._admit_senders()
         left = RUNTIME_LIMITS.events_in_a_slice
-        lanes = tuple(self._lanes.values())
+        lanes = list(self._lanes.values())
         while lanes and left > 0:
-            fronts = [front for lane in lanes if (front := lane.front) is not None]
+            fronts: list[EventDelivery] = []
+            for lane in lanes:
+                if lane.front is not None:
+                    fronts.append(lane.front)
             if len(fronts) > 1:
                 fronts.sort(key=_stamp)  # Without a reason to wait, events of several spaces keep their order, too.
             if fronts:
                 self.core.scheduler.pass_.expect_slice()
-            for front in fronts:
-                self._give_turn(front)
-            lanes = tuple([front.lane for front in fronts if front.lane.front is not front])
+            for delivery in fronts:
+                self._give_turn(delivery)
+            lanes = []
+            for delivery in fronts:
+                front = delivery.lane.front
+                if front is not None and front is not delivery:
+                    lanes.append(delivery.lane)
             left -= len(lanes)
         if lanes:
             self.core.request_tick()
@@ -689,11 +699,6 @@ class Events:
             self.finish(delivery, EventOutcome.DROPPED)
 
     # ---- inspection -----------------------------------------------------------------------------------
-
-    @property
-    def trace(self) -> Trace | None:
-        """The trace that records events, if one is attached."""
-        return self.core.scheduler.trace
 
     def is_waiting(self, delivery: EventDelivery) -> bool:
         """Return True if the commit of an event is still, or again, to be made."""
