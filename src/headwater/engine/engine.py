@@ -212,7 +212,9 @@ class Engine:
             alone = len(batch) == 1 and not founds
             take = self._judge_and_found if founds else self._judge
             runs = observed or {}
-            outcomes = [take(key, frame, alone, runs.get(at, _NONE)) for at, (key, frame) in enumerate(batch)]
+            outcomes: list[Outcome] = []
+            for at, (key, frame) in enumerate(batch):
+                outcomes.append(take(key, frame, alone, runs.get(at, _NONE)))
             if group.finish() or is_written:
                 store.commit()
             else:
@@ -242,8 +244,9 @@ class Engine:
 
     @property
     def last_seq(self) -> int:
-        self._reopen_if_broken()
-        return self._parts.log.last_seq
+        if self._closed or self._broken:
+            self._reopen_if_broken()
+        return self._parts.log.next_seq - 1
 
     @property
     def kept_from(self) -> int:

@@ -200,12 +200,14 @@ def unchanged(changes: Iterable[tuple[Document, DocChange]], seq: int) -> list[D
             continue
         doc = document.key
         leaving, staying = document.layers[: len(numbers)], document.layers[len(numbers) : len(numbers) + 1]
-        if (
-            [layer.local_seq for layer in leaving] == numbers
-            and all(0 < layer.seq <= seq and layer.fits(doc) for layer in leaving)
-            and all(not 0 < layer.seq <= seq for layer in staying)
-            and not (document.wrote is not None and document.wrote.local)
-        ):
+        if len(leaving) != len(numbers) or (document.wrote is not None and document.wrote.local):
+            continue
+        if staying and 0 < staying[0].seq <= seq:
+            continue
+        for number, layer in zip(numbers, leaving, strict=True):
+            if layer.local_seq != number or not 0 < layer.seq <= seq or not layer.fits(doc):
+                break
+        else:
             same.append(document)
     return same
 
@@ -724,9 +726,10 @@ class Replica:
             else:
                 here.append((document, change))
         touched = self.confirmed.integrate(here, sync.seq, self._own_made)
-        same = unchanged(here, sync.seq)
+        same = {*unchanged(here, sync.seq)}
         yielded, left = self._yielded(touched)
-        places = joined(touched, left, places_of(yielded, self.documents), self._covered())
+        fallen = places_of(yielded, self.documents) if yielded else {}
+        places = joined(touched, left, fallen, self._covered(same))
         for document in same:
             places.pop(document, None)  # Its layers became confirmed state unchanged: the shown value is the same.
         for document in list(places):
@@ -778,20 +781,30 @@ class Replica:
             entry = document.entry
             if entry is not None and (entry.owner or entry).state is EntryState.LOCAL:
                 left.update({each.document: None for each in self.tier.drop(entry)})
-        return [layer for document in documents if document.layers for layer in self.pending.yielded(document)], left
+        yielded: list[Layer] = []
+        for document in documents:
+            if document.layers:
+                yielded += self.pending.yielded(document)
+        return yielded, left
 
     def _end(self, yielded: list[Layer]) -> None:
         for layer in yielded:
             self.settle(layer, layer.settled, None)
 
-    def _covered(self) -> Places:
-        """Take out the accepted layers that confirmed state includes by now, and return the paths that they wrote."""
-        done = self.pending.covered(self.confirmed.seq)
-        places: Places = {
-            document: at
-            for document, at in places_of(done, self.documents).items()
-            if document.confirmed is not NOT_HERE
-        }
+    def _covered(self, same: Collection[Document] = ()) -> Places:
+        """Take out the accepted layers that confirmed state includes by now, and return the paths that they wrote.
+
+        The documents `same` are left out: they are shown as they were.
+        """
+        written: dict[Document, dict[Path, None]] = {}
+        for layer in self.pending.covered(self.confirmed.seq):
+            for doc in layer.touched:
+                document = self.documents.get(doc)
+                if document is not None and document.confirmed is not NOT_HERE and document not in same:
+                    written.setdefault(document, {}).update(dict.fromkeys(layer.written(doc)))
+        places: Places = {}
+        for document, at in written.items():
+            places[document] = list(at)
         for entry in self.tier.covered():
             places[entry.document] = None
         return places

@@ -116,6 +116,7 @@ class Driver:
 
     __slots__ = (
         "_ack_timer",
+        "_after",
         "_agenda",
         "_closing",
         "_complained",
@@ -131,6 +132,7 @@ class Driver:
         "_later",
         "_loop",
         "_on_error",
+        "_taking_in",
         "_task",
         "_transport",
         "_yielding",
@@ -167,7 +169,9 @@ class Driver:
         self._gone: asyncio.Event = asyncio.Event()
         self._conditions = Conditions()
         self._agenda: deque[Callable[[], object]] = deque()  # to be done in the next turn of the event loop
+        self._after: deque[Callable[[], object]] = deque()  # to be done when a message was taken in
         self._has_turn = False  # that turn is scheduled
+        self._taking_in = False  # the session is being given a message
         self._has_told_end = False
         self.on_ended: list[
             Callable[[HeadwaterError], object]
@@ -337,6 +341,13 @@ class Driver:
         self._agenda.append(act)
         self.wake()
 
+    def after_message(self, act: Callable[[], object]) -> None:
+        """Call `act` as soon as the message that is being taken in was; in the next turn if none is."""
+        if self._taking_in:
+            self._after.append(act)
+        else:
+            self.soon(act)
+
     def wake(self) -> None:
         """Check every condition in the next turn of the event loop."""
         if not self._has_turn:
@@ -346,13 +357,7 @@ class Driver:
     def _turn(self) -> None:
         self._has_turn = False
         agenda, self._agenda = self._agenda, deque()
-        try:
-            while agenda:
-                agenda.popleft()()
-        finally:
-            if agenda:  # A bug or an interrupt: the others are still to be done.
-                self._agenda.extendleft(reversed(agenda))
-                self.wake()
+        _call_each(agenda)
         self._yielding = False
         if not self._later:  # Otherwise they are checked after a message was taken in.
             self._check()
@@ -381,6 +386,7 @@ class Driver:
             self.place_in_queue = message.turn
         elif isinstance(message, Opened) and message.seq < self.session.replica.confirmed.seq:
             message = taken_back(message.seq, self.session.replica.confirmed.seq)
+        self._taking_in = True
         try:
             self.session.receive(message)
         except ProtocolError as error:
@@ -389,6 +395,11 @@ class Driver:
             self.reconnect_backoff.refused = True
             self._end()  # In both cases this connection cannot go on.
             return
+        finally:
+            self._taking_in = False
+            if self._after:
+                after, self._after = self._after, deque()
+                _call_each(after)
         if self.session.link is LinkState.UP:
             if not isinstance(message, Opened | Problem):
                 self.reconnect_backoff.achieved = True
@@ -588,3 +599,16 @@ class Driver:
         if isinstance(answer, LoadError):
             raise answer
         return answer
+
+
+def _call_each(calls: deque[Callable[[], object]]) -> None:
+    """Make each call. A bug or an interrupt is raised in a callback of its own: the others, and messages, go on."""
+    while calls:
+        try:
+            calls.popleft()()
+        except BaseException as error:
+            asyncio.get_running_loop().call_soon(_raise, error)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

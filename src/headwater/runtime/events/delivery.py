@@ -201,7 +201,10 @@ class EventDelivery(RetriedWrite):
     @property
     def is_awaited(self) -> bool:
         """True if a caller awaits its outcome."""
-        return any(not each.done() for each in self.awaiting) or any(each.is_awaited for each in self.absorbed)
+        for told in self.awaiting:
+            if not told.done():
+                return True
+        return any(each.is_awaited for each in self.absorbed) if self.absorbed else False
 
     @property
     def may_coalesce(self) -> bool:
@@ -550,12 +553,12 @@ class EventDelivery(RetriedWrite):
     def row(self, now_us: int, wall_us: int) -> IntentRow:
         """Return its row in the table of events, as it is now."""
         event, end, failure = self.event, self.outcome, self.failure
-        collision = self.collision()
+        collision = None if self.last is None else self.collision()
         return IntentRow(
             id=event.id,
             stream=event.stream,
             user=event.user,
-            state=STATES[self.state] if end is None else end.value,
+            state=STATES[self.state] if end is None else str(end),
             sent_us=event.minted_us,
             attempts=self.attempts,
             conflicts=self.conflicts,

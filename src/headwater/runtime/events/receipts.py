@@ -33,6 +33,7 @@ from headwater.errors import EventExpiredError, HandlerFailed, HeadwaterError, L
 from headwater.protocol.messages import Answer, Query, State
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.limits import RUNTIME_LIMITS
+from headwater.runtime.events.event import Storage
 from headwater.runtime.events.event_rows import minted
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _write(events: Events, transaction: Transaction, delivery: EventDelivery, re
         # fault receipts.not_written: if False:
         if scope != SPACE_SCOPE and each.event.is_named and _may_answer(delivery):
             transaction.create(place(each.id, scope), whole)
-        if each.is_stored and each.stored_in == each.instance.space.name:
+        if each.storage is Storage.STORED and each.stored_in == each.instance.space.name:
             # fault receipts.handled_event_stays_stored:
             transaction.handled.append(each.event.row_id)
 

@@ -261,7 +261,7 @@ class Writer:
             self._in_flight_limit.heard(write, outcome)
             self._round_trip_us += (self._clock.monotonic_us() - began_us - self._round_trip_us) / 8
             if write in self._live:
-                self._driver.soon(lambda: self._decided(write, outcome, rejection))
+                self._driver.after_message(lambda: self._decided(write, outcome, rejection))
 
         self.attempts += 1
         write.attempts += 1
