@@ -11,7 +11,7 @@ may be watched without a value here: the engine tells its changes, and its value
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from headwater.data.address import DocKey
@@ -52,7 +52,8 @@ class Documents:
         self._loose = loose
 
         def vanished(reference: ref[Document]) -> None:
-            key = cast(WeakReference, reference).key
+            assert isinstance(reference, WeakReference)
+            key = reference.key
             if loose.get(key) is reference:
                 del loose[key]
 

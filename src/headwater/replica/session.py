@@ -296,7 +296,8 @@ class Session:
                 self._problem(message)
             case _:
                 self.queries.answered(message.id, message)
-        self.replica.report()
+        if self.replica.feed.errors:
+            self.replica.report()
 
     def _expect_up(self, message: FromEngine) -> None:
         if self.link is not LinkState.UP:

@@ -217,7 +217,8 @@ class TransactionTracker:
 
         Stops the attempt if the value is not fresh or not here.
         """
-        document = cast(Document, spot.document)
+        document = spot.document
+        assert isinstance(document, Document)
         # fault transaction.reads_after_left_out_writes: if False:
         if self.postponed and not self._is_writing:
             # A value that is read now could be one that the write would have changed, through a link.

@@ -147,7 +147,8 @@ def _note_kept(events: Events, delivery: EventDelivery) -> None:
     assert attempt is not None
     run = core.current.run
     assert run is not None
-    tracker = cast(HandlerTracker, run.tracker)
+    tracker = run.tracker
+    assert isinstance(tracker, HandlerTracker)
     scopes: set[str] = set()
     others: dict[Replica, Document] = {}
     for document in tracker.documents_read:
@@ -221,7 +222,9 @@ class HandlerTracker(TransactionTracker):
         super().check()
 
     def missed(self, run: Run, spot: Spot) -> Spot:
-        self.documents_read[cast(Document, spot.document)] = None
+        document = spot.document
+        assert isinstance(document, Document)
+        self.documents_read[document] = None
         return super().missed(run, spot)
 
     def _run_nested(self, run: Run, target: Node) -> bool:

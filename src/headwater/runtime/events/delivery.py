@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.handle import Input
@@ -225,7 +226,7 @@ class EventDelivery(RetriedWrite):
         write = self.storing_write
         if self.lane.front is not self or (write is not None and not write.is_made):
             return False
-        return not self._is_behind()
+        return not (self.follows and self._is_behind())
 
     def _is_behind(self) -> bool:
         """Return whether an earlier event of another space, on which its last attempt stood, is to be made again first.
@@ -234,7 +235,7 @@ class EventDelivery(RetriedWrite):
         event waits only for earlier ones, so that no two wait for each other.
         """
         # fault+ across.made_again_too_early: return False
-        if not self.follows or self.event.instance.space.ended is not None:
+        if self.event.instance.space.ended is not None:
             return False
         return any(each.stamp < self.stamp and self._events.is_waiting(each) for each in self.follows)
 
@@ -326,7 +327,7 @@ class EventDelivery(RetriedWrite):
         tracker = HandlerTracker(events, self, replica, transaction, lane)
         try:
             try:
-                raw = core.call_in(replica, transaction, lambda: call_handler(events, self, view, arguments), tracker)
+                raw = core.call_in(replica, transaction, partial(call_handler, events, self, view, arguments), tracker)
             except Exception:
                 # It may have refused because of a value that is about to be replaced.
                 core.plain_writes.check_turn(space, transaction, tracker.wrote)
@@ -495,8 +496,9 @@ class EventDelivery(RetriedWrite):
         if self.attempt is not None:
             self._events.lineage.failed(self.attempt)  # Does nothing if the attempt landed.
         self.end_demands()
-        self._events.transactions.release_if_unread(self.brought)
-        self.brought.clear()
+        if self.brought:
+            self._events.transactions.release_if_unread(self.brought)
+            self.brought.clear()
         self.view = None
 
     # ---- its outcome ---------------------------------------------------------------------------------

@@ -278,7 +278,8 @@ class DurableEvents:
                     each.storage is Storage.STORED and not self._went_with_commit(each, end)
                 ):
                     return True
-        self._remove_from_outbox(delivery)
+        if self.outbox is not None:
+            self._remove_from_outbox(delivery)
         return False
 
     def _stays(self, delivery: EventDelivery, end: EventOutcome) -> bool:

@@ -295,7 +295,7 @@ class Events:
         known = self._live.get(delivery.id)
         if known is not None:
             return known
-        if self._is_later(delivery):
+        if delivery.event.due_us and self._is_later(delivery):
             return self._put_off(delivery)
         if len(self._live) >= self.policy.in_hand:
             raise BacklogFullError(
@@ -303,7 +303,7 @@ class Events:
                 "one more: await some of them first"
             )
         lane = self._lane(delivery.instance.space.name)
-        before = self._before(lane, delivery)
+        before = None if delivery.event.member.coalesce is None else self._before(lane, delivery)
         if before is None:
             lane.check_room(delivery.stream, self.policy.backlog)
         self._begin(delivery)
@@ -341,7 +341,7 @@ class Events:
     def _before(self, lane: Lane, delivery: EventDelivery) -> EventDelivery | None:
         """Return the queued event that this one replaces. An event that may still be undone replaces nothing."""
         event = delivery.event
-        if event.member.coalesce is None or not delivery.may_coalesce:
+        if not delivery.may_coalesce:
             return None
         front = lane.front
         return lane.last(

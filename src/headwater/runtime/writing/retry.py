@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from headwater.clock import Clock, RealClock
@@ -261,7 +262,7 @@ class Writer:
             self._in_flight_limit.heard(write, outcome)
             self._round_trip_us += (self._clock.monotonic_us() - began_us - self._round_trip_us) / 8
             if write in self._live:
-                self._driver.after_message(lambda: self._decided(write, outcome, rejection))
+                self._driver.after_message(partial(self._decided, write, outcome, rejection))
 
         self.attempts += 1
         write.attempts += 1
@@ -286,8 +287,10 @@ class Writer:
             self.landed += 1
             self._in_a_row = 0
             self._live.pop(write)
-            write.end_demands()
-            self._release_documents(write)
+            if write.demands:
+                write.end_demands()
+            if write.loaded:
+                self._release_documents(write)
             write.landed()
         elif outcome is AttemptOutcome.UNSENT:
             driver = self._driver
