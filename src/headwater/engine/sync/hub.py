@@ -492,8 +492,8 @@ class Hub:
                     f"the log ends at {self._engine.last_seq} but has no commit after {self._announced_seq}"
                 )
             self._announced_seq = through
-        # fault hub.access_not_rechecked: pass
         if self._access_changed:
+            # fault hub.access_not_rechecked: pass
             self._recheck_access()
 
     def _recheck_access(self) -> None:
