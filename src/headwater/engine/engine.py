@@ -212,7 +212,9 @@ class Engine:
             alone = len(batch) == 1 and not founds
             take = self._judge_and_found if founds else self._judge
             runs = observed or {}
-            outcomes = [take(key, frame, alone, runs.get(at, _NONE)) for at, (key, frame) in enumerate(batch)]
+            outcomes: list[Outcome] = []
+            for at, (key, frame) in enumerate(batch):
+                outcomes.append(take(key, frame, alone, runs.get(at, _NONE)))
             if group.finish() or is_written:
                 store.commit()
             else:
@@ -242,8 +244,9 @@ class Engine:
 
     @property
     def last_seq(self) -> int:
-        self._reopen_if_broken()
-        return self._parts.log.last_seq
+        if self._closed or self._broken:
+            self._reopen_if_broken()
+        return self._parts.log.next_seq - 1
 
     @property
     def kept_from(self) -> int:
@@ -437,25 +440,25 @@ class Engine:
 
     def size_in_memory(self, doc: DocKey, *, branch: str = MAIN) -> int | None:
         """About how many bytes a document has; 0: it is not there. None: the disk would have to be asked."""
-        head = self._head_in_memory(doc, branch)
-        return None if head is None else head.base_bytes + head.patch_bytes
+        heads = self.heads_in_memory((doc,), branch=branch)
+        return None if heads is None else heads[0].base_bytes + heads[0].patch_bytes
 
-    def seqs_behind(self, doc: DocKey, seq: int, *, branch: str = MAIN) -> int | None:
-        """How far a seq is behind the last write of a document; None if memory lacks the writes since."""
-        head = self._head_in_memory(doc, branch)
-        if head is None or (head.seq > seq and head.marks.since > seq):
-            return None
-        return max(0, head.seq - seq)
-
-    def _head_in_memory(self, doc: DocKey, branch: str) -> Head | None:
+    def heads_in_memory(self, docs: Iterable[DocKey], *, branch: str = MAIN) -> list[Head] | None:
+        """The heads of documents; None if the disk would have to be asked for one of them."""
         at = None if self._broken else self._parts.branches.find(branch)
         if at is None:
             return None
-        try:
-            head = self._parts.heads.in_memory(at, doc)
-        except HeadwaterError:
-            return None  # Unknown. The work itself meets the error of the disk and raises it.
-        return None if head is None or (head.inherited_seq and not head.seq) else head
+        in_memory = self._parts.heads.in_memory
+        found: list[Head] = []
+        for doc in docs:
+            try:
+                head = in_memory(at, doc)
+            except HeadwaterError:
+                return None  # Unknown. The work itself meets the error of the disk and raises it.
+            if head is None or (head.inherited_seq and not head.seq):
+                return None
+            found.append(head)
+        return found
 
     @property
     def bytes_held(self) -> int:

@@ -191,6 +191,7 @@ class Layer:
         "group",
         "hops",
         "local_seq",
+        "made",
         "misfits",
         "rejection",
         "seq",
@@ -220,6 +221,7 @@ class Layer:
         self.seq = 0
         self.settled: list[Settled] | None = None
         self.misfits: set[DocKey] | None = None  # documents whose current state the layer does not fit
+        self.made: dict[DocKey, tuple[MaybeValue, MaybeValue]] = {}  # by document: the values before and after it
         self._named: Named | None = None
         self._patches: dict[DocKey, tuple[Patch, ...]] | None = None  # those of its commit, by document
         self.frame = 0  # the first local_seq of the frame in which it was sent
