@@ -167,7 +167,8 @@ class RunReporter:
         is_known = (
             self._is_comparable
             and self._implied is not None
-            and node.expect is node.reads  # Otherwise the run was shown a failure, which cannot be compared later.
+            # Otherwise the run was shown a failure, which cannot be compared later.
+            and (node.expect is node.reads or node.reads[0] is None)
             and node.cleanup is None  # Otherwise the effect's setup is gone with the process.
             and children is not None
             and (self._keeps_children or not node.children)
