@@ -230,7 +230,6 @@ class Heads:
             self._store.put_heads([head.row() for head in self._unwritten])
             for head in self._unwritten:
                 head.changed = False
-                self.reweigh(head)
             self._unwritten.clear()
             self._pinned = 0
         self._store.put_meta(HEADS_SEQ, str(self._log.last_seq))
