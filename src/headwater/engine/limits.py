@@ -16,7 +16,7 @@ class Limits:
 
     # commits
     frame_commits: int = 1_000
-    commit_reads: int = 10_000
+    commit_reads: int = 100_000  # with the causes that it names
     commit_operations: int = 10_000
     commit_patches: int = 10_000
     commit_events: int = 10_000  # that it sends, and that it handles
