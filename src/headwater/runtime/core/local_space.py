@@ -28,7 +28,7 @@ class Channel(Protocol):
     """
 
     def watch(self, docs: Iterable[DocKey], *, is_ahead: bool = False) -> None:
-        """Request documents, which readers need now or, `is_ahead`, perhaps next, and have the engine tell their changes from now on."""
+        """Request documents, and have the engine tell their changes from now on. `is_ahead`: readers may follow."""
 
     def unwatch(self, doc: DocKey) -> bool:
         """Stop watching a document. Return False if it is kept all the same."""
