@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from headwater.clock import Clock, RealClock
 from headwater.data.address import DocKey, check_id, check_scope
-from headwater.data.value import MAX_INT
+from headwater.data.value import MAX_INT, MaybeValue
 from headwater.engine.admission.access import ANYONE, Access, Founders, Right
 from headwater.engine.admission.admission import Admission
 from headwater.engine.admission.merge import BranchDiff, Merge
@@ -270,6 +270,16 @@ class Engine:
         found = self._read(lambda: self._parts.history.read(doc, branch, at))
         self._parts.heads.trim()
         return found
+
+    def read_all(self, docs: Sequence[DocKey], *, branch: str = MAIN) -> Iterator[tuple[DocKey, int, MaybeValue]]:
+        """Documents as they are now, each with the seq that wrote it last."""
+        self._reopen_if_broken()
+        heads = self._parts.heads
+        try:
+            for head in heads.many(self._parts.branches.get(branch), docs):
+                yield head.key, head.seq or head.inherited_seq, head.value
+        finally:
+            heads.trim()
 
     def prefetch(self, docs: Iterable[DocKey], *, branch: str = MAIN) -> None:
         """Rebuild documents that are about to be read, together, as far as memory for them goes."""

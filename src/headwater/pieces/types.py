@@ -30,7 +30,7 @@ from headwater.cells.scalars import FloatCodec
 from headwater.cells.selector import PathSelector
 from headwater.data.text import shown
 from headwater.errors import AuthoringError, InvalidValueError
-from headwater.pieces.annotations import annotations_of, names_around, resolve
+from headwater.pieces.annotations import Names, annotations_of, resolve
 from headwater.pieces.declarations import (
     SCOPES,
     CellMember,
@@ -176,9 +176,7 @@ class MemberTypes:
         return None if said is None else self._resolve(said)
 
     def _resolve(self, said: Any) -> Any:
-        cls = self._cls
-        body = {name: made for name, made in vars(cls).items() if not isinstance(made, Declaration)}
-        return resolve(said, names_around(cls.__module__, self._around, {cls.__name__: cls, **body}))
+        return resolve(said, Names(self._cls, self._around, Declaration))
 
     def _returned(self, member: FunctionMember, example: str) -> Any:
         said = annotations_of(member.fn)

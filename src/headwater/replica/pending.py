@@ -454,8 +454,10 @@ class Pending:
             return NOTHING
         if document.wrote is None and (len(layers) == 1 or layers[1].local_seq >= before):
             # Most documents have one layer, and need no lookup. For a hidden or local layer, `document.wrote` is set.
-            number = layers[0].local_seq
-            return StandsOn(((number, number),)) if is_written(layers[0], document, outside_arrays(path)) else NOTHING
+            layer = layers[0]
+            if not path or len(layer.patches(document.key)) <= LAYER_LIMITS.compared_patches:
+                number = layer.local_seq
+                return StandsOn(((number, number),)) if is_written(layer, document, outside_arrays(path)) else NOTHING
         wrote = self._wrote(document, before)
         whole = outside_arrays(path)
         local = [each for each in wrote.local if each.local_seq < before and each.local_seq not in wrote.hidden]

@@ -489,7 +489,7 @@ def _joined(placed: Sequence[TierEntry]) -> Provenance:
 
 
 def _named(causes: Iterable[Spot]) -> Causes:
-    return tuple([(cast(Document, spot.document).key, spot.path) for spot in causes])
+    return tuple([(spot.document.key, spot.path) for spot in causes])  # type: ignore[attr-defined]
 
 
 def _first_of(placed: list[TierEntry], limits: ReplicaLimits) -> tuple[list[TierEntry], int]:

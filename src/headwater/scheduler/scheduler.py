@@ -447,7 +447,10 @@ class Scheduler:
 
     def _is_current(self, node: object) -> bool:
         """True if the result of a node follows from the values that are shown now."""
-        if not self._is_clean(node) or not isinstance(node, Node) or node.error is not None:
+        if not isinstance(node, Node) or node.status != CLEAN or node.removed or node.error is not None:
+            return False
+        run = self.current.run
+        if run is not None and run.node is node:
             return False
         return node.guard is None or node.guard.is_passed()
 
