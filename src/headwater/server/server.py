@@ -12,18 +12,15 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from errno import EADDRINUSE
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
+from typing import Final, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
@@ -45,6 +42,7 @@ from headwater.server.commands.command_route import make_command_route
 from headwater.server.operation.keys import key_ids
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.operation.metrics import CONTENT_TYPE
+from headwater.server.operation.request_gate import RequestGate, refuse_socket
 from headwater.server.operation.service import LogRelay, Service
 from headwater.server.sync.connection import GOING_AWAY, Connection
 from headwater.server.sync.wire import EXTENSION, HandshakeLimit, HttpConnection, Wire
@@ -56,7 +54,6 @@ NO_PAGE: Final = (
     "An application runs here, and it has no page. What is in a folder `page` beside its file is shown here:\n"
     "begin with page/index.html, which imports /headwater.js, and start it again.\n"
 )
-FOREIGN_ORIGIN: Final = "This server asks users for no token, so that pages of other sites are not served.\n"
 FULL: Final = "This server takes no more connections now. Come back later.\n"
 _FRESH: Final = {"cache-control": "no-cache"}  # A page and its script have to be of one version.
 
@@ -85,7 +82,7 @@ class Acceptor:
         """Serve a page until it ends, or refuse it if the server is full."""
         if self.is_full():
             await receive()  # websocket.connect
-            await _refuse(send, 503, FULL)
+            await refuse_socket(send, 503, FULL)
             return
         self._pages.add(page)
         gauge = self._service.metrics.connections
@@ -101,10 +98,10 @@ class Acceptor:
         name = next((name for name in scope["subprotocols"] if name in SUBPROTOCOLS), None)
         if name is None:
             spoken = ", ".join(SUBPROTOCOLS)
-            await _refuse(send, 400, f"Ask for one of the sub-protocols {spoken}.\n")
+            await refuse_socket(send, 400, f"Ask for one of the sub-protocols {spoken}.\n")
             return
         if self.is_full():
-            await _refuse(send, 503, FULL)
+            await refuse_socket(send, 503, FULL)
             return
         await send({"type": "websocket.accept", "subprotocol": name})
         connection = Connection(self._service, SUBPROTOCOLS[name], scope["extensions"][EXTENSION])
@@ -127,7 +124,7 @@ class Acceptor:
         try:
             async with asyncio.timeout(self._service.limits.drain_s):
                 for space, error in await asyncio.to_thread(self._service.spaces.drain):
-                    self._service.log.error("space failed while it was drained", space=space, error=repr(error))
+                    self._service.log.error("space failed while it was drained", space=space, exc_info=error)
                 for connection in connections:
                     connection.close(GOING_AWAY)
                 for connection in connections:
@@ -138,17 +135,16 @@ class Acceptor:
             self._service.log.warning("shutdown did not wait for all connections", connections=len(self._connections))
 
 
-async def _refuse(send: Send, status: int, text: str) -> None:
-    start: MutableMapping[str, Any] = {"type": "websocket.http.response.start", "status": status, "headers": []}
-    await send(start)
-    await send({"type": "websocket.http.response.body", "body": text.encode()})
-
-
 def make_app(
-    service: Service, application: Callable[[], Application] | None = None, pages: Path | None = None
-) -> tuple[Starlette, Acceptor]:
+    service: Service,
+    application: Callable[[], Application] | None = None,
+    pages: Path | None = None,
+    *,
+    hosts: Iterable[str] = (),
+    any_host: bool = False,
+) -> tuple[ASGIApp, Acceptor]:
     """Return the ASGI application and its acceptor; with an application also the routes of its pages (files of a
-    folder).
+    folder). It answers under its names only: see `RequestGate`.
     """
     acceptor = Acceptor(service)
 
@@ -170,41 +166,15 @@ def make_app(
     if application is not None:
         routes.append(make_command_route(service, application))
         routes += _page_routes(acceptor, application, pages)
-    own = [Middleware(_SameOriginOnly)] if service.insecure_local else []
-    return Starlette(routes=routes, middleware=own), acceptor
-
-
-class _SameOriginOnly:
-    """Refuses requests from other origins on a server without keys.
-
-    Such a server trusts the programs of its machine. A browser of the machine can have any web site open, and a site
-    can give itself a loopback address.
-    """
-
-    __slots__ = ("_app",)
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or _is_same_origin(Headers(scope=scope)):
-            await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await receive()  # websocket.connect
-            await _refuse(send, 403, FOREIGN_ORIGIN)
-        else:
-            await PlainTextResponse(FOREIGN_ORIGIN, 403)(scope, receive, send)
-
-
-def _is_same_origin(headers: Headers) -> bool:
-    """Return whether a request comes from a program, or from a page of this server. Browsers send the origin of a page
-    with requests that change something or open a connection; programs do not.
-    """
-    host, origin = headers.get("host", ""), headers.get("origin")
-    if origin is None:
-        return True
-    name = urlsplit(f"//{host}").hostname or ""
-    return (name == "localhost" or _is_loopback(name)) and urlsplit(origin).netloc == host
+    gate = RequestGate(
+        Starlette(routes=routes),
+        hosts=tuple(hosts),
+        any_host=any_host,
+        # A server without keys trusts the programs of its machine, and a browser there can have any site open.
+        own_origin_only=service.insecure_local,
+        on_defect=service.request_failed,
+    )
+    return gate, acceptor
 
 
 class _PageEndpoint:
@@ -218,7 +188,9 @@ class _PageEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         application, wire = self._application(), scope["extensions"][EXTENSION]
-        page = Page(application, WebSocket(scope, receive, send), lambda: wire.allow(application.limits.refused_bytes))
+        page = Page(
+            application, WebSocket(scope, receive, send), lambda: wire.admit(application.limits.right.message_bytes)
+        )
         await self._acceptor.serve_page(page, receive, send)
 
 
@@ -315,9 +287,10 @@ class Server(uvicorn.Server):
         anyone_founds: bool = False,
         classes: Iterable[type[Piece]] | None = None,
         pages: Path | None = None,
+        hosts: Iterable[str] = (),
     ) -> None:
         """Open a directory and its socket; with `classes` the server also runs an application, with files for browsers
-        in `pages`.
+        in `pages`. `hosts` are the names under which it answers browsers, besides addresses and localhost.
 
         `owner` owns the spaces that the application creates; the application writes only where this user may. With
         `anyone_founds` and keys, every user with a token may create a space; otherwise only `owner` may.
@@ -345,14 +318,23 @@ class Server(uvicorn.Server):
             self._listener.close()
             raise
         self._application: Application | None = None
-        app, self._acceptor = make_app(self.service, None if classes is None else self.application, pages)
+        names = tuple(hosts)
+        app, self._acceptor = make_app(
+            self.service,
+            None if classes is None else self.application,
+            pages,
+            hosts=names,
+            any_host=not (names or self.service.insecure_local or _is_loopback(host)),
+        )
+        handshakes = HandshakeLimit(limits.nothing)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         super().__init__(
             uvicorn.Config(
                 app,
-                http=partial(HttpConnection, HandshakeLimit(limits)),  # type: ignore[arg-type]
-                ws=Wire,
-                ws_max_size=min(limits.hello_bytes, limits.refused_bytes),  # until Hello
+                http=partial(HttpConnection, handshakes),  # type: ignore[arg-type]
+                ws=partial(Wire, handshakes),  # type: ignore[arg-type]
+                ws_max_size=limits.nothing.message_bytes,  # until Hello
+                h11_max_incomplete_event_size=limits.nothing.message_bytes,
                 ws_ping_interval=limits.ping_s,
                 ws_ping_timeout=limits.ping_s,
                 ws_per_message_deflate=False,

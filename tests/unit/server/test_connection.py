@@ -214,7 +214,13 @@ def test_a_message_over_the_limit_is_refused_with_the_limit(tmp_path: Path) -> N
         with pytest.raises(ConnectionClosed):
             await peer.socket.recv()
 
-    served(tmp_path, tell, changed(DEFAULT_SERVER_LIMITS, message_bytes=1_000, refused_bytes=5_000))
+    served(
+        tmp_path,
+        tell,
+        changed(
+            DEFAULT_SERVER_LIMITS, message_bytes=1_000, right=changed(DEFAULT_SERVER_LIMITS.right, message_bytes=5_000)
+        ),
+    )
 
 
 def test_a_connection_that_says_nothing_is_closed(tmp_path: Path) -> None:
@@ -222,7 +228,7 @@ def test_a_connection_that_says_nothing_is_closed(tmp_path: Path) -> None:
         peer = await raw(server)
         assert "no Hello came within 0.05 s" in (await peer.problem()).message
 
-    served(tmp_path, tell, changed(DEFAULT_SERVER_LIMITS, hello_s=0.05))
+    served(tmp_path, tell, changed(DEFAULT_SERVER_LIMITS, nothing=changed(DEFAULT_SERVER_LIMITS.nothing, seconds=0.05)))
 
 
 def test_too_many_connections_are_asked_to_come_later(tmp_path: Path) -> None:
@@ -260,7 +266,7 @@ def test_too_many_spaces_make_room_or_are_refused(tmp_path: Path) -> None:
         assert isinstance(await third.hear(), Opened)
         assert list(server.service.spaces.hosts()) == ["two"]
 
-    served(tmp_path, tell, changed(DEFAULT_SERVER_LIMITS, spaces=1))
+    served(tmp_path, tell, changed(DEFAULT_SERVER_LIMITS, unwritten_spaces=1))
 
 
 # ---- fast and slow peers -------------------------------------------------------------------------------

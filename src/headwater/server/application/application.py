@@ -89,12 +89,13 @@ class _ServiceTransport:
 class Application:
     """The application of one server."""
 
-    __slots__ = ("_classes", "_reaction_spaces", "_service", "backend", "limits", "runtime")
+    __slots__ = ("_classes", "_reaction_spaces", "_service", "accounts", "backend", "limits", "runtime")
 
     def __init__(self, service: Service, classes: Iterable[type[Piece]]) -> None:
         self._service = service
         self._classes = {each.__schema__.name: each for each in classes}
         self.limits = service.limits
+        self.accounts = service.accounts
         self.backend = ServedSpaces(service)
         # One process owns the directory, so that this runtime is the one that a former process had, too.
         self.runtime = Runtime(self.backend, clock=service.clock, reacts=bool(self._classes), identity="")

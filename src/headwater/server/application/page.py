@@ -111,6 +111,8 @@ class Page:
         self._calls = 0
         self._can_send = True  # False after a failed send
         self._is_over = False
+        self._accounts = application.accounts
+        self._is_counted = False  # among the connections of its user
         self._user = ""
         self._session = ""
 
@@ -119,16 +121,18 @@ class Page:
         await self._socket.accept()
         telling = asyncio.get_running_loop().create_task(self._send_queued())
         try:
-            async with asyncio.timeout(self._limits.hello_s):
+            async with asyncio.timeout(self._limits.nothing.seconds):
                 first, _ = await self._receive()
             left_s = self._authenticate(first)
             await self._serve(left_s)
         except (WebSocketDisconnect, TimeoutError):
             pass
-        except (ProtocolError, AccessError, InvalidValueError) as error:
+        except (ProtocolError, AccessError, InvalidValueError, LimitError) as error:
             await self._close_with_error(str(error))
         finally:
             self._is_over = True
+            if self._is_counted:
+                self._accounts.disconnect(self._user)
             telling.cancel()
             for watch in self._watches.values():
                 watch.close()
@@ -216,6 +220,8 @@ class Page:
         self._user, left_s = self._application.authenticate(first.token, first.user)
         said = first.session or self._application.new_session()
         self._session = self._application.session_of(self._user, said)
+        self._accounts.connect(self._user)
+        self._is_counted = True
         self._entered()
         self._queue_answer(Entered(self._user, said, self._limits.page_bytes))
         return left_s

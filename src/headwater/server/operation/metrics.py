@@ -58,6 +58,7 @@ class Metrics:
         "connections",
         "messages_in",
         "problems",
+        "refused",
         "registry",
         "rejected",
         "slow",
@@ -76,6 +77,9 @@ class Metrics:
         self.accepted = 0
         self.rejected = 0
         self.problems = Counter("headwater_problems", "Problems told to replicas.", ["code"], registry=registry)
+        self.refused = Counter(
+            "headwater_refused", "Connections refused, by the code of the problem.", ["code"], registry=registry
+        )
         self.slow = Counter("headwater_slow_consumers", "Connections closed for not reading.", registry=registry)
         registry.register(_MessageCounts(self))
         registry.register(_SpaceGauges(hosts))
