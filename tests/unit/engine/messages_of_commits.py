@@ -325,7 +325,7 @@ def empty_session_key(_: Path) -> str:
     return raised(lambda: open_engine().open_session(""))
 
 
-@case("session 's' belongs to 'ann', not to 'bob'")
+@case("session 's' is not yours, or its token was used before")
 def somebody_else_s_session(_: Path) -> str:
     engine = open_engine()
     engine.open_session("s", "ann")
@@ -337,7 +337,7 @@ def session_of_the_engine(_: Path) -> str:
     return raised(lambda: open_engine().open_session("merge of b"))
 
 
-@case("the token for session 's' was used before, or is not its own")
+@case("session 's' is not yours, or its token was used before. Open one under another key.")
 def wrong_token(_: Path) -> str:
     engine = open_engine()
     engine.resume_session("s", "ann", "", "first")

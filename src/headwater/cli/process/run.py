@@ -44,6 +44,7 @@ def run(
     insecure_local: Annotated[bool, Parameter(negative=())] = False,
     owner: str = "",
     anyone_founds: Annotated[bool, Parameter(negative=())] = False,
+    host_name: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     reload: Annotated[bool, Parameter(negative=())] = False,
     json: Json = False,
 ) -> int:
@@ -72,6 +73,10 @@ def run(
     anyone_founds
         With keys: every user with a token may make a space by being the first to write to it, and owns it. Without
         this only OWNER may.
+    host_name
+        A name under which browsers reach this server, for example that of a reverse proxy; may be given several times.
+        Without it a server on this machine answers to addresses and localhost only, so that no web site can reach it
+        by giving its own name the address of this machine.
     reload
         Apply changes of the application's files: state stays, and only members that do something else now
         run again. A change of the shape of a class is a new start on the same data.
@@ -95,6 +100,7 @@ def run(
             insecure_local=insecure_local,
             owner=owner,
             anyone_founds=anyone_founds,
+            hosts=host_name,
             classes=classes,
             pages=page_folder(file),
         )
@@ -106,6 +112,7 @@ def run(
     if code == START_AGAIN:
         flags = [*(["--insecure-local"] if insecure_local else ()), *(["--json"] if json else ()), "--reload"]
         flags += ["--anyone-founds"] if anyone_founds else []
+        flags += [part for name in host_name for part in ("--host-name", name)]
         where = ["--data", str(data), "--host", host, "--port", str(address[0]), "--owner", owner]
         os.execv(sys.executable, [sys.executable, "-P", "-m", "headwater.cli", "run", app, *where, *flags])
     return code
@@ -253,6 +260,7 @@ def serve(
     insecure_local: Annotated[bool, Parameter(negative=())] = False,
     owner: str = "",
     anyone_founds: Annotated[bool, Parameter(negative=())] = False,
+    host_name: Annotated[tuple[str, ...], Parameter(negative=())] = (),
 ) -> int:
     """Serve the spaces of a directory over WebSocket until interrupted.
 
@@ -273,6 +281,8 @@ def serve(
     anyone_founds
         With keys: every user with a token may make a space by being the first to write to it, and owns it. Without
         this only OWNER may.
+    host_name
+        A name under which browsers reach this server, for example that of a reverse proxy; may be given several times.
     """
     with server_extra():
         import uvloop  # noqa: PLC0415 (an extra)
@@ -287,6 +297,7 @@ def serve(
             insecure_local=insecure_local,
             owner=owner,
             anyone_founds=anyone_founds,
+            hosts=host_name,
             classes=(),
         )
         with announce_address(Path(directory), format_url(*server.address)):

@@ -156,10 +156,12 @@ def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> StoredS
     check_id(message.session)
     if len(message.sent) > limits.in_flight:
         raise LimitError(f"a session has at most {limits.in_flight} commits on the wire")
-    if not engine.has_branch(message.branch):
-        raise AbsentError(f"there is no branch {message.branch!r} in this space")
+    # First: a user without a right gets the same answer whatever the space has.
+    # fault opening.branches_told_to_strangers: if not engine.has_branch(message.branch): raise AbsentError("no branch")
     if not engine.may_see(ACCESS, peer.principal, message.session):
         raise AccessError(f"{peer.principal!r} may not read this space. {engine.access_advice}")
+    if not engine.has_branch(message.branch):
+        raise AbsentError(f"there is no branch {message.branch!r} in this space")
     # fault opening.restored_log_accepted: if False:
     if message.seen > engine.last_seq:
         # The space was restored from a backup, or begun anew: this replica shows state that is not in its log.

@@ -51,7 +51,7 @@ from headwater.protocol.pages import (
 )
 from headwater.replica.document import Document
 from headwater.replica.transaction import Transaction
-from headwater.server.application.application import Application
+from headwater.server.application.application import Application, no_right
 from headwater.server.application.member_json import (
     RIGHT_FOR,
     Unreadable,
@@ -396,9 +396,12 @@ class Page:
         return space, right
 
     async def _check_right(self, space: str, right: Right) -> None:
+        # fault page.absent_space_told: self._application.check_open_space(space)
+        if not self._application.has_opened(space) and not self._application.may_create_space(self._user):
+            raise no_right(self._user, space)
         self._application.check_open_space(space)
         if await self._application.right_of(space, self._user) < right:
-            raise AccessError(f"{self._user!r} may not do that in {space}: ask one of its owners")
+            raise no_right(self._user, space)
 
     # ---- telling -----------------------------------------------------------------------------------
 

@@ -18,13 +18,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headwater.engine.admission.access import Right
+from headwater.engine.admission.access import ACCESS, Right
 from headwater.engine.engine import Engine
 from headwater.engine.sync.host import ThreadHost
 from headwater.engine.sync.hub import Hub
 from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
 from headwater.protocol.command_messages import COMMAND_PATH, CommandAnswer, CommandQuestion
-from headwater.server.application.application import Application
+from headwater.server.application.application import Application, no_right
 from headwater.server.commands.command_api import CommandApi
 from headwater.server.commands.safe_copy import copy_space_file
 from headwater.server.operation.limits import ServerLimits
@@ -186,9 +186,17 @@ async def _answer(service: Service, application: Application, asked: CommandQues
             if not application.may_create_space(user):
                 raise AccessError(f"{user!r} may not ask about all spaces: ask the operator of this server")
             return
-        if not application.has_space(space) and not application.may_create_space(user):
-            raise AccessError(f"there is no space {space!r} here, and {user!r} may not make one")
-        if await application.right_of(space, user) < right:
-            raise AccessError(f"{user!r} may not do that in {space}: ask one of its owners")
+        if not application.has_space(space):
+            if not application.may_create_space(user):
+                raise no_right(user, space)
+        elif await right_of(space) < right:
+            raise no_right(user, space)
 
-    return await CommandApi(application.runtime, ServedEngines(service), service.limits).answer(asked, user, check)
+    async def right_of(space: str) -> Right:
+        """Ask the space itself if the application has not opened it: a question must not keep a space open."""
+        if service.insecure_local or application.has_opened(space):
+            return await application.right_of(space, user)
+        return await engines.ask(space, lambda engine: application.right_by(engine.read(ACCESS).value, user))
+
+    engines = ServedEngines(service)
+    return await CommandApi(application.runtime, engines, service.limits).answer(asked, user, check)

@@ -20,7 +20,7 @@ class Budget:
     connections: int  # sockets of all strangers together; connections of one user; of one user in one space
     message_bytes: int  # of one message; a longer one is refused by the header of its frame
     body_bytes: int  # of the body of one request
-    seconds: float  # for a whole request or Hello; for a body, or Open after Hello; for some progress of an answer
+    seconds: float  # for a request or Hello, and for taking an answer; for a body, or Open after Hello
     questions: int  # questions at once: commands of one user; watches and queries of one connection without an answer
     spaces: int  # open at once for one user: spaces without a commit; all spaces
 
@@ -37,7 +37,7 @@ class ServerLimits:
         connections=1_000, message_bytes=1024 * 1024, body_bytes=1_000_000, seconds=10.0, questions=16, spaces=8
     )
     right: Budget = Budget(
-        connections=256, message_bytes=64 * 1024 * 1024, body_bytes=1_000_000, seconds=30.0, questions=64, spaces=64
+        connections=256, message_bytes=64 * 1024 * 1024, body_bytes=1_000_000, seconds=10.0, questions=64, spaces=64
     )
 
     connections: int = 10_000
