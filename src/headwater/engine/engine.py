@@ -348,6 +348,7 @@ class Engine:
             branch = self._wiring.branches.get(name)
             self._wiring.branches.delete(branch)
             self._wiring.commit_outbox.forget_branch(branch)
+            self._wiring.user_stock.forget()
             self._wiring.observation_writer.forget_branch(branch)
         self._wiring.heads.forget()
 
@@ -434,6 +435,7 @@ class Engine:
         self._broken = True  # C6: until the disk has been asked again, no answer comes from memory.
         self._wiring.observation_writer.forget()
         self._wiring.delivery.forget()
+        self._wiring.user_stock.forget()
         if isinstance(error, StorageError) or not isinstance(error, HeadwaterError):
             self._reopen_if_broken()
             return

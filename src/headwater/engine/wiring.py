@@ -7,6 +7,7 @@ from headwater.engine.admission.access import Access, Founders
 from headwater.engine.admission.admission import Admission
 from headwater.engine.admission.merge import Merge
 from headwater.engine.admission.preconditions import Preconditions
+from headwater.engine.admission.user_stock import UserStock
 from headwater.engine.commit_group import CommitGroup
 from headwater.engine.delivery.commit_outbox import CommitOutbox
 from headwater.engine.delivery.facade import DeliveryFacade
@@ -46,6 +47,7 @@ class Wiring:
         "readers",
         "recovery",
         "sessions",
+        "user_stock",
     )
 
     def __init__(self, store: Store, clock: Clock, limits: Limits, founders: Founders | None, observes: bool) -> None:
@@ -60,6 +62,8 @@ class Wiring:
         snapshots = Snapshots(store, heads, limits)
         self.access = access = None if founders is None else Access(heads, branches, founders)
         self.commit_outbox = commit_outbox = CommitOutbox(store, log, delivery, limits)
+        self.user_stock = user_stock = UserStock(store, heads, access, limits)
+        commit_outbox.on_dropped = user_stock.note_dropped
         self.readers = readers = ReaderIndex(store)
         self.observation_writer = ObservationWriter(store, log, heads, admission, readers, limits, is_on=observes)
         heads.on_write_back = self.observation_writer.write_back
@@ -73,6 +77,7 @@ class Wiring:
             admission,
             PlannedWrites(store, heads, snapshots, readers, limits),
             commit_outbox,
+            user_stock,
             self.observation_writer,
             access,
             clock,

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from errno import EADDRINUSE
@@ -39,6 +41,7 @@ from headwater.server.application.application import Application
 from headwater.server.application.page import PATH as PAGE_PATH
 from headwater.server.application.page import Page
 from headwater.server.commands.command_route import make_command_route
+from headwater.server.operation.health import Phase
 from headwater.server.operation.keys import key_ids
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.operation.metrics import CONTENT_TYPE
@@ -117,7 +120,7 @@ class Acceptor:
     async def drain(self) -> None:
         """Answer everything accepted before, then close every connection. Takes at most `ServerLimits.drain_s`."""
         self._draining = True
-        self._service.ready = False
+        self._service.health.phase = Phase.STOPPING
         connections = tuple(self._connections)
         for connection in connections:
             connection.stop_reading()  # Messages read after the drain of the hosts would not be answered.
@@ -152,7 +155,8 @@ def make_app(
         return PlainTextResponse("ok\n")
 
     async def readyz(_: Request) -> Response:
-        return PlainTextResponse("ok\n") if service.ready else PlainTextResponse("shutting down\n", 503)
+        is_ready, lines = service.health.report()
+        return PlainTextResponse(lines, 200 if is_ready else 503)
 
     async def metrics(_: Request) -> Response:
         return Response(await service.metrics.latest_page(), media_type=CONTENT_TYPE)
@@ -318,6 +322,7 @@ class Server(uvicorn.Server):
             self._listener.close()
             raise
         self._application: Application | None = None
+        self._last_call: threading.Timer | None = None  # ends a process that was asked to end
         names = tuple(hosts)
         app, self._acceptor = make_app(
             self.service,
@@ -371,7 +376,7 @@ class Server(uvicorn.Server):
         """Serve until `stop` is called. With `signals`, SIGINT and SIGTERM call it."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM) if signals else ():
-            loop.add_signal_handler(number, self.stop)
+            loop.add_signal_handler(number, self._stop_process)
         log = self.service.log
         relay = LogRelay(log)
         relayed = [logging.getLogger(name) for name in ("headwater", "uvicorn", "websockets")]
@@ -380,18 +385,35 @@ class Server(uvicorn.Server):
             logger.propagate = logger.name == "headwater"  # An application that sets up logging hears of it there, too.
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         log.info("listening", host=self.address[0], port=self.address[1])
+        self.service.loop_watch.start()
         try:
             await self.serve(sockets=[self._listener])
         finally:
+            self.service.loop_watch.stop()
             await self.service.spaces.settle()
             await asyncio.to_thread(self.service.spaces.close)
             log.info("stopped")
+            if self._last_call is not None:
+                self._last_call.cancel()
             for logger in relayed:
                 logger.removeHandler(relay)
                 logger.propagate = True
 
     def stop(self) -> None:
         self.should_exit = True
+
+    def _stop_process(self) -> None:
+        """Stop because of a signal. The process ends within `ServerLimits.stop_s`, whatever it is doing."""
+        self.stop()
+        if self._last_call is None:
+            self._last_call = threading.Timer(self.service.limits.stop_s, self._end_process)
+            self._last_call.daemon = True
+            self._last_call.start()
+
+    def _end_process(self) -> None:
+        """End the process with work unfinished. Every commit that was acknowledged is on the disk (C6)."""
+        self.service.log.warning("shutdown did not wait for all work", seconds=self.service.limits.stop_s)
+        os._exit(0)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer everything accepted before, then close the connections."""

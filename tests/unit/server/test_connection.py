@@ -41,6 +41,7 @@ from headwater.protocol.messages import (
 from headwater.protocol.verdict import Accepted
 from headwater.runtime.channel.websocket import PATH, WebSocket
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
+from headwater.server.operation.health import Phase
 from headwater.server.server import Server
 from tests.unit.runtime.kit import SPACE, Rig, address, doc, run, serving
 
@@ -343,7 +344,7 @@ def test_health_readiness_and_metrics_can_be_asked_for(tmp_path: Path) -> None:
             "headwater_messages_in_total 3.0",
         ):
             assert line in page.splitlines()
-        server.service.ready = False
+        server.service.health.phase = Phase.STOPPING
         assert (await asyncio.to_thread(fetched, server, "/readyz"))[0] == 503
         assert (await asyncio.to_thread(fetched, server, "/nowhere"))[0] == 404
 

@@ -161,9 +161,11 @@ async def _serve(
         with entry_points.served(data, server.application().backend), announce_address(data, url):
             begin, beside = getattr(module, "start", None), _find_background(module, runtime)
             if begin is not None:
+                server.service.health.note_starting()
                 begun = loop.create_task(_start(begin, runtime))
                 await asyncio.wait([begun, served], return_when=asyncio.FIRST_COMPLETED)
                 if begun.done():
+                    server.service.health.note_started()
                     error = begun.exception()
                     if error is not None and (reloading is None or not isinstance(error, Exception)):
                         raise error

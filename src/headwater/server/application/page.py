@@ -396,7 +396,7 @@ class Page:
         return space, right
 
     async def _check_right(self, space: str, right: Right) -> None:
-        # fault page.absent_space_told: self._application.check_open_space(space)
+        # fault page.absent_space_told: if False:
         if not self._application.has_opened(space) and not self._application.may_create_space(self._user):
             raise no_right(self._user, space)
         self._application.check_open_space(space)

@@ -101,7 +101,7 @@ class CommandApi:
         """Answer a question of a user after a check of the user's right."""
         if asked.what not in ("set", "send", "spaces") and not (asked.what == "intents" and not asked.space):
             # First: a user without a right gets the same answer whether or not the space exists.
-            # fault desk.absent_space_told: pass
+            # fault desk.absent_space_told: self._check_space_exists(asked.space)
             await check(asked.space, Right.READ)
             self._check_space_exists(asked.space)
         match asked.what:

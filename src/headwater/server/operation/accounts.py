@@ -47,7 +47,7 @@ class Accounts:
         """Count one more connection of a user, which has to call `disconnect` at its end."""
         account = self._account(user)
         most = self._limits.token.connections
-        # fault accounts.connections_uncounted: most = account.connections + 1
+        # fault accounts.connections_uncounted: if False:
         if account.connections >= most and user not in self._trusted:
             raise LimitError(f"you have {most} connections, which is the limit. Close some first.")
         account.connections += 1
@@ -71,11 +71,10 @@ class Accounts:
             raise LimitError(f"you have {right.connections} connections to this space, which is the limit. Close some.")
         if account.spaces[space]:
             return
-        # One answer for both: it must not tell whether a space exists.
-        full = "you have as many spaces open as the limit allows. Close some first."
-        # fault accounts.spaces_uncounted: return
+        # fault accounts.spaces_uncounted: if False:
         if len(account.spaces) >= right.spaces or (not is_written and len(account.unwritten) >= token.spaces):
-            raise LimitError(full)
+            # One text for both: it must not tell whether a space exists.
+            raise LimitError("you have as many spaces open as the limit allows. Close some first.")
 
     def leave_space(self, user: str, space: str) -> None:
         account = self._accounts[user]

@@ -69,6 +69,10 @@ class ServerLimits:
     ping_s: float = 20.0  # between two pings, and for the answer to one
     metrics_s: float = 1.0  # /metrics waits so long for a space, and shows its last figures for as long
     drain_s: float = 10.0  # a shutdown waits so long for peers to take their answers
+    stop_s: float = 30.0  # a process that was asked to end ends after so long, with work unfinished if need be
+    free_bytes: int = 64 * 1024 * 1024  # on the disk of the data; with fewer the server is not ready
+    loop_every_s: float = 0.02  # between two looks at how long the event loop was held
+    loop_held_s: float = 0.05  # a longer hold is counted
     token_s: int = 30 * 24 * 3_600  # a new token lasts so long, unless its maker says otherwise
     visit_topics: int = 500  # topics in one question about the reactions of a space
     visits: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=200, max_ms=30_000, jitter=0.2))

@@ -21,8 +21,10 @@ from headwater.clock import Clock, RealClock
 from headwater.engine.admission.access import Founders
 from headwater.errors import StorageError
 from headwater.server.operation.accounts import Accounts
+from headwater.server.operation.health import Health
 from headwater.server.operation.keys import LOCAL, Keyring
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, RateLimit, ServerLimits
+from headwater.server.operation.loop_watch import LoopWatch
 from headwater.server.operation.metrics import Metrics
 from headwater.server.operation.spaces import Spaces
 
@@ -59,8 +61,8 @@ def make_logger(clock: Clock, stream: TextIO | None = None, level: int = logging
 
 def describe_error(error: BaseException) -> str:
     """Return the class of an error; of an error of storage also its message."""
-    # fault service.values_in_log: return repr(error)
     named = type(error).__qualname__
+    # fault service.values_in_log: return repr(error)
     return f"{named}: {error}" if isinstance(error, StorageError | OSError) else named
 
 
@@ -111,12 +113,13 @@ class Service:
         "_refusal_rate",
         "accounts",
         "clock",
+        "health",
         "insecure_local",
         "limits",
         "log",
+        "loop_watch",
         "metrics",
         "owner",
-        "ready",
         "spaces",
     )
 
@@ -155,8 +158,10 @@ class Service:
         )
         self.accounts = Accounts(limits, [self.owner] if self.owner else [])
         self._refusal_rate = RateLimit(limits.refusals_logged, 10 * limits.refusals_logged, self.clock)
+        self.loop_watch = LoopWatch(self.clock, every_s=limits.loop_every_s, bound_s=limits.loop_held_s)
         self.metrics = Metrics(self.spaces.hosts, self.clock, limits.metrics_s)
-        self.ready = True
+        self.health = Health(directory, self.spaces, self.clock, limits)
+        self.metrics.watch_server(self.loop_watch, self.spaces.count_broken, self.health.free_bytes)
 
     def authenticate(self, token: str) -> tuple[str, float | None]:
         """Return the user of a token and the seconds until the token expires."""

@@ -25,7 +25,7 @@ from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.sync.host import ThreadHost
 from headwater.engine.sync.hub import Hub
-from headwater.errors import InvalidValueError, LimitError, MovedError, ProtocolError, StorageError
+from headwater.errors import CorruptionError, InvalidValueError, LimitError, MovedError, ProtocolError, StorageError
 from headwater.protocol.messages import FromEngine, Sync
 from headwater.server.operation.limits import ServerLimits
 
@@ -86,6 +86,7 @@ class Spaces:
         "_opening",
         "_questions",
         "_send_buffers",
+        "_unopened",
         "_users",
         "closed",
         "on_visit",
@@ -115,6 +116,7 @@ class Spaces:
         self._send_buffers: dict[str, SendBuffer] = {}  # of each host, by space
         self._users: dict[str, int] = {}  # space -> number of connections, those that wait for it included
         self._questions: Counter[str] = Counter()  # of commands, without an answer, by space
+        self._unopened: set[str] = set()  # damaged spaces, which could not be opened
         self._opening: dict[str, asyncio.Task[None]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}  # spaces whose host is closing
         # Called when a connection enters a space (True) or leaves it (False), and when a reaction is declared to it
@@ -154,6 +156,11 @@ class Spaces:
             self._questions[space] -= 1
             if not self._questions[space]:
                 del self._questions[space]
+
+    def count_broken(self) -> int:
+        """Count the spaces that stopped, or could not be opened, and were not opened again since."""
+        failed = {space for space, host in self._hosts.items() if host.failed is not None}
+        return len(failed | self._unopened)
 
     def host_of(self, space: str) -> ThreadHost:
         """Return the host of a space that was entered before."""
@@ -202,7 +209,12 @@ class Spaces:
 
     async def _open_and_register(self, space: str) -> None:
         try:
-            host, send_buffer = await self._open_host(space)
+            try:
+                host, send_buffer = await self._open_host(space)
+            except CorruptionError:
+                self._unopened.add(space)
+                raise
+            self._unopened.discard(space)
             # Registered here, because a space that is neither open nor being opened would be opened twice.
             self._hosts[space], self._send_buffers[space] = host, send_buffer
         finally:
@@ -217,7 +229,7 @@ class Spaces:
         self._hosts.pop(space, None)
         if failed is not None:
             self._start_closing(space, failed)
-        # fault spaces.unwritten_counted: is_written, most = True, self._limits.spaces
+        # fault spaces.unwritten_counted: is_written = True
         is_written = self.is_written(space)
         most = self._limits.spaces if is_written else self._limits.unwritten_spaces
         while self._count_before(space, is_written=is_written) >= most:
@@ -234,6 +246,7 @@ class Spaces:
         """
         earlier = list(self._opening)[: list(self._opening).index(space)]
         there = {*self._hosts, *self._closing, *earlier} - {space}
+        # fault+ spaces.unwritten_counted: return len(there)
         return sum([self.is_written(name) is is_written for name in there])
 
     async def _evict_idle_space(self, most: int, *, is_written: bool) -> None:

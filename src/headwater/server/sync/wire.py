@@ -91,8 +91,8 @@ class HttpConnection(H11Protocol):
 
     def _on_timeout(self) -> None:
         """Close the socket, unless a plain request is being answered and its peer takes the answer."""
-        is_stalled = self._is_stalled and self.transport.get_write_buffer_size() > 0
         # fault wire.slow_readers_kept: is_stalled = False
+        is_stalled = self._is_stalled and self.transport.get_write_buffer_size() > 0
         if self.cycle is not None and not self.cycle.response_complete and not is_stalled:
             self._start_timer()
         else:
@@ -275,7 +275,7 @@ class Wire(WebSocketsSansIOProtocol):
 
     def _on_timeout(self) -> None:
         """Close a socket whose request never became a WebSocket."""
-        # fault wire.endless_handshake: return
+        # fault wire.endless_handshake: if False:
         if not self.handshake_complete:
             self.abort()
 
