@@ -40,8 +40,8 @@ from headwater.protocol.messages import (
 )
 from headwater.protocol.verdict import Accepted
 from headwater.runtime.channel.websocket import PATH, WebSocket
-from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.operation.health import Phase
+from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.server import Server
 from tests.unit.runtime.kit import SPACE, Rig, address, doc, run, serving
 

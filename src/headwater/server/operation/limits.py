@@ -78,6 +78,7 @@ class ServerLimits:
     visits: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=200, max_ms=30_000, jitter=0.2))
     question_reads: int = 1_000  # reads of another space in one question of a command to it
     question_failures: int = 1_000  # attempts in one question of a command about failures
+    log_searched: int = 100_000  # newest commits that are searched for those of one branch
     listed_events: int = 1_000  # stored events in one answer to a command
     nodes_of_one_name: int = 100  # searched for a last run: an effect has one for each user and runtime
     suggestions: int = 8  # names in the message about a place that does not exist
