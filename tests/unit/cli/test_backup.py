@@ -115,6 +115,12 @@ def test_restore_writes_nothing_if_one_file_was_changed(
     assert not list((tmp_path / "new").glob("*.space"))
 
 
+def test_backup_that_was_verified_can_be_restored(data: Path, tmp_path: Path) -> None:
+    assert run(["backup", str(data), str(tmp_path / "b1")]) == 0
+    assert run(["verify", str(tmp_path / "b1")]) == 0
+    assert run(["restore", str(tmp_path / "b1"), str(tmp_path / "new")]) == 0
+
+
 def test_restore_into_a_directory_in_use_is_refused(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,7 +20,7 @@ from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headwater.cli.data.commands import Token, User
-from headwater.cli.data.space_copy import PARTS, copy_files, copy_space
+from headwater.cli.data.space_copy import MANIFEST, PARTS, copy_files, copy_space
 from headwater.cli.directory import open_directory, space_sizes
 from headwater.cli.output import (
     OK,
@@ -37,7 +37,6 @@ from headwater.engine.directory import SUFFIX, Directory
 from headwater.engine.verify.oracle import verify_file
 from headwater.errors import AbsentError, StorageError
 
-MANIFEST: Final = "backup.json"
 _BLOCK: Final = 1024 * 1024
 
 Spaces = Annotated[tuple[str, ...], Parameter(negative=())]

@@ -19,6 +19,8 @@ from headwater.errors import AbsentError, DirectoryInUseError
 from headwater.protocol.command_messages import CommandQuestion
 from headwater.server.commands.safe_copy import copy_path
 
+MANIFEST: Final = "backup.json"
+"""The list of the files of a backup, beside them."""
 PARTS: Final = ("", LOGS[0])
 """Endings of the files that belong to one space."""
 

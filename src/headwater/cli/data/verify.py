@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headwater.cli.data.commands import Token, User
-from headwater.cli.data.space_copy import copy_space
+from headwater.cli.data.space_copy import MANIFEST, copy_files, copy_space
 from headwater.cli.data.target import ask
 from headwater.cli.directory import open_directory, owner_address, space_sizes
 from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
@@ -124,7 +124,15 @@ def _verify_space(path: Path, user: str, token: str, *, json: bool) -> tuple[int
 
 @contextmanager
 def _file_or_copy(path: Path, user: str, token: str) -> Iterator[Path]:
-    """Yield the file, or a copy of it if a process serves its directory; that process makes the copy."""
+    """Yield the file, or a copy of it if a process serves its directory; that process makes the copy.
+
+    A file of a backup is copied, too: opening it would change its checksum.
+    """
+    if (path.parent / MANIFEST).is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            copy_files(path, Path(folder))
+            yield Path(folder) / path.name
+        return
     if path.suffix != SUFFIX or owner_address(path.parent) is None or not _is_owned(path.parent):
         yield path
         return
