@@ -1,12 +1,12 @@
 """Strict serializability of histories in which transactions append unique values to lists and read whole lists.
 
 A read of a list shows the order of all appends before it, so that the order of versions need not be guessed (the idea
-is that of Elle, by Kingsbury and Alvaro). `check` derives for each list the order of its values from the longest read,
-and then the order that transactions must have had: a transaction that appended comes before those that read its value (wr)
-or appended after it (ww); one that read a list comes before the one that appended the next value (rw); one that ended
-comes before those that began later (rt). A cycle of such edges is an anomaly. A history is strictly serializable if
-there is none, no read shows a value of a failed transaction or of nobody, and reads of one list are prefixes of one
-another.
+is that of Elle, by Kingsbury and Alvaro). `check` derives the order of the values of each list from its longest read,
+and then the order that transactions must have had. A transaction that appended comes before those that read its value
+(wr) or appended after it (ww); one that read a list comes before the one that appended the next value (rw); one that
+ended comes before those that began later (rt). A cycle of such edges is an anomaly. A history is strictly serializable
+if it has none, no read shows a value of a failed transaction or of no transaction, and reads of one list are prefixes
+of one another.
 """
 
 from __future__ import annotations
