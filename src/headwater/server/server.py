@@ -383,7 +383,7 @@ class Server(uvicorn.Server):
         for logger in relayed:
             logger.addHandler(relay)
             logger.propagate = logger.name == "headwater"  # An application that sets up logging hears of it there, too.
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # It warns of each malformed request of a stranger.
         log.info("listening", host=self.address[0], port=self.address[1])
         self.service.loop_watch.start()
         try:

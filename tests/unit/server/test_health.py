@@ -91,10 +91,10 @@ def test_holds_of_the_event_loop_are_counted() -> None:
             loop.call_soon(clock.advance, held_us)  # Work that holds the loop for so long.
             while watch.longest_us < held_us - 1_000:
                 await asyncio.sleep(0)
-        watch.stop()
         assert watch.holds == 2
-        assert watch.take_longest() >= 79_000
-        assert watch.take_longest() == 0
+        assert watch.longest_us >= 79_000
+        assert watch.longest_us >= 79_000  # It is shown to everyone who asks.
+        watch.stop()
 
     asyncio.run(asyncio.wait_for(run(), WITHIN_S))
 

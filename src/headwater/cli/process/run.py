@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import sys
@@ -182,7 +183,9 @@ async def _serve(
                 print_json({"name": module.__name__, "url": url, "data": str(data)})
             else:
                 print_answer(f"{module.__name__} is at {url}/")
-            if reloading is not None:
+            if reloading is None:
+                _keep_out_of_collections()
+            else:
                 watching = loop.create_task(
                     reloading.until_reshaped(lambda: (runtime, *entry_points.taking_part()), lambda: bool(broken))
                 )
@@ -214,6 +217,16 @@ async def _start(begin: Callable[..., object], runtime: Runtime) -> None:
     if not inspect.isawaitable(made):
         raise AuthoringError(f"start is not awaited, and opens nothing: write {START}")
     await made
+
+
+def _keep_out_of_collections() -> None:
+    """Leave the objects that exist after the start out of later garbage collections.
+
+    A full collection holds every thread for the time that it takes to look at all objects. Modules and classes, which
+    are most of them, stay for the life of the process.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _find_background(module: ModuleType, runtime: Runtime) -> Callable[[], Coroutine[Any, Any, None]] | None:
@@ -303,6 +316,7 @@ def serve(
             classes=(),
         )
         with announce_address(Path(directory), format_url(*server.address)):
+            _keep_out_of_collections()
             await server.run_until_stopped(signals=True)
 
     # The loop's thread and the spaces' threads switch many times a millisecond.

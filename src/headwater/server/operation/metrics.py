@@ -133,8 +133,8 @@ class _ServerFigures(Collector):
         yield CounterMetricFamily(
             "headwater_loop_holds", "Times that the event loop was held too long.", value=self._loop_watch.holds
         )
-        longest = self._loop_watch.take_longest() / 1e6
-        yield GaugeMetricFamily("headwater_loop_longest_seconds", "Longest hold since the last request.", value=longest)
+        longest = self._loop_watch.longest_us / 1e6
+        yield GaugeMetricFamily("headwater_loop_longest_seconds", "Longest hold of the last minute.", value=longest)
         yield GaugeMetricFamily("headwater_disk_free_bytes", "Free on the disk of the data.", value=self._free_bytes())
         yield GaugeMetricFamily("headwater_spaces_broken", "Spaces that stopped.", value=self._count_broken())
 

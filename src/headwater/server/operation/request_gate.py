@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -74,8 +75,8 @@ class RequestGate:
             return
         try:
             await self._app(scope, receive, send_guarded)
-        except OSError:
-            raise  # The peer disconnected.
+        except (OSError, ClientDisconnect):
+            pass  # The peer disconnected.
         except Exception as error:
             self._on_defect(scope["path"], error)
             if not is_started:
