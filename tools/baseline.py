@@ -46,7 +46,7 @@ WRITING: Final = ("runtime/writing",)
 # From a session to an engine: transports, the driver, the end of the engine, and which sessions there are.
 CHANNEL: Final = ("runtime/channel",)
 # Stored observations of runs, fingerprints of code, and everything that uses them: resuming, preview,
-# shadow runs, and the commands that print it. Versions of classes in one running system (code_versions, reload) and
+# shadow runs, and the commands that print it. Versions of classes in one running system (hot_reload, reload) and
 # pieces that are kept ready in a process are not restart.
 RESTART: Final = (
     "runtime/resume",

@@ -1,8 +1,8 @@
 """Measure the layout of the product, print each figure, and fail beyond its bound: `python -m tools.rooms`.
 
 Counts modules, modules per folder, components of the import graph (imports under `TYPE_CHECKING` and inside functions
-count) and the share of vague words in comments and docstrings. The components of `runtime` that are known are in
-`tools/runtime_cycles.txt`; that list may only shrink.
+count), modules that one other module imports and that have no tests of their own, and the share of vague words in
+comments and docstrings. The bounds of modules are to become lower, never higher.
 """
 
 from __future__ import annotations
@@ -12,21 +12,27 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tools.source_tree import PACKAGE, code_lines, import_graph, is_apart, modules_of, strongly_connected
+from tools.source_tree import (
+    PACKAGE,
+    ROOT,
+    code_lines,
+    import_graph,
+    is_apart,
+    module_name,
+    modules_of,
+    strongly_connected,
+)
 
 MODULES_MOST: Final = 300
 FOLDER_MOST: Final = 18
+SOLE_IMPORTER_MOST: Final = 10
 COMPONENT_MOST: Final = 8
 VAGUE_MOST: Final = 3.0
-
-KNOWN_CYCLES: Final = Path(__file__).resolve().parent / "runtime_cycles.txt"
-EXEMPT: Final = "headwater.runtime."
-"""Only modules below this package may be in the list of known cycles."""
 
 VAGUE: Final = re.compile(r"\b(?:what|whoever|nobody|somebody)\b", re.IGNORECASE)
 WORD: Final = re.compile(r"[A-Za-z][A-Za-z'-]*")
@@ -46,7 +52,7 @@ class Figure:
 
 
 def main() -> int:
-    figures = tuple(measured(PACKAGE, known_cycles()))
+    figures = tuple(measured(PACKAGE, ROOT / "tests"))
     for figure in figures:
         mark = "ok    " if figure.met() else "FAILED"
         print(f"{mark} {figure.name}: {figure.value:g} (at most {figure.bound:g})")
@@ -56,12 +62,14 @@ def main() -> int:
     return 0 if all(figure.met() for figure in figures) else 1
 
 
-def measured(package: Path, known: frozenset[str]) -> Iterator[Figure]:
+def measured(package: Path, tests: Path) -> Iterator[Figure]:
     paths = [path for path in modules_of(package) if code_lines(path.read_text())]
     product = [path for path in paths if not is_apart(path.parent.relative_to(package).as_posix())]
     yield Figure("product modules", len(product), MODULES_MOST)
     yield _folders(package, paths)
-    yield from _components(package, known)
+    graph = import_graph(package)
+    yield from _components(graph)
+    yield _with_sole_importer(graph, product, package, tests)
     for name, prose_paths in _prose_rooms(package):
         yield _vagueness(name, prose_paths)
 
@@ -87,35 +95,38 @@ def _folders(package: Path, paths: list[Path]) -> Figure:
 # ---- the import graph ------------------------------------------------------------------------------------
 
 
-def known_cycles() -> frozenset[str]:
-    """Modules of `runtime` that may be part of a large component, or of one across rooms."""
-    lines = (line.split("#", 1)[0].strip() for line in KNOWN_CYCLES.read_text().splitlines())
-    return frozenset(line for line in lines if line)
-
-
-def _components(package: Path, known: frozenset[str]) -> Iterator[Figure]:
-    largest: list[str] = []
+def _components(graph: Mapping[str, set[str]]) -> Iterator[Figure]:
+    components = strongly_connected(graph)
+    largest = components[0] if components else []
+    yield Figure("largest component of imports", len(largest), COMPONENT_MOST, tuple(largest))
     across: list[str] = []
-    excused: set[str] = set()
-    for component in strongly_connected(import_graph(package)):
-        listed = [module for module in component if module in known]
-        if listed:
-            excused.update(listed)
-            fresh = sorted(set(component) - known)
-            if fresh:
-                across.append(f"not in {KNOWN_CYCLES.name}: {' '.join(fresh)}")
-            continue
-        if len(component) > len(largest):
-            largest = component
+    for component in components:
         rooms = {module.rpartition(".")[0] for module in component}
         if len(rooms) > 1:
             across.append(f"{len(component)} modules in {len(rooms)} rooms: {' '.join(component)}")
-    yield Figure("largest component of imports", len(largest), COMPONENT_MOST, tuple(largest))
-    yield Figure("components across rooms, or new in the list of runtime", len(across), 0, tuple(across))
-    gone = sorted(known - excused)
-    yield Figure("lines of the list of runtime that are no cycle any more", len(gone), 0, tuple(gone))
-    strange = sorted(module for module in known if not module.startswith(EXEMPT))
-    yield Figure("modules outside runtime in its list", len(strange), 0, tuple(strange))
+    yield Figure("components across rooms", len(across), 0, tuple(across))
+
+
+def _with_sole_importer(graph: Mapping[str, set[str]], product: list[Path], package: Path, tests: Path) -> Figure:
+    """Count modules that belong into their only importer: no test imports them, and no file of tests has their name."""
+    importers: dict[str, list[str]] = {}
+    for module, imported in graph.items():
+        for each in imported:
+            importers.setdefault(each, []).append(module)
+    paths = sorted(tests.rglob("*.py"))
+    texts = "\n".join(path.read_text() for path in paths)
+    places: list[str] = []
+    for path in product:
+        module = module_name(package, path)
+        above, _, name = module.rpartition(".")
+        if path.name == "__init__.py" or len(importers.get(module, ())) != 1:
+            continue
+        is_named = any(path.stem.startswith("test_") and name.removesuffix("s") in path.stem for path in paths)
+        if not is_named and not re.search(rf"{re.escape(module)}\b|{re.escape(above)} import .*\b{name}\b", texts):
+            places.append(f"{module} <- {importers[module][0]}")
+    return Figure(
+        "modules with one importer and without tests of their own", len(places), SOLE_IMPORTER_MOST, tuple(places)
+    )
 
 
 # ---- prose -----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from headwater.clock import RealClock
 from headwater.server import DEFAULT_SERVER_LIMITS, Server
 from tests.aid.serving import SPACE, Pad, serving
 
-LONG_S = 8
+LONG_S = 60
 LIMITS = replace(DEFAULT_SERVER_LIMITS, metrics_s=0.1)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from headwater import Cell, Model, Piece, cell, handler
+from headwater import Cell, Model, Piece, Refused, cell, handler
 from headwater.testing import Simulation, simulated
 
 
@@ -31,6 +31,26 @@ class Note(Piece, name="aid.SetWithoutConnection"):
     either: Cell[Card | int] = cell(default=0)
     cards: Cell[Mapping[str, Card]] = cell(default={"k": Card()})
     box: Cell[Box] = cell(default=Box())
+    is_locked: Cell[bool] = cell(default=False)
+
+    @handler
+    def clear(self) -> None:
+        if self.is_locked.get():
+            raise Refused("locked")
+        for key in self.counts.get():
+            self.counts.key(key).delete()
+        self.card.at(lambda card: card.title).set("cleared")
+
+    @handler
+    def lock(self) -> None:
+        self.is_locked.set(True)
+        self.counts.key("c").set(8)
+        self.card.at(lambda card: card.colour).set("red")
+
+    @handler
+    def counted(self) -> int:
+        box = self.boxes.key("k").get(None)
+        return -1 if box is None else box.count
 
     @handler
     def begin(self) -> None:
@@ -213,3 +233,100 @@ async def test_keys_of_others_stay_if_two_writes_in_a_row_are_made_again(sim: Si
     await sim.settle()
     for piece in (ann, bob):
         assert await piece.boxes.pull() == {"a": Box(count=1), "b": Box(count=3)}
+
+
+@pytest.mark.parametrize("write", ["set", "delete"])
+@simulated(seeds=10)
+async def test_fields_that_an_undecided_handler_wrote_are_written_again(sim: Simulation, write: str) -> None:
+    """Bob's handler is refused after all, and his update before it is made again: neither may show in his last write.
+
+    His caller saw no key when he wrote that there is none, and the title that he wrote.
+    """
+    ann, bob = [await sim.runtime(user).space("s").open(Note, "n") for user in ("ann", "bob")]
+    await ann.begin.send()
+    await sim.settle()
+    with sim.offline("bob"):
+        await ann.lock.send()
+        bob.counts.update(lambda counts: {**counts, "z": 1})
+        bob.card.update(lambda card: card)
+        clearing = asyncio.ensure_future(bob.clear.send())
+        await sim.advance(seconds=0.01)
+        assert (bob.counts.get(), bob.card.get().title) == ({}, "cleared")
+        bob.card.set(Card(title="cleared"))
+        if write == "set":
+            bob.counts.set({})
+        else:
+            bob.counts.delete()
+    with pytest.raises(Refused):
+        await clearing
+    await sim.settle()
+    for piece in (ann, bob):
+        assert await piece.counts.pull() == {"c": 8}
+        assert await piece.card.pull() == Card(title="cleared", colour="red")
+
+
+@pytest.mark.parametrize("reader", ["transact", "handler"])
+@simulated(seeds=20, faults=("delay",))
+async def test_reader_sees_a_write_of_its_runtime_that_does_not_fit_a_removal_until_it_is_made_again(
+    sim: Simulation, reader: str
+) -> None:
+    """Ann has removed the key in which Bob changes a field. He hears of that before his write has a verdict."""
+    ann, bob = [await sim.runtime(user).space("s").open(Note, "n") for user in ("ann", "bob")]
+    await ann.begin.send()
+    await sim.settle()
+    with sim.offline("bob"):
+        ann.boxes.key("k").delete()
+        await sim.runtime("ann").durable()
+        bob.boxes.key("k").set(Box(count=3))
+    for _ in range(40):
+        if reader == "transact":
+            seen = await sim.runtime("bob").space("s").transact(lambda: bob.boxes.key("k").get(None))
+            assert seen == Box(count=3)
+        else:
+            assert await bob.counted.send() == 3
+        await sim.advance(seconds=0.005)
+    await sim.settle()
+    assert await ann.boxes.pull() == {"k": Box(count=3)}
+
+
+@pytest.mark.parametrize("write", ["set", "delete"])
+@simulated(seeds=10)
+async def test_default_that_an_undecided_write_stored_on_its_way_is_not_written_again(
+    sim: Simulation, write: str
+) -> None:
+    """Bob's first write stores the whole default with its key. His second one changes nothing of the key `k`."""
+    ann, bob = [await sim.runtime(user).space("s").open(Note, "n") for user in ("ann", "bob")]
+    await sim.settle()
+    with sim.offline("bob"):
+        ann.cards.key("k").at(lambda card: card.title).set("T")
+        await sim.runtime("ann").durable()
+        bob.cards.key("c").set(Card(title="C"))
+        if write == "set":
+            bob.cards.set({"k": Card()})
+        else:
+            bob.cards.delete()
+    await sim.settle()
+    for piece in (ann, bob):
+        assert await piece.cards.pull() == {"k": Card(title="T")}
+
+
+@simulated(seeds=5)
+async def test_event_that_waits_for_a_write_that_is_not_shown_names_its_document(sim: Simulation) -> None:
+    """The connection is lost again between the removal by Ann and the verdict on Bob's write."""
+    ann, bob = [await sim.runtime(user).space("s").open(Note, "n") for user in ("ann", "bob")]
+    await ann.begin.send()
+    await sim.settle()
+    with sim.offline("bob"):
+        ann.boxes.key("k").delete()
+        await sim.runtime("ann").durable()
+        bob.boxes.key("k").set(Box(count=3))
+    while bob.boxes.key("k").exists():
+        await sim.advance(seconds=0.0005)
+    with sim.offline("bob"):
+        counted = asyncio.ensure_future(bob.counted.send())
+        await sim.advance(seconds=1)
+        (row,) = [row for row in sim.runtime("bob").intents() if row.ended_us is None]
+        assert row.state == "parked"
+        assert row.waits.startswith("earlier plain writes to ")
+        assert row.waits.endswith("n:boxes")
+    assert await counted == 3

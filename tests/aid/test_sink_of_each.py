@@ -31,8 +31,8 @@ class Table(Piece):
 
 @simulated(seeds=1, faults=())
 async def test_sink_on_an_each_does_not_go_deaf_if_the_list_of_rows_arrives_before_the_rows(sim: Simulation) -> None:
-    """The coordinator may be resumed for the sink without a run, and the new list of keys may reach the client before
-    the cell that the coordinator reads. One piece for each moment at which the handler may be sent.
+    """The child set may be resumed for the sink without a run, and the new list of keys may reach the client before
+    the cell that the child set reads. One piece for each moment at which the handler may be sent.
     """
     bob, ann = sim.runtime("bob").space("s"), sim.runtime("ann").space("s")
     tables = [await bob.open(Table, f"p{number}") for number in range(PIECES)]

@@ -21,7 +21,7 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify import verify_store
 from headwater.errors import StorageError
 from headwater.protocol.commit import TopicRecord
-from headwater.protocol.reactions import Failure, Grant, Granted, Outcome, Then
+from headwater.protocol.reactions import DeliveryFailure, Grant, Granted, Outcome, Then
 from headwater.protocol.verdict import Accepted
 from tests.counts import is_exploring
 from tests.unit.engine.delivery_kit import LEASE_US, World, as_a, payloads
@@ -141,8 +141,8 @@ def place(record: Granted) -> tuple[int, int]:
     return record.seq, record.ordinal
 
 
-def failure(record: Granted, then: Then) -> Failure:
-    return Failure(record.seq, record.ordinal, "ValueError", "boom", "boom", then)
+def failure(record: Granted, then: Then) -> DeliveryFailure:
+    return DeliveryFailure(record.seq, record.ordinal, "ValueError", "boom", "boom", then)
 
 
 def check(world: World, told: Told) -> None:

@@ -22,7 +22,7 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify import verify_store
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit, Declared, Operation, Read, TopicRecord
-from headwater.protocol.reactions import QueryReactions, Reactions
+from headwater.protocol.reactions import QueryReactions, ReactionList
 from headwater.protocol.verdict import Accepted, Rejected
 from tests.counts import is_exploring
 from tests.unit.engine.delivery_kit import World, as_a, payloads
@@ -106,7 +106,7 @@ def deliver(world: World, told: Told) -> None:
 
 def check(world: World, told: Told) -> None:
     """Declared with its commit, or not at all; and going on ends as if nothing had happened."""
-    stored = {each.name for each in as_a(Reactions, world.engine.deliver(QueryReactions(1))).reactions}
+    stored = {each.name for each in as_a(ReactionList, world.engine.deliver(QueryReactions(1))).reactions}
     last = world.engine.last_seq
     assert stored == {name for name, seq in DECLARED.items() if seq <= last}
     report = verify_store(world.store)

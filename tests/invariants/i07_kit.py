@@ -17,7 +17,7 @@ from typing import Any
 from headwater import Piece
 from headwater.data.address import DocKey
 from headwater.data.patch import replace
-from headwater.data.trace import Failed, Ran, Registered
+from headwater.data.trace import Ran, Registered, RunFailed
 from headwater.data.value import Value
 from headwater.engine import Engine
 from headwater.protocol.commit import MAIN, Commit, Operation
@@ -51,7 +51,7 @@ class Site:
     def emit(self, event: object) -> None:
         if isinstance(event, Registered):
             self.registered.add(event.node)
-        if isinstance(event, (Ran, Failed)):
+        if isinstance(event, (Ran, RunFailed)):
             name = event.node.partition(" of ")[0]
             is_ours = WHILE_OPEN in event.node or name.partition("/")[2].startswith(OURS) or name.startswith(OURS)
             self.runs[name] += not is_ours

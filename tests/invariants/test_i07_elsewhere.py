@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Input, Link, Model, Piece, cell, computed, each, effect, given, link
-from headwater.protocol.observations import Current
+from headwater.protocol.observations import OutdatedReads
 from tests.invariants.i07_kit import (
     Site,
     Write,
@@ -272,7 +272,7 @@ async def _between(folder: Path) -> None:
         async with site(data, identity=None) as other:
             rates: Any = other.space(RATES).piece(Rates, "r")
             wire = Wire(data)
-            wire.hold(lambda message: isinstance(message, Current))
+            wire.hold(lambda message: isinstance(message, OutdatedReads))
             async with site(wire) as again:
                 opening = asyncio.ensure_future(open_view(again, is_named=True))
                 await wire.holding.wait()

@@ -160,7 +160,7 @@ def test_transact_that_waits_at_closing_is_told_that_the_runtime_was_closed(tmp_
         assert not waiting.done()
         await asyncio.gather(rt.close(), return_exceptions=True)
         with pytest.raises(SessionExpiredError, match="this runtime was closed"):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 30)
 
     headwater.run(work)
 

@@ -23,7 +23,7 @@ from headwater import (
     handler,
     materializer,
 )
-from headwater.data.trace import Failed, Ran
+from headwater.data.trace import Ran, RunFailed
 from headwater.protocol.observations import Observations, Observed, QueryObservations
 from headwater.runtime import Backend, LocalDirectory, Policy, Runtime
 from headwater.scheduler import Failure
@@ -177,7 +177,7 @@ class Process:
         rt.on_failure(self.errors.append)
 
     def emit(self, event: object) -> None:
-        if isinstance(event, (Ran, Failed)):
+        if isinstance(event, (Ran, RunFailed)):
             name = event.node.partition(" of ")[0].removeprefix(f"{SPACE}/")
             is_ours = WHILE_OPEN in event.node or name.startswith(("pull ", "sink ", "demand ", "watch "))
             self.runs[name] += not is_ours

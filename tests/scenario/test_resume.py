@@ -142,7 +142,7 @@ class TestWhatRuns:
         run(story)
 
     def test_children_that_came_back_live_on(self, tmp_path: Path) -> None:
-        """L13: a list whose coordinator came back clean has children like any other."""
+        """L13: a list whose child set came back clean has children like any other."""
 
         async def story() -> None:
             await _first(tmp_path)

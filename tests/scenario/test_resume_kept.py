@@ -129,7 +129,7 @@ class TestChildren:
                 tree = await _asleep(again, Tree, "t")
                 leaves = tree.branch.get().all.get()
                 assert sorted(leaves) == ["a", "b"]
-                # The child and its row, the coordinator of its leaves, and a row for each of those.
+                # The child and its row, the child set of its leaves, and a row for each of those.
                 assert again.counts["clean"] == 5
                 assert await leaves["b"].twice.pull() == 4
                 assert await tree.doubled.pull() == 12
@@ -585,7 +585,7 @@ def test_a_row_that_fails_after_a_restart_keeps_its_child_as_one_that_stayed_doe
     run(story)
 
 
-def test_a_coordinator_that_was_brought_for_one_row_keeps_those_that_come(tmp_path: Path) -> None:
+def test_a_child_set_that_was_brought_for_one_row_keeps_those_that_come(tmp_path: Path) -> None:
     async def story() -> None:
         async with process(tmp_path, identity="one") as first:
             await first.space.open(Risky, "r", setup=lambda made: made.cells.set({"a": 1, "b": 1}))

@@ -21,6 +21,7 @@ from tests.simulation.programs.play import play_alone
 from tests.simulation.programs.play_processes import play_processes
 from tests.simulation.programs.play_served import play_served
 from tests.simulation.programs.play_simulated import play_simulated
+from tests.simulation.programs.shrink import shrunk
 from tests.simulation.programs.suite import failure, name_of, parts_of, play_seeds
 
 MANY: Final = 250
@@ -67,3 +68,11 @@ def test_programs_on_a_served_space_show_the_values_of_the_naive_model(seeds: ra
 def test_steps_of_the_wall_clock_during_a_burst_put_nothing_on_the_error_channel() -> None:
     """A computed was reported as a cycle: its result went from runtime to runtime 11 times in a burst of events."""
     assert failure(draw_shared_with_clock_steps(44), play_simulated) is None
+
+
+def test_smaller_shared_program_keeps_the_logs_that_tell_which_transactions_landed() -> None:
+    """Without its log, a transaction is taken for a plain write that nobody made: that is another failure."""
+    program = draw_shared_with_clock_steps(54)
+    small = shrunk(program, lambda _: True)
+    assert len(small.shared) < len(program.shared)
+    assert all(of.of_kind("log") for of in small.classes)

@@ -17,8 +17,8 @@ def package(root: Path, texts: dict[str, str]) -> Path:
     return base
 
 
-def figures(base: Path, *known: str) -> dict[str, rooms.Figure]:
-    return {figure.name: figure for figure in rooms.measured(base, frozenset(known))}
+def figures(base: Path) -> dict[str, rooms.Figure]:
+    return {figure.name: figure for figure in rooms.measured(base, base.parent / "tests")}
 
 
 def test_folder_with_too_many_modules_is_named(tmp_path: Path) -> None:
@@ -43,27 +43,28 @@ def test_component_of_imports_for_type_checkers_is_measured(tmp_path: Path) -> N
     assert (found.value, found.met()) == (9, False)
 
 
-def test_component_across_rooms_is_refused_unless_it_is_listed(tmp_path: Path) -> None:
+def test_component_across_rooms_is_refused(tmp_path: Path) -> None:
     texts = {
         "runtime/a/one.py": "from headwater.runtime.b import two\n",
         "runtime/b/two.py": "def later():\n    from headwater.runtime.a import one\n",
     }
+    found = figures(package(tmp_path, texts))["components across rooms"]
+    assert (found.value, found.met()) == (1, False)
+
+
+def test_module_with_one_importer_is_named_unless_it_has_tests(tmp_path: Path) -> None:
+    texts = {
+        "data/a.py": "from headwater.data import b, named, tried\n",
+        "data/b.py": "x = 1\n",
+        "data/tried.py": "x = 1\n",
+        "data/named.py": "x = 1\n",
+    }
     base = package(tmp_path, texts)
-    name = "components across rooms, or new in the list of runtime"
-    assert figures(base)[name].value == 1
-    assert figures(base, "headwater.runtime.a.one", "headwater.runtime.b.two")[name].value == 0
-    assert figures(base, "headwater.runtime.a.one")[name].value == 1
-
-
-def test_list_of_known_cycles_may_not_have_modules_that_are_in_none(tmp_path: Path) -> None:
-    base = package(tmp_path, {"runtime/a.py": "x = 1\n"})
-    found = figures(base, "headwater.runtime.a")["lines of the list of runtime that are no cycle any more"]
-    assert found.places == ("headwater.runtime.a",)
-
-
-def test_list_of_known_cycles_is_for_the_runtime_only(tmp_path: Path) -> None:
-    found = figures(package(tmp_path, {}), "headwater.data.a")["modules outside runtime in its list"]
-    assert not found.met()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_named.py").write_text("")
+    (tmp_path / "tests/test_a.py").write_text("from headwater.data.tried import x\n")
+    found = figures(base)["modules with one importer and without tests of their own"]
+    assert found.places == ("headwater.data.b <- headwater.data.a",)
 
 
 def test_vague_words_are_counted_in_comments_and_docstrings_and_not_in_code(tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
 from headwater.cells.selector import step
 from headwater.cells.typed_path import BrokenLinkError, Root, fill, is_required, known_places, own_default
 from headwater.data.address import Depth, Link, doc_text
-from headwater.data.diff import aligned, diff, rebased, removals_without_effect, with_unknown
-from headwater.data.patch import Patch
+from headwater.data.diff import aligned, all_fields, changed_fields, field_patches
+from headwater.data.patch import Patch, apply
 from headwater.data.patch_kinds import Kind, PatchError
-from headwater.data.path import Path
+from headwater.data.path import Path, starts_with
 from headwater.data.value import ABSENT, MaybeValue, Value, equal, lookup
 from headwater.errors import (
     AbsentError,
@@ -36,7 +36,7 @@ from headwater.errors import (
 )
 from headwater.replica.document import NOT_HERE, Document
 
-__all__ = ["Cell", "SeenValue"]
+__all__ = ["Cell", "FieldChange"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -45,11 +45,20 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class SeenValue(NamedTuple):
-    """The value that the caller of a write saw, and the value that it wants in its place."""
+class FieldChange(NamedTuple):
+    """A plain `set`, or a `delete` that restores a default: the value that its caller wants, and the fields it writes.
 
-    old: MaybeValue
+    These are the fields that differ from the value that the caller saw, and those that earlier writes of its runtime
+    without an outcome have written. All other fields keep the values that they have where the write lands.
+    """
+
+    seen: MaybeValue
     wanted: Value
+    places: tuple[Path, ...] = ()  # where earlier writes without an outcome wrote
+
+    def patches(self, now: MaybeValue) -> tuple[Patch, ...]:
+        """Return the patches that write the fields in a value."""
+        return field_patches(self.wanted, (*changed_fields(self.seen, self.wanted), *self.places), now)
 
 
 class Cell(Input[T]):
@@ -107,12 +116,20 @@ class Cell(Input[T]):
             raw = self.memo().merge(stored, value, self._path)
         except InvalidValueError as error:
             raise self._misfit(error) from None
-        if not self._path and root is self._document.value and (stored is not ABSENT or type(raw) is not dict):
-            self._put(value, raw, SeenValue(stored, raw), group)
-        else:
-            is_merged = type(raw) is dict
-            seen = SeenValue(self._read_in(root, self._path, self._cell_depth), raw) if is_merged else None
-            self._runtime.write(self, self._setter(value, seen), group)
+        seen = self._read_in(root, self._path, self._cell_depth) if stored is ABSENT else stored
+        change = self._change(self._document, self._path, seen, raw)
+        self._write_change(change, self._setter(value, change), group)
+
+    def _write_change(self, change: FieldChange, act: Callable[[], None], group: object | None) -> None:
+        """Outside a run: replace the whole document, if that is here and needs no read; otherwise call `act` in one."""
+
+        def again() -> None:
+            self._runtime.write(self, act, group)
+
+        now = self._document.value
+        needs_read = now is NOT_HERE or now.__class__ is Link or (now is ABSENT and type(change.wanted) is dict)
+        if self._path or needs_read or not self._runtime.put(self._document, change.wanted, again, group):
+            again()
 
     def _visible_root(self) -> MaybeValue | None:
         """Return the document as a caller outside any run sees it: when its write has its turn, it may be another one.
@@ -126,28 +143,12 @@ class Cell(Input[T]):
             return None
         return root
 
-    def _put(self, value: T, raw: Value, seen: SeenValue, group: object | None) -> None:
-        """Outside a run: replace the value of a whole document that is here."""
-
-        def again() -> None:
-            known = self._with_unseen(seen, self._document, ())
-            now = self._document.value
-            if now is NOT_HERE or now.__class__ is Link or any(removals_without_effect(*known, now)):
-                self._runtime.write(self, self._setter(value, known), group)
-            else:
-                if self._current.written is not None:
-                    self._note_written(self._document, (), known)
-                self._put(value, self._rebased(known, now, ()), known, group)
-
-        if not self._runtime.put(self._document, raw, again, group):
-            self._runtime.write(self, self._setter(value, seen), group)
-
-    def _setter(self, value: T, seen: SeenValue | None = None) -> Callable[[], None]:
-        """Return the write of a value. Made again, it changes the fields that its caller changed, and no others."""
+    def _setter(self, value: T, change: FieldChange | None = None) -> Callable[[], None]:
+        """Return the write of a value outside a run. Made again, it writes the fields that it wrote first."""
 
         def act() -> None:
-            nonlocal seen
-            seen = self._set(value, seen, merges=True)
+            nonlocal change
+            change = self._set_fields(value, change)
 
         return act
 
@@ -157,7 +158,7 @@ class Cell(Input[T]):
             if self._current.run is not None:
                 self._update(fn)
             else:
-                self._run_or_write(lambda: self._update(fn), group)
+                self._run_or_write(lambda: self._setter(fn(self.get()))(), group)
         except Exception as error:
             cut_frames(error)
             raise
@@ -168,30 +169,31 @@ class Cell(Input[T]):
     def delete(self, *, group: object | None = None) -> None:
         """Remove it. A cell or field with a default has that again. Nothing happens if nothing is there."""
         try:
-            is_plain, old = self._current.run is None, self._document.value
-            if is_plain and not self._path and type(self._default) is dict and type(old) is dict:
-                # The same as a plain set of the default: fields that others write and this caller has not seen stay.
-                self._runtime.check_thread()
-                self._put(self._codec.decode(self._default, ()), self._default, SeenValue(old, self._default), group)
-                return
-            seen = self._seen_by_deleter() if is_plain else None
-
-            def act() -> None:
-                nonlocal seen
-                seen = self._delete(seen, merges=is_plain)
-
-            self._run_or_write(act, group)
+            if self._current.run is not None:
+                self._run_or_write(self._delete, group)
+            else:
+                self._delete_outside(group)
         except Exception as error:
             cut_frames(error)
             raise
 
-    def _seen_by_deleter(self) -> SeenValue | None:
-        """Return the value that a caller outside any run sees, and its default. None: it has no fields to merge."""
-        root = self._visible_root()
-        if root is None or (old := self._read_in(root, self._path, self._cell_depth)) is ABSENT:
-            return None
-        default = self._default_in(root, self._path, self._cell_depth)
-        return SeenValue(old, default) if type(default) is dict else None
+    def _delete_outside(self, group: object | None) -> None:
+        """Delete, or write the fields of the default, as a plain set of the default does."""
+        self._runtime.check_thread()
+        root, change = self._visible_root(), None
+        if root is not None and (seen := self._read_in(root, self._path, self._cell_depth)) is not ABSENT:
+            default = self._default_in(root, self._path, self._cell_depth)
+            if type(default) is dict:
+                change = self._change(self._document, self._path, seen, default)
+
+        def act() -> None:
+            nonlocal change
+            change = self._delete_fields(change)
+
+        if change is None:
+            self._runtime.write(self, act, group)
+        else:
+            self._write_change(change, act, group)
 
     # ---- intents -----------------------------------------------------------------------------------
 
@@ -287,43 +289,103 @@ class Cell(Input[T]):
         else:
             run.performs(run, act)
 
-    def _set(self, value: T, seen: SeenValue | None = None, *, merges: bool = False) -> SeenValue | None:
-        """Replace the value inside a run. Returns the value that was replaced, and the one in its place.
+    def _set(self, value: T) -> None:
+        """Replace the value inside a run of a node, a handler or a transaction."""
+        try:
+            site = self._find(None)
+        except (BrokenLinkError, AccessError):
+            if not self.replace_link(value):
+                raise
+            return
+        raw = self._merged(site, value)
+        if site.value is ABSENT:
+            # Keys have the order in which readers saw them, in a default as in a stored value.
+            # fault cell.order_of_default_replaced: pass
+            raw = aligned(self._shown(site), raw)
+        self._fill(site, is_whole=True)
+        self._write(site.document, Patch("add", site.path, raw))
+        if type(raw) is dict:
+            self._read_unwritten_fields(site, raw)
 
-        A write that is made again is given what it returned first: it changes the fields that its caller changed.
-        `merges`: the write belongs to no run of a node or handler and is made again by field.
-        """
+    def _merged(self, site: Site, value: T) -> Value:
+        """Return a value as it is stored, with the stored fields that this version of a Model does not know."""
+        try:
+            return self.memo().merge(site.value, value, site.path)
+        except InvalidValueError as error:
+            raise self._misfit(error) from None
+
+    def _set_fields(self, value: T, change: FieldChange | None) -> FieldChange | None:
+        """Make a plain set, at first or again. Returns the change that it is from now on."""
         try:
             site = self._find(None)
         except (BrokenLinkError, AccessError):
             if not self.replace_link(value):
                 raise
             return None
-        if seen is None:
-            try:
-                raw = self.memo().merge(site.value, value, site.path)
-            except InvalidValueError as error:
-                raise self._misfit(error) from None
-            seen = SeenValue(self._shown(site), raw)
-        else:
-            seen = self._with_unseen(seen, site.document, site.path)
-            raw = self._rebased(seen, site.value, site.path)
-            self._read_removed_keys(site, seen, site.value)
-        if site.value is ABSENT:
-            # Keys have the order in which readers saw them, in a default as in a stored value.
-            # fault cell.order_of_default_replaced: pass
-            raw = aligned(self._shown(site), raw)
-        if merges and site.value is ABSENT and not site.path and type(raw) is dict:
-            # Two writers who both change the default merge their fields: the second one makes its write again.
-            # fault cell.first_value_replaced: pass
-            self._record_read(site.document, site.path, Depth.SHAPE)
-        self._fill(site, is_whole=True)
+        shown = self._shown(site)
+        if change is None:
+            change = self._change(site.document, site.path, shown, self._merged(site, value))
+        change = self._with_unseen(change, site.document, site.path)
+        self._apply_change(site, shown, change)
+        return change
+
+    def _change(self, document: Document, path: Path, seen: MaybeValue, wanted: Value) -> FieldChange:
+        """Return the change that a caller who sees a value asks for now."""
+        if type(seen) is not dict or type(wanted) is not dict:
+            return FieldChange(seen, wanted)
+        # fault cell.undecided_fields_left_out: is_replaced, places = False, []
+        is_replaced, places = self._runtime.undecided_places(document, path)
+        if is_replaced:
+            # A write that stores a default on its way does not count as a write of all fields of the default.
+            confirmed: MaybeValue = ABSENT if document.confirmed is NOT_HERE else document.confirmed
+            decided = lookup(confirmed, path)
+            if decided is ABSENT and document is self._document and path == self._path:
+                decided = self._read_in(confirmed, path, self._cell_depth)
+            # fault+ cell.default_on_the_way_repeated: decided = ABSENT
+            places += changed_fields(decided, seen) if type(decided) is dict else all_fields(seen)
+        return FieldChange(seen, wanted, tuple(places))
+
+    def _with_unseen(self, change: FieldChange, document: Document, path: Path) -> FieldChange:
+        """Add the places that earlier writes wrote after the change was asked for."""
+        if type(change.wanted) is not dict:
+            return change
+        places = dict.fromkeys(change.places)
+        for each in self._runtime.unseen_places(document):
+            if starts_with(each, path) or starts_with(path, each):
+                places[each[len(path) :]] = None
+        return change._replace(places=tuple(places))
+
+    def _apply_change(self, site: Site, shown: MaybeValue, change: FieldChange) -> None:
+        """Write the fields of a change into the present value of a place."""
+        # fault cell.fields_of_others_replaced: patches = change._replace(places=((),)).patches(shown)
+        patches = change.patches(shown)
+        after = shown
+        for patch in patches:
+            after = apply(after, patch)[0]
+        if shown is not change.seen and not self._is_fit(after, site.path):
+            # The fields of both writers do not fit together.
+            after, patches = change.wanted, (Patch("add", (), change.wanted),)
         if self._current.written is not None:
-            self._note_written(site.document, site.path, seen)
-        self._write(site.document, Patch("add", site.path, raw))
-        if type(raw) is dict:
-            self._read_unwritten_fields(site, raw)
-        return seen
+            self._current.written.extend((site.document, (*site.path, *patch.path)) for patch in patches)
+        if site.value is ABSENT:
+            # fault cell.first_value_replaced: if False:
+            if not site.path and type(after) is dict:
+                # Two writers who both change the default merge their fields: the second one makes its write again.
+                self._record_read(site.document, site.path, Depth.SHAPE)
+            self._fill(site, is_whole=True)
+            assert after is not ABSENT
+            patches = (Patch("add", (), after),)
+        for patch in patches:
+            self._write(site.document, patch._replace(path=(*site.path, *patch.path)))
+
+    def _is_fit(self, raw: MaybeValue, path: Path) -> bool:
+        """Return True if a stored value has the type of the handle."""
+        assert raw is not ABSENT
+        try:
+            self._codec.decode(raw, path)
+        except InvalidValueError:
+            return False
+        return True
 
     def _shown(self, site: Site) -> MaybeValue:
         """Return the value of a place as its readers see it: the stored one, or the one that a default implies."""
@@ -340,40 +402,6 @@ class Cell(Input[T]):
         """Return the value that a reader sees in a document with this root. The cell is after `cell` steps."""
         # fault+ cell.implied_values_unseen: return lookup(root, path)
         return fill(self._root_ or Root(self._codec, self._default), lookup(root, path[:cell]), path[cell:]).value
-
-    def _rebased(self, seen: SeenValue, now: MaybeValue, path: Path) -> Value:
-        """Return the value now, with the fields that the caller of a write changed in the value that it saw."""
-        if now is seen.old:
-            return seen.wanted
-        # fault cell.fields_of_others_replaced: raw = seen.wanted
-        raw = rebased(seen.old, seen.wanted, now)
-        try:
-            self._codec.decode(raw, path)
-        except InvalidValueError:
-            return seen.wanted  # The fields of both do not fit together.
-        return raw
-
-    def _with_unseen(self, seen: SeenValue, document: Document, path: Path) -> SeenValue:
-        """Count the places that earlier writes wrote which the caller did not see: they are written again."""
-        places = self._runtime.unseen_places(document)
-        below = [place[len(path) :] for place in places if place[: len(path)] == path[: len(place)]]
-        return SeenValue(with_unknown(seen.old, below), seen.wanted) if below else seen
-
-    def _note_written(self, document: Document, path: Path, seen: SeenValue | None = None) -> None:
-        """Note where a write outside any run writes, for later ones whose callers do not see it.
-
-        `seen`: it changes a value by its fields.
-        """
-        written = self._current.written
-        assert written is not None
-        places = ((),) if seen is None else (each.path for each in diff(seen.old, seen.wanted, lambda _: False))
-        written.extend((document, (*path, *place)) for place in places)
-
-    def _read_removed_keys(self, site: Site, seen: SeenValue, now: MaybeValue) -> None:
-        """Depend on the absence of the keys that a write removes, and that another writer has removed before it."""
-        # fault cell.removed_keys_unread: for path in ():
-        for path in removals_without_effect(seen.old, seen.wanted, now, site.path):
-            self._record_read(site.document, path, Depth.SHAPE)
 
     def _read_unwritten_fields(self, site: Site, raw: Value) -> None:
         """Depend on the fields of a structured value that the commit leaves out.
@@ -399,44 +427,50 @@ class Cell(Input[T]):
             return False
         self._record_read(document, path, Depth.SHAPE)
         if self._current.written is not None:
-            self._note_written(document, path)
+            self._current.written.append((document, path))
         if value:
             self._write(document, Patch("add", path, self._codec.encode(value[0], path)))
         else:
             self._write(document, Patch("remove", path, None))
         return True
 
-    def _delete(self, seen: SeenValue | None = None, *, merges: bool = False) -> SeenValue | None:
-        """Remove the value inside a run. The arguments and the result are those of `_set`."""
+    def _delete(self) -> None:
+        """Remove the value inside a run of a node, a handler or a transaction."""
         try:
             site = self._find(None)
         except (BrokenLinkError, AccessError):
             if not self.replace_link():
                 raise
-            return None
-        old, default = (ABSENT, ABSENT) if site.cell is None else self._default_put_back(site, site.cell)
+            return
+        _, default = (ABSENT, ABSENT) if site.cell is None else self._default_put_back(site, site.cell)
         if default is ABSENT:
             self._take_away(site, Patch("remove", site.path))
-            return None
-        if merges and type(default) is dict:
-            if seen is None:
-                seen = SeenValue(old, default)
-            else:
-                seen = self._with_unseen(seen, site.document, site.path)
-                self._read_removed_keys(site, seen, old)
-            # fault cell.fields_of_others_deleted: pass
-            default = self._rebased(seen, old, site.path)
-            if site.value is ABSENT and not site.path:
-                self._record_read(site.document, site.path, Depth.SHAPE)
-        if self._current.written is not None:
-            self._note_written(site.document, site.path, seen)
+            return
         # An increment or push of another session that lands later starts from the default, as readers do.
         # fault cell.deleted_default_left_out: self._write(site.document, Patch("remove", site.path))
         self._write(site.document, Patch("add", site.path, default))
         if type(default) is dict:
             # fault cell.deleted_fields_unread: pass
             self._read_unwritten_fields(site, default)
-        return seen
+
+    def _delete_fields(self, change: FieldChange | None) -> FieldChange | None:
+        """Make a plain delete, at first or again. The argument and the result are those of `_set_fields`."""
+        try:
+            site = self._find(None)
+        except (BrokenLinkError, AccessError):
+            if not self.replace_link():
+                raise
+            return None
+        shown, default = (ABSENT, ABSENT) if site.cell is None else self._default_put_back(site, site.cell)
+        if default is ABSENT:
+            self._take_away(site, Patch("remove", site.path))
+            return None
+        if change is None:
+            change = self._change(site.document, site.path, shown, default)
+        change = self._with_unseen(change, site.document, site.path)
+        # fault cell.deleted_default_left_out: self._take_away(site, Patch("remove", site.path))
+        self._apply_change(site, shown, change)
+        return change
 
     def _default_put_back(self, site: Site, cell: int) -> tuple[MaybeValue, MaybeValue]:
         """Return the value of a place, and the default that it has once deleted. ABSENT: none, or nothing is there.
@@ -469,7 +503,7 @@ class Cell(Input[T]):
             return
         self._fill(site, is_whole=False, start=start)
         if self._current.written is not None:
-            self._note_written(site.document, site.path)
+            self._current.written.append((site.document, site.path))
         self._write(site.document, patch)
 
     def _is_nothing(self, site: Site, start: Value) -> bool:
@@ -488,7 +522,7 @@ class Cell(Input[T]):
         if site.value is ABSENT and run is not None and run.transaction is not None and run.transaction.derived:
             self._record_read(site.document, site.path, Depth.SHAPE)  # C1: an absence is not derived again.
         if self._current.written is not None:
-            self._note_written(site.document, site.path)
+            self._current.written.append((site.document, site.path))
         self._write(site.document, patch)
 
     def _discard(self, element: TypeCodec[Any], raw: Value) -> None:

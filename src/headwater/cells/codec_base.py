@@ -70,13 +70,13 @@ class Mismatch(Exception):
         self.stored_advice = stored_advice  # for a value that was read, where it differs
         self.steps: list[str | int] = []
 
-    def given(self, at: Path) -> InvalidValueError:
+    def error_of_write(self, at: Path) -> InvalidValueError:
         """The error for a value that was to be written."""
         path = at + tuple(reversed(self.steps))
         advice = self.advice or "write a value of the declared type"
         return InvalidValueError(f"at {path_text(path) or 'the root'}: {self.problem}: {advice}", path=path)
 
-    def stored(self, at: Path) -> InvalidValueError:
+    def error_of_read(self, at: Path) -> InvalidValueError:
         """The error for something that was read and is not of the type it is read as."""
         path = at + tuple(reversed(self.steps))
         advice = self.stored_advice or self.advice or "write it anew, or read it as headwater.Json"
@@ -142,21 +142,21 @@ class TypeCodec(Generic[T]):
         try:
             return self.enter(value, len(at))
         except Mismatch as mismatch:
-            raise mismatch.given(at) from None
+            raise mismatch.error_of_write(at) from None
 
     def decode(self, raw: Value, at: Path = ()) -> T:
         """Return the value of a stored form. Use a `Memo` where versions follow one another."""
         try:
             return self.leave(raw)
         except Mismatch as mismatch:
-            raise mismatch.stored(at) from None
+            raise mismatch.error_of_read(at) from None
 
     def merge(self, old: MaybeValue, new: T, at: Path = ()) -> Value:
         """Return `new` as it is stored, with the fields of `old` that this version of a Model does not know."""
         try:
             return self.join(old, new, ABSENT, len(at))
         except Mismatch as mismatch:
-            raise mismatch.given(at) from None
+            raise mismatch.error_of_write(at) from None
 
     def memo(self) -> Memo[T]:
         """A memory of one place's last version, for its handle."""
@@ -180,7 +180,7 @@ class TypeCodec(Generic[T]):
         """Return the JSON Schema of the JSON form of its values. `within` has the records around it."""
         raise NotImplementedError
 
-    def again(self, old: Value, known: Any, raw: Value) -> T:
+    def leave_changed(self, old: Value, known: Any, raw: Value) -> T:
         """`leave(raw)`, where `old` was decoded to `known`: shared parts are taken from it."""
         return self.leave(raw)
 
@@ -232,9 +232,9 @@ class Memo(Generic[T]):
             if isinstance(self._raw, Absent):
                 value = self._codec.leave(raw)
             else:
-                value = self._codec.again(self._raw, self._value, raw)
+                value = self._codec.leave_changed(self._raw, self._value, raw)
         except Mismatch as mismatch:
-            raise mismatch.stored(at) from None
+            raise mismatch.error_of_read(at) from None
         self._raw = raw
         self._value = value
         return value
@@ -244,7 +244,7 @@ class Memo(Generic[T]):
         try:
             return self._codec.join(old, new, self._value if old is self._raw else ABSENT, len(at))
         except Mismatch as mismatch:
-            raise mismatch.given(at) from None
+            raise mismatch.error_of_write(at) from None
 
     def forget(self) -> None:
         """Let the version go."""

@@ -85,7 +85,7 @@ def decoded_entry(cache: Cache, step: str, raw: Value, codec: TypeCodec[Any]) ->
     elif known[0] is raw:
         return known[1]
     else:
-        value = codec.again(known[0], known[1], raw)
+        value = codec.leave_changed(known[0], known[1], raw)
     cache[step] = (raw, value)
     return value
 
@@ -107,7 +107,7 @@ def decode_given(codec: TypeCodec[Any], raw: Value, at: Path = ()) -> Any:
         value = codec.leave(raw)
         _decode_entries(value)
     except Mismatch as mismatch:
-        raise mismatch.given(at) from None
+        raise mismatch.error_of_write(at) from None
     return value
 
 
@@ -165,7 +165,7 @@ class Entries(Mapping[K, V]):
             value: V = decoded_entry(self._cache, step, self.raw[step], self._codec)
         except Mismatch as mismatch:
             mismatch.steps.append(step)
-            raise mismatch.stored(()) from None
+            raise mismatch.error_of_read(()) from None
         return value
 
     def _step(self, key: object) -> str | None:
@@ -205,7 +205,7 @@ class Entries(Mapping[K, V]):
         try:
             key: K = self._keys.key(step)
         except Mismatch as mismatch:
-            raise mismatch.stored(()) from None
+            raise mismatch.error_of_read(()) from None
         return key
 
     def __len__(self) -> int:
@@ -329,7 +329,7 @@ class TupleCodec(TypeCodec[tuple[Any, ...]]):
     def accepts(self, value: object) -> bool:
         return isinstance(value, tuple)
 
-    def again(self, old: Value, known: Any, raw: Value) -> tuple[Any, ...]:
+    def leave_changed(self, old: Value, known: Any, raw: Value) -> tuple[Any, ...]:
         if type(raw) is not tuple or type(old) is not tuple or self.element.exact is not None:
             return self.leave(raw)
 
@@ -337,7 +337,7 @@ class TupleCodec(TypeCodec[tuple[Any, ...]]):
             if not aligned:
                 return self._leave_one(raw, index)
             try:
-                return self.element.again(old[index], known[index], raw[index])
+                return self.element.leave_changed(old[index], known[index], raw[index])
             except Mismatch as mismatch:
                 mismatch.steps.append(index)
                 raise
@@ -396,9 +396,9 @@ class FixedTupleCodec(TypeCodec[tuple[Any, ...]]):
         return shared(old, tuple(made)) if type(old) is tuple else tuple(made)
 
     def leave(self, raw: Value) -> tuple[Any, ...]:
-        return self.again(ABSENT, ABSENT, raw)  # type: ignore[arg-type]
+        return self.leave_changed(ABSENT, ABSENT, raw)  # type: ignore[arg-type]
 
-    def again(self, old: Value, known: Any, raw: Value) -> tuple[Any, ...]:
+    def leave_changed(self, old: Value, known: Any, raw: Value) -> tuple[Any, ...]:
         if type(raw) is not tuple or len(raw) != len(self.elements):
             return self.misfit_stored(raw)
         fits = type(old) is tuple and len(old) == len(raw)
@@ -410,7 +410,7 @@ class FixedTupleCodec(TypeCodec[tuple[Any, ...]]):
                 elif old[index] is raw[index]:  # type: ignore[index]
                     made.append(known[index])
                 else:
-                    made.append(element.again(old[index], known[index], raw[index]))  # type: ignore[index]
+                    made.append(element.leave_changed(old[index], known[index], raw[index]))  # type: ignore[index]
         except Mismatch as mismatch:
             mismatch.steps.append(len(made))
             raise
@@ -546,7 +546,7 @@ class MappingCodec(TypeCodec[Mapping[Any, Any]]):
             return MappingProxyType(raw)
         return Entries(raw, self.keys, self.element, {})
 
-    def again(self, old: Value, known: Any, raw: Value) -> Mapping[Any, Any]:
+    def leave_changed(self, old: Value, known: Any, raw: Value) -> Mapping[Any, Any]:
         if type(raw) is dict and type(known) is Entries:
             return known.next_version(raw)
         return self.leave(raw)
@@ -601,13 +601,13 @@ class JsonCodec(TypeCodec[Any]):
             return tuple([self.leave(item) if type(item) in (dict, tuple) else item for item in raw])
         return raw
 
-    def again(self, old: Value, known: Any, raw: Value) -> Any:
+    def leave_changed(self, old: Value, known: Any, raw: Value) -> Any:
         if type(raw) is dict and type(known) is Entries:
             return known.next_version(raw)
         if type(raw) is tuple and type(old) is tuple:
 
             def make(index: int, aligned: bool) -> Any:
-                return self.again(old[index], known[index], raw[index]) if aligned else self.leave(raw[index])
+                return self.leave_changed(old[index], known[index], raw[index]) if aligned else self.leave(raw[index])
 
             return align(raw, old, known, make)
         return self.leave(raw)

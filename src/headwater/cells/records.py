@@ -138,7 +138,7 @@ class RecordCodec(TypeCodec[Any]):
                 pass  # Field by field finds the culprit, or that it can be read after all.
         return self._by_field(raw, ABSENT, None)
 
-    def again(self, old: Value, known: Any, raw: Value) -> Any:
+    def leave_changed(self, old: Value, known: Any, raw: Value) -> Any:
         if self._native_type is not None or not self._reuses or type(old) is not dict:
             return self.leave(raw)
         return self._by_field(raw, known, old)
@@ -173,7 +173,7 @@ class RecordCodec(TypeCodec[Any]):
         try:
             if before is ABSENT:
                 return field.codec.leave(item)
-            return field.codec.again(before, getattr(known, field.name), item)
+            return field.codec.leave_changed(before, getattr(known, field.name), item)
         except Mismatch as mismatch:
             mismatch.steps.append(field.stored)
             raise

@@ -7,7 +7,7 @@ they check a payload and pass it to the runtime, which refuses it in a run that 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 from headwater.cells.codec_base import TypeCodec
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headwater.cells.handle import Input
     from headwater.cells.handle_base import Member
     from headwater.cells.open_run import Current
-    from headwater.cells.selector import Selector
+    from headwater.cells.selector import PathSelector
 
 __all__ = ["Stream", "Topic"]
 
@@ -48,7 +48,7 @@ class Delays(NamedTuple):
             raise AuthoringError(f"auto_debounce={shown(auto_debounce)}: write True or False")
         return cls(debounce_ms, throttle_ms, auto_debounce)
 
-    def over(self, other: Delays) -> Delays:
+    def filled_from(self, other: Delays) -> Delays:
         """These delays, and those of `other` where nothing is said here."""
         debounce_ms = other.debounce_ms if self.debounce_ms is None else self.debounce_ms
         throttle_ms = other.throttle_ms if self.throttle_ms is None else self.throttle_ms
@@ -99,7 +99,7 @@ class HandleRuntime(Protocol):
     """The part of a runtime that handles call; `runtime.core.core.Core` implements it."""
 
     current: Current
-    selector: Selector
+    selector: PathSelector
 
     def check_thread(self) -> None:
         """Raises unless this is the runtime's own thread, and no run of another runtime is open on it."""
@@ -128,10 +128,16 @@ class HandleRuntime(Protocol):
         A refusal that is not awaited goes to the error channel.
         """
 
-    def unseen_places(self, document: Document) -> Sequence[Path]:
-        """Return the places of a document that earlier writes have written which the caller of this write did not see.
+    def undecided_places(self, document: Document, path: Path) -> tuple[bool, list[Path]]:
+        """Return whether an earlier write without an outcome replaced the value at a path, and where below they wrote.
 
-        They were made later than this write was asked for, because they waited or were retried.
+        The places are relative to the path.
+        """
+
+    def unseen_places(self, document: Document) -> Iterable[Path]:
+        """Return where earlier writes have written a document after the write that is being made was asked for.
+
+        They waited then, or were retried meanwhile.
         """
 
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:

@@ -21,7 +21,7 @@ from headwater.data.path import Path
 from headwater.data.text import shown
 from headwater.errors import AuthoringError
 
-__all__ = ["Selection", "Selector", "step"]
+__all__ = ["PathSelector", "Selection", "step"]
 
 _ALLOWED: Final = "at() takes a function that only names fields and keys, like at(lambda card: card.title)"
 _READS_MORE: Final = ("GLOBAL", "NAME", "DEREF", "CLASSDEREF", "CLOSURE", "CALL", "IMPORT", "YIELD")
@@ -34,7 +34,7 @@ class Selection(NamedTuple):
     codec: TypeCodec[Any]
 
 
-class Selector:
+class PathSelector:
     """Runs functions on a recorder and remembers where they led. One per runtime; it is not thread-safe.
 
     `most` bounds the functions that it remembers.
@@ -82,8 +82,8 @@ def _names_only_its_parameter(code: CodeType) -> bool:
 
 
 def _record(codec: TypeCodec[Any], fn: Callable[[Any], object]) -> Selection:
-    named = fn(Recorder((), codec))
-    if type(named) is not Recorder:
+    named = fn(PathRecorder((), codec))
+    if type(named) is not PathRecorder:
         raise AuthoringError(f"the function returned {shown(named)}, which names no field or key: {_ALLOWED}")
     return _selection(named)
 
@@ -119,7 +119,7 @@ def _field(codec: TypeCodec[Any], name: str) -> Selection:
     return Selection((found[0].stored,), found[0].codec)
 
 
-class Recorder:
+class PathRecorder:
     """Stands for a value while a selecting function runs. Every name is a field, so it has none of its own."""
 
     __slots__ = ("_selection",)
@@ -132,16 +132,16 @@ class Recorder:
             return object.__getattribute__(self, name)
         here = _selection(self)
         path, codec = _field(here.codec, name)
-        return Recorder(here.path + path, codec)
+        return PathRecorder(here.path + path, codec)
 
     def __getitem__(self, key: object) -> Any:
         here = _selection(self)
         path, codec = step(here.codec, key)
-        return Recorder(here.path + path, codec)
+        return PathRecorder(here.path + path, codec)
 
 
 # Past `__getattribute__`, which would take the name for a field.
-_selection: Final[Callable[[Recorder], Selection]] = vars(Recorder)["_selection"].__get__
+_selection: Final[Callable[[PathRecorder], Selection]] = vars(PathRecorder)["_selection"].__get__
 
 
 def _refusing(operation: str) -> Callable[..., NoReturn]:
@@ -177,4 +177,4 @@ _REFUSED: Final = {
 
 for _operation, _names in _REFUSED.items():
     for _name in _names:
-        setattr(Recorder, f"__{_name}__", _refusing(_operation))
+        setattr(PathRecorder, f"__{_name}__", _refusing(_operation))

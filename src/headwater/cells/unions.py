@@ -186,9 +186,9 @@ class UnionCodec(TypeCodec[Any]):
                     made["required"] = list(dict.fromkeys([*made.get("required", []), key]))
         return {"anyOf": found}
 
-    def again(self, old: Value, known: Any, raw: Value) -> Any:
+    def leave_changed(self, old: Value, known: Any, raw: Value) -> Any:
         member = self.member(raw)
-        return member.again(old, known, raw) if self.member(old) is member else member.leave(raw)
+        return member.leave_changed(old, known, raw) if self.member(old) is member else member.leave(raw)
 
     def accepts(self, value: object) -> bool:
         return any(member.accepts(value) for member in self.members)

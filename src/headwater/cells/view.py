@@ -1,6 +1,6 @@
 """Lazy, read-only views of a value.
 
-Each touch of a view goes to a `Touch` port, which records the read. A view reads no more than it is asked for, never
+Each touch of a view goes to a `ReadRecorder`, which records the read. A view reads no more than it is asked for, never
 writes, and never follows a link: a link is handed out as it is.
 
 A report covers the information that the reader got, neither more nor less:
@@ -32,21 +32,21 @@ from headwater.data.address import Depth, Link
 from headwater.data.path import Path, path_text
 from headwater.data.value import ABSENT, Absent, MaybeValue, Value
 
-__all__ = ["MappingView", "RecordView", "SequenceView", "Touch", "open_view"]
+__all__ = ["MappingView", "ReadRecorder", "RecordView", "SequenceView", "open_view"]
 
 
-class Touch(Protocol):
+class ReadRecorder(Protocol):
     """Records a read. Implemented by the owner of the run and the document."""
 
     def __call__(self, path: Path, depth: Depth, /) -> object: ...
 
 
-def open_view(codec: TypeCodec[Any], raw: Value, path: Path, touch: Touch) -> Any:
+def open_view(codec: TypeCodec[Any], raw: Value, path: Path, touch: ReadRecorder) -> Any:
     """Return a view of the value at `path`; or, where it has no parts, the value, which is then read."""
     return _part(codec, raw, path, touch, is_known=True)
 
 
-def _part(codec: TypeCodec[Any], raw: Value, path: Path, touch: Touch, *, is_known: bool) -> Any:
+def _part(codec: TypeCodec[Any], raw: Value, path: Path, touch: ReadRecorder, *, is_known: bool) -> Any:
     """Return a view or a value. `is_known`: earlier reports of the caller already tell that this is here."""
     if type(raw) is Link:
         touch(path, Depth.DEEP)
@@ -60,7 +60,7 @@ def _part(codec: TypeCodec[Any], raw: Value, path: Path, touch: Touch, *, is_kno
             codec = codec.member(raw)
         except Mismatch as mismatch:
             _tell(tells, path, touch)
-            raise mismatch.stored(path) from None
+            raise mismatch.error_of_read(path) from None
     view = _view_of(codec, raw, path, touch)
     if view is None:
         touch(path, Depth.DEEP)
@@ -69,12 +69,12 @@ def _part(codec: TypeCodec[Any], raw: Value, path: Path, touch: Touch, *, is_kno
     return view
 
 
-def _tell(tells: Iterable[tuple[Path, Depth]], path: Path, touch: Touch) -> None:
+def _tell(tells: Iterable[tuple[Path, Depth]], path: Path, touch: ReadRecorder) -> None:
     for place, depth in tells:
         touch(path + place, depth)
 
 
-def _view_of(codec: TypeCodec[Any], raw: Value, path: Path, touch: Touch) -> Lazy | None:
+def _view_of(codec: TypeCodec[Any], raw: Value, path: Path, touch: ReadRecorder) -> Lazy | None:
     """Return a view where there are parts to read one by one; None for a leaf, and for a value of another type."""
     if type(raw) is dict:
         if isinstance(codec, RecordCodec):
@@ -91,7 +91,7 @@ class _View(Lazy):
 
     __slots__ = ("_codec", "_path", "_raw", "_touch")
 
-    def __init__(self, codec: Any, raw: Any, path: Path, touch: Touch) -> None:
+    def __init__(self, codec: Any, raw: Any, path: Path, touch: ReadRecorder) -> None:
         self._codec = codec
         self._raw = raw
         self._path = path
@@ -152,7 +152,7 @@ class MappingView(_View, Mapping[Any, Any]):
         try:
             return self._codec.keys.key(step)
         except Mismatch as mismatch:
-            raise mismatch.stored(self._path) from None
+            raise mismatch.error_of_read(self._path) from None
 
     def __len__(self) -> int:
         self._touch(self._path, Depth.SHAPE)
@@ -244,7 +244,7 @@ class RecordView(Lazy):
 
     __slots__ = ("_state",)
 
-    def __init__(self, codec: RecordCodec, raw: dict[str, Value], path: Path, touch: Touch) -> None:
+    def __init__(self, codec: RecordCodec, raw: dict[str, Value], path: Path, touch: ReadRecorder) -> None:
         object.__setattr__(self, "_state", (codec, raw, path, touch))
 
     def __getattribute__(self, name: str) -> Any:
@@ -281,7 +281,7 @@ class RecordView(Lazy):
         return f"<view of {codec.expected} at {path_text(path) or 'the root'}>"
 
 
-_state: Final[Callable[[RecordView], tuple[RecordCodec, dict[str, Value], Path, Touch]]] = vars(RecordView)[
+_state: Final[Callable[[RecordView], tuple[RecordCodec, dict[str, Value], Path, ReadRecorder]]] = vars(RecordView)[
     "_state"
 ].__get__
 

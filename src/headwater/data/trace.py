@@ -23,12 +23,14 @@ class TraceEvent:
 
 @dataclass(frozen=True, slots=True)
 class Registered(TraceEvent):
+    """The node was registered."""
+
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class Removed(TraceEvent):
-    pass
+    """The node was removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Ran(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Failed(TraceEvent):
+class RunFailed(TraceEvent):
     """A run was completed by raising."""
 
     error: str
@@ -82,7 +84,7 @@ class Parked(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected(TraceEvent):
+class RunRejected(TraceEvent):
     """The engine did not accept its commit."""
 
     local_seq: int
@@ -183,7 +185,7 @@ class Recorder:
 
     def runs(self) -> list[str]:
         """Who completed a run, in order."""
-        return [event.node for event in self.events if isinstance(event, (Ran, Failed))]
+        return [event.node for event in self.events if isinstance(event, (Ran, RunFailed))]
 
     def __iter__(self) -> Iterator[TraceEvent]:
         return iter(self.events)

@@ -3,9 +3,9 @@
 Start with `engine` (the facade of one space), then follow one commit: `commit_group` judges the frames of a store
 transaction, `admission` decides which commits enter the log, `waves` which results of nodes do, `planned_writes`
 changes the documents, `log` gives commits their places. `delivery` has events and records, `observations` the last
-runs of nodes, `store` the database, `sync` the sessions of replicas. `wiring` makes the components of an engine,
-`directory` opens the files of many spaces, `provenance` finds the commits behind a value, `verify` checks a file
-against the rules, `limits` has every bound that can be set.
+runs of nodes, `store` the database, `sync` the sessions of replicas. `directory` opens the files of many spaces,
+`provenance` finds the commits behind a value, `verify` checks a file against the rules, `limits` has every bound that
+can be set.
 
 Imported by `runtime`, `server` and `cli`. Imports `protocol` and the layers below. The names below are for them and for
 tests that talk to an engine directly: the engine of one space, the directory of many, the hub that serves sessions, and

@@ -1,4 +1,4 @@
-"""The engine of one space: a facade over its components, and the owner of their one failure rule.
+"""The engine of one space: a facade over its parts (`EngineParts`), and the owner of their one failure rule.
 
 Every call runs on one thread. A change of the space is one store transaction. If the store fails inside it, its fate is
 unknown: everything in memory is dropped, the store is reopened, and the state that recovery finds on the disk is the
@@ -14,17 +14,28 @@ from typing import Final, TypeVar
 from headwater.clock import Clock, RealClock
 from headwater.data.address import DocKey, check_id, check_scope
 from headwater.data.value import MAX_INT
-from headwater.engine.admission.access import ANYONE, Founders, Right
-from headwater.engine.admission.merge import BranchDiff
-from headwater.engine.commit_group import Outcome
-from headwater.engine.delivery.commit_outbox import EventPage, EventPlace
+from headwater.engine.admission.access import ANYONE, Access, Founders, Right
+from headwater.engine.admission.admission import Admission
+from headwater.engine.admission.merge import BranchDiff, Merge
+from headwater.engine.admission.preconditions import Preconditions
+from headwater.engine.admission.user_stock import UserStock
+from headwater.engine.commit_group import CommitGroup, Outcome
+from headwater.engine.delivery.commit_outbox import CommitOutbox, EventPage, EventPlace
+from headwater.engine.delivery.facade import DeliveryFacade
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
-from headwater.engine.log.branches import Branch
-from headwater.engine.log.heads import Head
-from headwater.engine.log.history import HistoricDocument, Logged, Page
-from headwater.engine.log.sessions import StoredSession, merge_session
+from headwater.engine.log.branches import Branch, Branches
+from headwater.engine.log.compaction import Compaction
+from headwater.engine.log.heads import Head, Heads
+from headwater.engine.log.history import HistoricDocument, History, HistoryPage, Logged
+from headwater.engine.log.log import Log
+from headwater.engine.log.recovery import Recovery
+from headwater.engine.log.sessions import Sessions, StoredSession, merge_session
+from headwater.engine.log.snapshots import Snapshots
+from headwater.engine.observations.queries import ObservationQueries
+from headwater.engine.observations.reader_index import ReaderIndex
+from headwater.engine.observations.writer import ObservationWriter
+from headwater.engine.planned_writes import PlannedWrites
 from headwater.engine.store.port import Store
-from headwater.engine.wiring import Wiring
 from headwater.errors import HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import MAIN, Commit, Frame, Read
 from headwater.protocol.messages import ObservationAnswer, ObservationQuestion
@@ -44,10 +55,72 @@ def write_nothing() -> bool:
     return False
 
 
+class EngineParts:
+    """The parts of one engine, on one store, and the parts that each receives. Decides nothing."""
+
+    __slots__ = (
+        "access",
+        "admission",
+        "branches",
+        "commit_group",
+        "commit_outbox",
+        "compaction",
+        "delivery",
+        "heads",
+        "history",
+        "log",
+        "merge",
+        "observation_queries",
+        "observation_writer",
+        "readers",
+        "recovery",
+        "sessions",
+        "user_stock",
+    )
+
+    def __init__(self, store: Store, clock: Clock, limits: Limits, founders: Founders | None, observes: bool) -> None:
+        """`founders`: the principals that may make the space; None: access is not checked."""
+        self.log = log = Log(store, limits)
+        self.branches = branches = Branches(store, limits)
+        self.heads = heads = Heads(store, log, branches, limits)
+        self.sessions = sessions = Sessions(store, log, limits)
+        self.delivery = delivery = DeliveryFacade(store, log, clock, limits)
+        preconditions = Preconditions(heads, sessions, delivery.targets)
+        self.admission = admission = Admission(log, heads, sessions, preconditions, limits)
+        snapshots = Snapshots(store, heads, limits)
+        self.access = access = None if founders is None else Access(heads, branches, founders)
+        self.commit_outbox = commit_outbox = CommitOutbox(store, log, delivery, limits)
+        self.user_stock = user_stock = UserStock(store, heads, access, limits)
+        commit_outbox.on_dropped = user_stock.note_dropped
+        self.readers = readers = ReaderIndex(store)
+        self.observation_writer = ObservationWriter(store, log, heads, admission, readers, limits, is_on=observes)
+        heads.on_write_back = self.observation_writer.write_back
+        self.observation_queries = ObservationQueries(store, log, heads, admission, limits, is_on=observes)
+        self.commit_group = CommitGroup(
+            store,
+            log,
+            heads,
+            branches,
+            sessions,
+            admission,
+            PlannedWrites(store, heads, snapshots, readers, limits),
+            commit_outbox,
+            user_stock,
+            self.observation_writer,
+            access,
+            clock,
+            limits,
+        )
+        self.history = history = History(store, log, heads, branches, sessions, limits)
+        self.merge = Merge(store, log, heads, branches, admission, history, limits)
+        self.compaction = Compaction(store, log, heads, branches, snapshots, limits)
+        self.recovery = Recovery(store, log, branches, limits, self.observation_writer.restore)
+
+
 class Engine:
     """One space. Accepts exactly the commits it should, durably, at a cost that does not grow with history."""
 
-    __slots__ = ("_broken", "_clock", "_closed", "_store", "_wiring", "delivery")
+    __slots__ = ("_broken", "_clock", "_closed", "_parts", "_store", "delivery")
 
     def __init__(
         self,
@@ -67,49 +140,49 @@ class Engine:
         self._store = store
         self._clock = clock or RealClock()
         self._broken = self._closed = False
-        self._wiring = Wiring(store, self._clock, limits, founders if access else None, observes)
-        self.delivery = self._wiring.delivery
-        self._wiring.recovery.run()
-        if not self._wiring.branches.find(MAIN):
+        self._parts = EngineParts(store, self._clock, limits, founders if access else None, observes)
+        self.delivery = self._parts.delivery
+        self._parts.recovery.run()
+        if not self._parts.branches.find(MAIN):
             with self._transaction():
-                self._wiring.branches.ensure_main(self._clock.now_us())
+                self._parts.branches.ensure_main(self._clock.now_us())
 
     # ---- writing ---------------------------------------------------------------------------------
 
     def open_session(self, key: str, principal: str = "") -> StoredSession:
         """Make the session, or take it up again with everything it is still owed."""
         with self._transaction():
-            session = self._wiring.sessions.open(key, principal, self._clock.now_us())
-            self._wiring.sessions.evict()
+            session = self._parts.sessions.open(key, principal, self._clock.now_us())
+            self._parts.sessions.evict()
             return session
 
     def resume_session(self, key: str, principal: str, resume: str, following: str) -> StoredSession:
         """Open a session for a connection, which must hold its token if it has one, and names the next."""
         with self._transaction():
-            session = self._wiring.sessions.open(key, principal, self._clock.now_us())
-            self._wiring.sessions.take_over(session, resume, following)
-            self._wiring.sessions.evict()
+            session = self._parts.sessions.open(key, principal, self._clock.now_us())
+            self._parts.sessions.take_over(session, resume, following)
+            self._parts.sessions.evict()
             return session
 
     def close_session(self, key: str, acked: int) -> None:
         with self._transaction():
-            self._wiring.sessions.close(self._wiring.sessions.get_foreign(key), acked)
+            self._parts.sessions.close(self._parts.sessions.get_foreign(key), acked)
 
     def acknowledge(self, key: str, local_seq: int) -> None:
         with self._transaction():
-            self._wiring.sessions.acknowledge(self._wiring.sessions.get_foreign(key), local_seq)
+            self._parts.sessions.acknowledge(self._parts.sessions.get_foreign(key), local_seq)
 
     def note_acknowledged(self, key: str, local_seq: int) -> None:
         """Hear an acknowledgement; it is stored with some later accepted frame."""
-        self._wiring.sessions.note_acknowledged(self.session(key), local_seq)
+        self._parts.sessions.note_acknowledged(self.session(key), local_seq)
 
     def _commit_own(self, session: StoredSession, commit: Commit) -> tuple[Verdict, ...]:
         """A commit of the engine's own, inside the open transaction."""
-        self._wiring.commit_group.begin()
-        outcome = self._wiring.commit_group.judge_frame(session, (commit,))
+        self._parts.commit_group.begin()
+        outcome = self._parts.commit_group.judge_frame(session, (commit,))
         if isinstance(outcome, Exception):
             raise outcome
-        self._wiring.commit_group.finish()
+        self._parts.commit_group.finish()
         return outcome
 
     def submit(self, session: str, *frame: Commit) -> tuple[Verdict, ...]:
@@ -134,7 +207,7 @@ class Engine:
         same transaction, and returns whether it wrote anything.
         """
         self._reopen_if_broken()
-        store, group = self._store, self._wiring.commit_group
+        store, group = self._store, self._parts.commit_group
         try:
             # fault engine.groups_not_synced: store.begin(synced=len(batch) == 1)
             # fault engine.waves_not_synced: store.begin(synced=all(len(frame) < 2 for _, frame in batch))
@@ -153,21 +226,21 @@ class Engine:
             # C6: a commit may have been admitted in memory that the disk does not have.
             self._recover(error, admitted=True)
             raise
-        self._wiring.heads.trim()
+        self._parts.heads.trim()
         return outcomes
 
     def _judge(self, key: str, frame: Frame, alone: bool, runs: Runs) -> Outcome:
         try:
-            session = self._wiring.sessions.get_foreign(key)
+            session = self._parts.sessions.get_foreign(key)
         except ProtocolError as error:
             return error
         if not frame and runs[1]:
-            return self._wiring.commit_group.observe_without_commits(session, *runs)
-        return self._wiring.commit_group.judge_frame(session, frame, alone=alone, observed=runs[1])
+            return self._parts.commit_group.observe_without_commits(session, *runs)
+        return self._parts.commit_group.judge_frame(session, frame, alone=alone, observed=runs[1])
 
     def _judge_and_found(self, key: str, frame: Frame, alone: bool, runs: Runs) -> Outcome:
         outcome = self._judge(key, frame, alone, runs)
-        self._wiring.commit_group.found_space(key, outcome)
+        self._parts.commit_group.found_space(key, outcome)
         return outcome
 
     # ---- reading ---------------------------------------------------------------------------------
@@ -175,34 +248,34 @@ class Engine:
     @property
     def last_seq(self) -> int:
         self._reopen_if_broken()
-        return self._wiring.log.last_seq
+        return self._parts.log.last_seq
 
     @property
     def kept_from(self) -> int:
         """The first seq whose commit is kept: everything from the moment before it on can be read."""
         self._reopen_if_broken()
-        return self._wiring.log.kept_from
+        return self._parts.log.kept_from
 
     def chain_at(self, seq: int) -> int | None:
         """Return the chain value that identifies the log up to `seq`, or None if the log does not end there."""
         self._reopen_if_broken()
-        return self._wiring.log.chain_at(seq)
+        return self._parts.log.chain_at(seq)
 
     def may_have_ended_at(self, seq: int, chain: int) -> bool:
         """True if a client may have seen this log end so. False: it saw another log, before a backup was restored."""
-        return self._read(lambda: self._wiring.log.may_have_ended_at(seq, chain))
+        return self._read(lambda: self._parts.log.may_have_ended_at(seq, chain))
 
     def read(self, doc: DocKey, *, branch: str = MAIN, at: int | None = None) -> HistoricDocument:
         """A document now, or as it was at a seq. Its value is shared with the engine: look, do not change."""
         check_scope(doc.scope)
         check_id(doc.id)
-        found = self._read(lambda: self._wiring.history.read(doc, branch, at))
-        self._wiring.heads.trim()
+        found = self._read(lambda: self._parts.history.read(doc, branch, at))
+        self._parts.heads.trim()
         return found
 
     def prefetch(self, docs: Iterable[DocKey], *, branch: str = MAIN) -> None:
         """Rebuild documents that are about to be read, together, as far as memory for them goes."""
-        self._read(lambda: self._wiring.heads.prefetch(self._wiring.branches.get(branch), docs))
+        self._read(lambda: self._parts.heads.prefetch(self._parts.branches.get(branch), docs))
 
     def documents(
         self,
@@ -212,65 +285,65 @@ class Engine:
         after: str = "",
         limit: int | None = None,
         most_bytes: int | None = None,
-    ) -> Page[HistoricDocument]:
+    ) -> HistoryPage[HistoricDocument]:
         """The present documents of a scope, by id; a page holds one of them, or more of up to `most_bytes`."""
-        return self._read(lambda: self._wiring.history.documents(scope, branch, after, limit, most_bytes))
+        return self._read(lambda: self._parts.history.documents(scope, branch, after, limit, most_bytes))
 
-    def changes(self, *, since: int = 0, branch: str | None = None, limit: int | None = None) -> Page[Logged]:
+    def changes(self, *, since: int = 0, branch: str | None = None, limit: int | None = None) -> HistoryPage[Logged]:
         """The accepted commits after a seq, oldest first, of one branch or of all."""
-        return self._read(lambda: self._wiring.history.changes(since, branch, limit))
+        return self._read(lambda: self._parts.history.changes(since, branch, limit))
 
     def session(self, key: str) -> StoredSession:
         """A session that was opened before."""
-        return self._read(lambda: self._wiring.sessions.get(key))
+        return self._read(lambda: self._parts.sessions.get(key))
 
     def find_accepted(self, session: str, local_seqs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """Which of these commits of a session were accepted, with their seqs."""
         owner = self.session(session)
-        places = ((each, self._wiring.sessions.place_of(owner, each)) for each in local_seqs if 0 < each <= owner.last)
+        places = ((each, self._parts.sessions.place_of(owner, each)) for each in local_seqs if 0 < each <= owner.last)
         # fault engine.judged_is_landed: return tuple((n, place[0] if place else self.last_seq) for n, place in places)
         return tuple((local_seq, place[0]) for local_seq, place in places if place is not None)
 
     def find_superseded(self, session: str, waves: Iterable[int]) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """Which results of accepted waves of a session were not accepted, by the numbers of the waves."""
-        owner, sessions = self.session(session), self._wiring.sessions
+        owner, sessions = self.session(session), self._parts.sessions
         found = [(each, sessions.wave_of(owner, each)) for each in waves]
         return tuple([(each, wave.lost) for each, wave in found if wave is not None and wave.lost])
 
     @property
     def drops_operations(self) -> bool:
         """True if the last group has a commit with an operation that changed nothing."""
-        return self._wiring.commit_group.drops_operations
+        return self._parts.commit_group.drops_operations
 
     def effective(self, seq: int, commit: Commit) -> Commit:
         """Return a commit of the last group without the operations that changed nothing, for its watchers."""
-        return self._wiring.commit_group.effective(seq, commit)
+        return self._parts.commit_group.effective(seq, commit)
 
     @property
     def is_founded(self) -> bool:
         """Whether it needs no owner, or has one."""
-        return self._wiring.access is None or self._read(self._wiring.access.is_founded)
+        return self._parts.access is None or self._read(self._parts.access.is_founded)
 
     def may_see(self, doc: DocKey, principal: str, session: str) -> bool:
         """Whether a user may read a document of this space, in that session."""
-        access = self._wiring.access
+        access = self._parts.access
         return access is None or self._read(lambda: access.may_see(doc, principal, session))
 
     @property
     def access_advice(self) -> str:
         """How a user gets a right that is missing here."""
-        return "" if self._wiring.access is None else self._wiring.access.advice
+        return "" if self._parts.access is None else self._parts.access.advice
 
     def is_current(self, session: StoredSession, reads: tuple[Read, ...], *, branch: str = MAIN) -> bool:
         """Whether these reads would be admitted now: the one definition of "nothing I read has changed"."""
-        wiring = self._wiring
-        current = self._read(lambda: wiring.admission.conflict(session, wiring.branches.get(branch), reads) is None)
-        wiring.heads.trim()
+        parts = self._parts
+        current = self._read(lambda: parts.admission.conflict(session, parts.branches.get(branch), reads) is None)
+        parts.heads.trim()
         return current
 
     def right_of(self, principal: str) -> Right:
         """The most that a user may do in this space."""
-        access = self._wiring.access
+        access = self._parts.access
         return Right.OWN if access is None else self._read(lambda: access.right_of(principal))
 
     # ---- stored events ---------------------------------------------------------------------------
@@ -279,24 +352,24 @@ class Engine:
         self, *, branch: str = MAIN, due_by_us: int = MAX_INT, after: EventPlace = (0, ""), limit: int | None = None
     ) -> EventPage:
         """Events that were sent on a branch and are not handled yet, in the order of the log, if they are due."""
-        size, wiring = self._wiring.history.page_size(limit), self._wiring
-        return self._read(lambda: wiring.commit_outbox.page(wiring.branches.get(branch), due_by_us, after, size))
+        size, parts = self._parts.history.page_size(limit), self._parts
+        return self._read(lambda: parts.commit_outbox.page(parts.branches.get(branch), due_by_us, after, size))
 
     def newest_event(self, branch: str = MAIN) -> int:
         """The seq of the newest stored event of a branch; 0: there is none."""
-        return self._read(lambda: self._wiring.commit_outbox.newest(self._wiring.branches.get(branch)))
+        return self._read(lambda: self._parts.commit_outbox.newest(self._parts.branches.get(branch)))
 
     def query_observations(self, question: ObservationQuestion, *, branch: str = MAIN) -> ObservationAnswer:
         """Answer a question about the nodes of a branch and their reads."""
-        writer = self._wiring.observation_writer
+        writer = self._parts.observation_writer
         if writer.is_behind and not isinstance(question, QueryReaders | QueryWrittenDocuments | QueryCurrent):
             with self._transaction(synced=False):  # If it is lost, the log still has all of it.
                 writer.write_back()
-        return self._read(lambda: self._wiring.observation_queries.answer(self._wiring.branches.get(branch), question))
+        return self._read(lambda: self._parts.observation_queries.answer(self._parts.branches.get(branch), question))
 
     def end_leases_of_former_owners(self, owner: str) -> None:
         """Make the targets due whose holders ran in a process that owned the directory before `owner`."""
-        targets = self._wiring.delivery.targets
+        targets = self._parts.delivery.targets
         if self._read(lambda: targets.leased_by_former_owners(owner)):
             with self._transaction():
                 while rows := targets.leased_by_former_owners(owner):
@@ -310,63 +383,63 @@ class Engine:
     # ---- branches --------------------------------------------------------------------------------
 
     def has_branch(self, name: str) -> bool:
-        return self._read(lambda: self._wiring.branches.find(name) is not None)
+        return self._read(lambda: self._parts.branches.find(name) is not None)
 
-    def branches(self, *, after: str = "", limit: int | None = None) -> Page[Branch]:
+    def branches(self, *, after: str = "", limit: int | None = None) -> HistoryPage[Branch]:
         """The branches that were not deleted, by name."""
-        return self._read(lambda: self._wiring.history.branches(after, limit))
+        return self._read(lambda: self._parts.history.branches(after, limit))
 
     def fork(self, name: str, *, parent: str = MAIN, at: int | None = None) -> Branch:
         """A new branch that begins as the parent was at a seq, by default now. One row."""
         with self._transaction():
-            source = self._wiring.branches.get(parent)
-            # fault engine.fork_too_late: seq = self._wiring.log.last_seq
-            seq = self._wiring.history.checked_seq(source, at)
-            return self._wiring.branches.fork(name, source, seq, self._clock.now_us())
+            source = self._parts.branches.get(parent)
+            # fault engine.fork_too_late: seq = self._parts.log.last_seq
+            seq = self._parts.history.checked_seq(source, at)
+            return self._parts.branches.fork(name, source, seq, self._clock.now_us())
 
     def diff(self, branch: str, *, after: str = "", limit: int | None = None) -> BranchDiff:
         """Return the changes of a branch since its fork or last merge, with the collisions with its parent."""
         with self._transaction():
-            return self._wiring.merge.diff(self._wiring.branches.get(branch), after, limit)
+            return self._parts.merge.diff(self._parts.branches.get(branch), after, limit)
 
     def merge(self, branch: str) -> tuple[BranchDiff, Verdict | None]:
         """Write a branch's changes to its parent in one commit; with collisions nothing is written."""
         with self._transaction():
-            child = self._wiring.branches.get(branch)
-            session = self._wiring.sessions.open_own(merge_session(child.name), self._clock.now_us())
-            diff, commit = self._wiring.merge.prepare_commit(child, session)
+            child = self._parts.branches.get(branch)
+            session = self._parts.sessions.open_own(merge_session(child.name), self._clock.now_us())
+            diff, commit = self._parts.merge.prepare_commit(child, session)
             if commit is None:
                 return diff, None
             outcome = self._commit_own(session, commit)
-            self._wiring.merge.record_merge(child, outcome[0], diff)
-            self._wiring.observation_writer.forget_branch(child)
+            self._parts.merge.record_merge(child, outcome[0], diff)
+            self._parts.observation_writer.forget_branch(child)
         return diff, outcome[0]
 
     def delete_branch(self, name: str) -> None:
         with self._transaction():
-            self._wiring.heads.write_back()
-            branch = self._wiring.branches.get(name)
-            self._wiring.branches.delete(branch)
-            self._wiring.commit_outbox.forget_branch(branch)
-            self._wiring.user_stock.forget()
-            self._wiring.observation_writer.forget_branch(branch)
-        self._wiring.heads.forget()
+            self._parts.heads.write_back()
+            branch = self._parts.branches.get(name)
+            self._parts.branches.delete(branch)
+            self._parts.commit_outbox.forget_branch(branch)
+            self._parts.user_stock.forget()
+            self._parts.observation_writer.forget_branch(branch)
+        self._parts.heads.forget()
 
     # ---- upkeep ----------------------------------------------------------------------------------
 
     def compact(self, before: int) -> int:
         """Give up history before a seq, as far as no branch or session needs it. Answers the seq it kept from."""
         with self._transaction():
-            kept_from = self._wiring.compaction.run(before)
-        self._wiring.log.reload()
-        self._wiring.sessions.forget_row()
+            kept_from = self._parts.compaction.run(before)
+        self._parts.log.reload()
+        self._parts.sessions.forget_row()
         return kept_from
 
     def drop_caches(self) -> None:
         """Let go of every document in memory; it is read again when it is needed."""
         with self._transaction():
-            self._wiring.heads.write_back()
-        self._wiring.heads.forget()
+            self._parts.heads.write_back()
+        self._parts.heads.forget()
 
     def size_in_memory(self, doc: DocKey, *, branch: str = MAIN) -> int | None:
         """About how many bytes a document has; 0: it is not there. None: the disk would have to be asked."""
@@ -381,11 +454,11 @@ class Engine:
         return max(0, head.seq - seq)
 
     def _head_in_memory(self, doc: DocKey, branch: str) -> Head | None:
-        at = None if self._broken else self._wiring.branches.find(branch)
+        at = None if self._broken else self._parts.branches.find(branch)
         if at is None:
             return None
         try:
-            head = self._wiring.heads.in_memory(at, doc)
+            head = self._parts.heads.in_memory(at, doc)
         except HeadwaterError:
             return None  # Unknown. The work itself meets the error of the disk and raises it.
         return None if head is None or (head.inherited_seq and not head.seq) else head
@@ -393,18 +466,18 @@ class Engine:
     @property
     def bytes_held(self) -> int:
         """An estimate of the memory that cached documents take; `Limits.cache_bytes` bounds it."""
-        return self._wiring.heads.bytes_held
+        return self._parts.heads.bytes_held
 
     def close(self) -> None:
         """Write back heads, so that opening is fast, and close the store."""
         if self._closed:
             return
         try:
-            log, sessions = self._wiring.log, self._wiring.sessions
+            log, sessions = self._parts.log, self._parts.sessions
             if not self._broken and (log.last_seq > log.written_back or sessions.has_unstored()):
                 with self._transaction():
                     sessions.keep_all_judged()
-                    self._wiring.heads.write_back()
+                    self._parts.heads.write_back()
         finally:
             self._closed = True
             self._store.close()
@@ -418,30 +491,30 @@ class Engine:
     @contextmanager
     def _transaction(self, *, synced: bool = True) -> Iterator[None]:
         self._reopen_if_broken()
-        seq, written_back = self._wiring.log.last_seq, self._wiring.log.written_back
-        is_behind = self._wiring.observation_writer.is_behind  # Only memory and the log have some observations.
+        seq, written_back = self._parts.log.last_seq, self._parts.log.written_back
+        is_behind = self._parts.observation_writer.is_behind  # Only memory and the log have some observations.
         try:
             self._store.begin(synced=synced)
             yield
             self._store.commit()
         except BaseException as error:
-            moved = written_back != self._wiring.log.written_back
-            self._recover(error, admitted=seq != self._wiring.log.last_seq, documents=moved or is_behind)
+            moved = written_back != self._parts.log.written_back
+            self._recover(error, admitted=seq != self._parts.log.last_seq, documents=moved or is_behind)
             raise
 
     def _recover(self, error: BaseException, *, admitted: bool, documents: bool = False) -> None:
         """C6: whatever failed, nothing in memory may claim more than the disk holds."""
-        # fault+ engine.failed_commit_believed: return self._store.rollback(), self._wiring.log.reload()
+        # fault+ engine.failed_commit_believed: return self._store.rollback(), self._parts.log.reload()
         self._broken = True  # C6: until the disk has been asked again, no answer comes from memory.
-        self._wiring.observation_writer.forget()
-        self._wiring.delivery.forget()
-        self._wiring.user_stock.forget()
+        self._parts.observation_writer.forget()
+        self._parts.delivery.forget()
+        self._parts.user_stock.forget()
         if isinstance(error, StorageError) or not isinstance(error, HeadwaterError):
             self._reopen_if_broken()
             return
         # A caller's mistake. As long as nothing was admitted, the memory of sessions is still true.
         self._store.rollback()
-        sessions = self._wiring.sessions
+        sessions = self._parts.sessions
         if admitted:
             sessions.forget()
         else:
@@ -460,13 +533,13 @@ class Engine:
 
     def _reload(self) -> None:
         # fault engine.memory_kept_after_failure:
-        self._wiring.sessions.forget()
+        self._parts.sessions.forget()
         # fault engine.memory_kept_after_failure: self._broken = False
         self._reload_documents()
 
     def _reload_documents(self) -> None:
-        self._wiring.log.reload()
-        self._wiring.branches.reload()
-        self._wiring.heads.forget()
-        self._wiring.recovery.run()
+        self._parts.log.reload()
+        self._parts.branches.reload()
+        self._parts.heads.forget()
+        self._parts.recovery.run()
         self._broken = False

@@ -17,7 +17,7 @@ from headwater.protocol.commit import MAIN, NO_PROVENANCE, CommitPart, Provenanc
 from headwater.protocol.observations import whose_record
 
 
-class End(Enum):
+class ProvenanceEnd(Enum):
     """Why a chain goes no further at a step."""
 
     GOES_ON = "goes-on"  # the causes of the commit follow
@@ -28,7 +28,7 @@ class End(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ProvenanceStep:
     """One commit, or one result of a wave, and the part of it that mattered."""
 
     level: int
@@ -36,12 +36,12 @@ class Step:
     path: Path
     commit: Logged | None  # None: it was never written, or history is not kept that far
     provenance: Provenance  # of the commit, or of its result
-    end: End
+    end: ProvenanceEnd
 
 
-def trace_provenance(engine: Engine, doc: DocKey, path: Path, *, most: int) -> tuple[Step, ...]:
+def trace_provenance(engine: Engine, doc: DocKey, path: Path, *, most: int) -> tuple[ProvenanceStep, ...]:
     """Trace at most `most` commits that made a value of a document, the last one first, each followed by its causes."""
-    found: list[Step] = []
+    found: list[ProvenanceStep] = []
     seen: set[tuple[int, DocKey | None]] = set()  # commits, and results of waves by their first documents
     waiting = [(0, doc, path, engine.last_seq)]
     while waiting and len(found) < most:
@@ -49,20 +49,22 @@ def trace_provenance(engine: Engine, doc: DocKey, path: Path, *, most: int) -> t
         logged = last_write(engine, at_doc, at)
         provenance = NO_PROVENANCE
         if logged is None:
-            end = End.NOT_KEPT
+            end = ProvenanceEnd.NOT_KEPT
         else:
             part = part_that_wrote(logged.commit, at_doc)
             provenance = part.provenance
             place = logged.seq, part.operations[0].doc if logged.commit.results else None
             if place in seen:
-                end = End.SHOWN_ABOVE
+                end = ProvenanceEnd.SHOWN_ABOVE
             else:
                 seen.add(place)
                 causes = _causes(logged, part)
-                first = End.FIRST_RUN if provenance.derived else End.WRITTEN
-                end = End.GOES_ON if causes else first
+                first = ProvenanceEnd.FIRST_RUN if provenance.derived else ProvenanceEnd.WRITTEN
+                end = ProvenanceEnd.GOES_ON if causes else first
                 waiting += [(level + 1, *cause) for cause in reversed(causes)]
-        found.append(Step(level=level, doc=at_doc, path=at_path, commit=logged, provenance=provenance, end=end))
+        found.append(
+            ProvenanceStep(level=level, doc=at_doc, path=at_path, commit=logged, provenance=provenance, end=end)
+        )
     return tuple(found)
 
 

@@ -256,9 +256,9 @@ class ClassSchema:
             found = self._codecs[member] = self._known(member, self.typing.codec)
         return found
 
-    def given(self, member: GivenMember) -> Given:
+    def type_of_input(self, member: GivenMember) -> Given:
         """Return the type of an input."""
-        return self._known(member, self.typing.given)
+        return self._known(member, self.typing.type_of_input)
 
     def signature(self, member: HandlerMember) -> Signature:
         """Return the arguments and the result of a handler."""
@@ -378,7 +378,7 @@ class ClassSchema:
             case CellMember():
                 self.typing.check_default(member, self.typing.codec(member))
             case GivenMember():
-                self.typing.given(member)
+                self.typing.type_of_input(member)
             case HandlerMember():
                 self.typing.signature(member)
             case EffectMember():

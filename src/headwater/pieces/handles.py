@@ -188,7 +188,10 @@ class Options:
 
 
 class PieceSender(Protocol):
-    """Port: sends events to the handlers of one piece, for one user and one user session."""
+    """Sends events to the handlers of one piece, for one user and one user session.
+
+    `runtime.events.events.Sender` is the sender of a handle.
+    """
 
     def send(self, member: HandlerMember, payload: Value, options: Options) -> Coroutine[Any, Any, Any]: ...
 

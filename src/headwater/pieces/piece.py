@@ -27,7 +27,7 @@ __all__ = ["Bound", "Context", "Link", "Piece", "link"]
 
 
 class Bound(Protocol):
-    """The binding of a piece in its runtime, which gives it its handles."""
+    """The binding of a piece in its runtime, which gives it its handles: a `runtime.pieces.view.ScopedView`."""
 
     handles: dict[Declaration, Any]
 
@@ -98,7 +98,7 @@ T = TypeVar("T")
 
 
 class Context(Protocol):
-    """One run. Everything it says is the same in every retry of one event."""
+    """One run (`runtime.events.context`). Everything it says is the same in every retry of one event."""
 
     @property
     def user(self) -> str:

@@ -16,13 +16,13 @@ from headwater.data.text import shown
 from headwater.data.value import Value, freeze
 from headwater.errors import AuthoringError, InvalidValueError
 
-__all__ = ["Signature", "given"]
+__all__ = ["Signature", "argument_error"]
 
 _OF_A_ROOT: Final = "at the root: "
 _OF_A_WRITE: Final = ": write a value of the declared type"
 
 
-def given(error: InvalidValueError) -> str:
+def argument_error(error: InvalidValueError) -> str:
     """Return the error text for data of a sender, of which the message already names the argument or the place."""
     return str(error).removeprefix(_OF_A_ROOT).removesuffix(_OF_A_WRITE)
 
@@ -85,7 +85,9 @@ class Signature:
                 try:
                     arguments[name] = decode_given(self._codecs[name], payload[name])
                 except InvalidValueError as error:
-                    raise InvalidValueError(f"{self._name}, argument {name}: {given(error)}", path=(name,)) from None
+                    raise InvalidValueError(
+                        f"{self._name}, argument {name}: {argument_error(error)}", path=(name,)
+                    ) from None
             elif parameter.default is parameter.empty:
                 raise InvalidValueError(f"{self._name} takes {self._shape}: argument {name} is missing")
         return arguments

@@ -27,7 +27,7 @@ from headwater.cells.containers import KeyCodec, MappingCodec, TupleCodec
 from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Topic
 from headwater.cells.scalars import FloatCodec
-from headwater.cells.selector import Selector
+from headwater.cells.selector import PathSelector
 from headwater.data.text import shown
 from headwater.errors import AuthoringError, InvalidValueError
 from headwater.pieces.annotations import annotations_of, names_around, resolve
@@ -99,7 +99,7 @@ class MemberTypes:
         """The types that the value of a member is read by. Of children these are their classes."""
         return self._once(member, "read as", MemberTypes._read_as)  # type: ignore[no-any-return]
 
-    def given(self, member: GivenMember) -> Given:
+    def type_of_input(self, member: GivenMember) -> Given:
         return self._once(member, "given", MemberTypes._given)  # type: ignore[no-any-return]
 
     def signature(self, member: HandlerMember) -> Signature:
@@ -185,7 +185,7 @@ class MemberTypes:
             case TopicMember():
                 return self._stored_as(member, self._argument(member, Topic, "Topic[Order] = topic()"))
             case GivenMember():
-                codec = self.given(member).codec
+                codec = self.type_of_input(member).codec
                 assert codec is not None
                 return codec
             case FoldMember():
@@ -343,7 +343,7 @@ def _named(by: Callable[..., Any], source: TypeCodec[Any]) -> TypeCodec[Any] | N
     if not isinstance(source, (TupleCodec, MappingCodec)):
         return None
     try:
-        return Selector().select(source.element, by).codec
+        return PathSelector().select(source.element, by).codec
     except Exception:  # It does more than to name a field. It is called with an element when there is one.
         return None
 

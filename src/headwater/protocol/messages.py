@@ -28,10 +28,10 @@ from headwater.protocol.observations import (
     AffectedNodes,
     Backlog,
     CleanPieces,
-    Current,
     DocumentsWritten,
     Observation,
     Observations,
+    OutdatedReads,
     QueryAffectedNodes,
     QueryBacklog,
     QueryCleanPieces,
@@ -384,7 +384,7 @@ class CodeClaimed(Message, frozen=True, tag="code_claimed"):
     is_granted: bool
 
 
-ObservationAnswer = Observations | CleanPieces | AffectedNodes | Backlog | Readers | WrittenDocuments | Current
+ObservationAnswer = Observations | CleanPieces | AffectedNodes | Backlog | Readers | WrittenDocuments | OutdatedReads
 News = EventsStored | DocumentsWritten | TargetsDue
 Told = Answer | StoredEvents | News | ObservationAnswer | Delivering | CodeClaimed
 FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Told | Problem | Renewed

@@ -407,7 +407,7 @@ class DocumentsWritten(Message, frozen=True, tag="marked"):
     newest: Number
 
 
-class Current(Message, frozen=True, tag="current"):
+class OutdatedReads(Message, frozen=True, tag="current"):
     """Which of the reads that `QueryCurrent` named would not be admitted now: the place, and the write it missed."""
 
     id: Number

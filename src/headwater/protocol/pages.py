@@ -15,17 +15,17 @@ __all__ = [
     "Done",
     "Enter",
     "Entered",
-    "Failed",
     "FromPage",
     "Look",
     "LookAway",
     "Made",
+    "PageWrite",
     "Place",
-    "Refused",
+    "RequestFailed",
+    "RequestRefused",
     "Send",
     "Shown",
     "ToPage",
-    "Write",
     "number_of",
     "page_decoder",
     "page_encoder",
@@ -64,7 +64,8 @@ class Enter(_Message, frozen=True, tag="enter"):
 class Look(_Message, frozen=True, tag="look"):
     """Show the value of a member, now and whenever it changes, but not for changes of the page's own group.
 
-    While it is unavailable, `Failed` is sent. So it is when the page may not see it any more, which ends the look.
+    While it is unavailable, `RequestFailed` is sent, and also when the page may not see it any more, which ends the
+    look.
     """
 
     id: int
@@ -90,7 +91,7 @@ class Send(_Message, frozen=True, tag="send"):
     key: str = ""
 
 
-class Write(_Message, frozen=True, tag="write"):
+class PageWrite(_Message, frozen=True, tag="write"):
     """A person's input: `set`, or an intent, at a cell. The same `key` after a lost connection is the same write."""
 
     id: int
@@ -101,7 +102,7 @@ class Write(_Message, frozen=True, tag="write"):
     key: str = ""
 
 
-FromPage = Enter | Look | LookAway | Send | Write
+FromPage = Enter | Look | LookAway | Send | PageWrite
 
 
 class Entered(_Message, frozen=True, tag="entered"):
@@ -133,21 +134,21 @@ class Done(_Message, frozen=True, tag="done"):
     value: Any = None
 
 
-class Refused(_Message, frozen=True, tag="refused"):
+class RequestRefused(_Message, frozen=True, tag="refused"):
     """A handler said no."""
 
     id: int
     reason: str
 
 
-class Failed(_Message, frozen=True, tag="failed"):
+class RequestFailed(_Message, frozen=True, tag="failed"):
     """It could not be done; 0: the page broke the protocol, and the connection ends."""
 
     id: int
     error: str
 
 
-ToPage = Entered | Shown | Made | Done | Refused | Failed
+ToPage = Entered | Shown | Made | Done | RequestRefused | RequestFailed
 
 
 def number_of(text: str) -> int | None:

@@ -86,7 +86,7 @@ class RenewLeases(Message, frozen=True, tag="renew_leases"):
     lease_us: Number = 30_000_000
 
 
-class Failure(Message, frozen=True):
+class DeliveryFailure(Message, frozen=True):
     """A record could not be delivered: the reason, and what happens next. `retry` comes `wait_us` from now on."""
 
     seq: Number
@@ -106,7 +106,7 @@ class Outcome(Message, frozen=True):
 
     hold: Hold
     through: tuple[Number, Number] | None = None
-    failure: Failure | None = None
+    failure: DeliveryFailure | None = None
     keeps: bool = False
 
 
@@ -286,7 +286,7 @@ class ReactionState(Message, frozen=True):
     lost: Number = 0  # or ended with their lease
 
 
-class Reactions(Message, frozen=True, tag="reactions"):
+class ReactionList(Message, frozen=True, tag="reactions"):
     """All subscriptions; and of the topics that were asked about, those that have records."""
 
     id: Number
@@ -309,7 +309,7 @@ class TargetState(Message, frozen=True):
     fingerprint: str
 
 
-class Targets(Message, frozen=True, tag="targets"):
+class TargetPage(Message, frozen=True, tag="targets"):
     """A page of targets."""
 
     id: Number
@@ -332,7 +332,7 @@ class Attempted(Message, frozen=True):
     took_us: Number
 
 
-class Parked(Message, frozen=True):
+class ParkedRecord(Message, frozen=True):
     """A record that was passed over."""
 
     key: str
@@ -348,7 +348,7 @@ class Failures(Message, frozen=True, tag="failures"):
 
     id: Number
     attempts: tuple[Attempted, ...]
-    parked: tuple[Parked, ...]
+    parked: tuple[ParkedRecord, ...]
     next: str | None = None
     place: tuple[Number, Number] | None = None
 
@@ -402,4 +402,4 @@ def _frozen_grants(grants: tuple[Grant, ...], limits: ValueLimits) -> tuple[Gran
 
 Looking = QueryReactions | QueryTargets | QueryFailures | QueryDrained
 Delivers = Subscribe | Claim | RenewLeases | Finish | Operate | Looking
-Delivering = Subscribed | Claimed | LeasesRenewed | Finished | Operated | Reactions | Targets | Failures | Drained
+Delivering = Subscribed | Claimed | LeasesRenewed | Finished | Operated | ReactionList | TargetPage | Failures | Drained

@@ -16,7 +16,7 @@ from typing import Literal
 from headwater.backoff import LONGEST_MS, Backoff
 from headwater.clock import Random
 from headwater.errors import AuthoringError, GoneError, Refused
-from headwater.protocol.reactions import Failure, Granted, Then
+from headwater.protocol.reactions import DeliveryFailure, Granted, Then
 from headwater.reactions.limits import DEFAULT_DRAIN_LIMITS, DrainLimits
 
 Exhausted = Literal["block", "park", "skip", "never"]
@@ -57,11 +57,11 @@ def judge_failure(
     tried: FailedAttempt,
     random: Random,
     limits: DrainLimits = DEFAULT_DRAIN_LIMITS,
-) -> Failure:
+) -> DeliveryFailure:
     """Decide the next step of a record that could not be delivered."""
     error = tried.error
     then, wait_us = _decide(rules, tried, random, limits.never_us)
-    return Failure(
+    return DeliveryFailure(
         record.seq,
         record.ordinal,
         _storable(type(error).__qualname__, limits.error_characters),

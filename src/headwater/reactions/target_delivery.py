@@ -24,7 +24,7 @@ import msgspec
 
 from headwater.clock import Clock, Random
 from headwater.errors import HeadwaterError
-from headwater.protocol.reactions import Failure, Finish, Finished, Grant, Granted, Hold, Outcome
+from headwater.protocol.reactions import DeliveryFailure, Finish, Finished, Grant, Granted, Hold, Outcome
 from headwater.reactions.limits import DEFAULT_DRAIN_LIMITS, DrainLimits
 from headwater.reactions.port import (
     Batch,
@@ -292,7 +292,7 @@ class TargetDelivery:
         if not self._reaction.lands:
             await self._report(Outcome(grant.hold, self._through))
 
-    async def _hand_over(self, batch: Batch, error: BaseException, failure: Failure) -> Failure | None:
+    async def _hand_over(self, batch: Batch, error: BaseException, failure: DeliveryFailure) -> DeliveryFailure | None:
         """Give up a record by its `otherwise` handler, if the reaction has one. Return the failure that is left.
 
         If that handler fails, too, the failure of the record says so.
@@ -365,12 +365,12 @@ class TargetDelivery:
             for at in range(0, len(records), size)
         ]
 
-    def _judge(self, batch: Batch, error: BaseException) -> Failure:
+    def _judge(self, batch: Batch, error: BaseException) -> DeliveryFailure:
         record = batch.records[0]
         tried = FailedAttempt(attempt=batch.attempt, age_us=self._age_us(record), error=error)
         return judge_failure(self._reaction.rules, record, tried, self._random, self._limits)
 
-    async def _report_failure(self, batch: Batch, failure: Failure) -> None:
+    async def _report_failure(self, batch: Batch, failure: DeliveryFailure) -> None:
         """Report that the first record of a batch failed. An attempt whose lease was lost meanwhile does not count."""
         # fault+ delivering.failed_record_passed: self._through = (batch.records[0].seq, batch.records[0].ordinal)
         self._trying = batch
@@ -413,13 +413,25 @@ class TargetDelivery:
         self._trace_unconfirmed(is_heard=False)
 
     def _trace(
-        self, batch: Batch, how: str, failure: Failure | None = None, then: str = "", *, records: int | None = None
+        self,
+        batch: Batch,
+        how: str,
+        failure: DeliveryFailure | None = None,
+        then: str = "",
+        *,
+        records: int | None = None,
     ) -> None:
         self._trying = None
         self._on_trace(self._attempt(batch, how, failure, then, records=records))
 
     def _attempt(
-        self, batch: Batch, how: str, failure: Failure | None = None, then: str = "", *, records: int | None = None
+        self,
+        batch: Batch,
+        how: str,
+        failure: DeliveryFailure | None = None,
+        then: str = "",
+        *,
+        records: int | None = None,
     ) -> Attempt:
         took_us = self._clock.monotonic_us() - self._began_us
         return Attempt(

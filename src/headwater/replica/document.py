@@ -145,7 +145,7 @@ class TierEntry:
         self.owner: TierEntry | None = None  # of a second document: the entry whose fate it shares
         self.is_held = False  # it could not be sent with the last wave, because a result that it read could not
         self.ready_at = 0  # the seq at which it was superseded: it is not sent again before that is confirmed
-        self.local_seq = 0  # of the wave that carried it, once it is sent
+        self.local_seq = 0  # of the wave that writes its document, once it is sent; 0: the value stays as it is
         self.place = 0  # among the results of that wave
         self.operation: Operation | None = None  # its change to confirmed state, while a wave is composed
         self.reads: tuple[Read, ...] | None = None  # of a stopped node: the reads as they were when it stopped
@@ -155,6 +155,11 @@ class TierEntry:
         for each in self.parts():
             # fault tier.second_document_left_behind: self.state = state
             each.state = state
+
+    @property
+    def is_sent_without_change(self) -> bool:
+        """True if a wave carries the result and leaves this document as it is, because another document changes."""
+        return self.state is EntryState.SENT and not self.local_seq
 
     def parts(self) -> tuple[TierEntry, ...]:
         """Return the entries of all documents of the result."""

@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.data.address import DocKey
 from headwater.data.path import Path
-from headwater.data.value import MAX_INT
+from headwater.data.value import MAX_INT, same
 from headwater.protocol.messages import Transact
 from headwater.protocol.observations import ForeignRead, Layers, Observation
 from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
@@ -160,6 +160,8 @@ class ObservationQueue:
         else:
             draft.seq = replica.confirmed.seq
             draft.under = [_under(replica, document, path) for document, path in draft.places]
+            if any(isinstance(each, TierEntry) and each.is_sent_without_change for each in draft.under):
+                del self._drafts[node]  # Another commit changed the document since: the wave is superseded.
 
     def noted(self, about: bytes, footprint: bytes, seq: int) -> None:
         """Record an observation without reads, as of `seq`."""
@@ -252,9 +254,12 @@ def _is_here(draft: RunDraft) -> bool:
 
 
 def _under(replica: Replica, document: Document, path: Path) -> Layers | TierEntry:
-    """Return the layers, or the result, on top of a place."""
-    if document.entry is not None:
-        return document.entry
+    """Return the layers, or the result, on top of a place. A result with the confirmed value is not on top."""
+    entry = document.entry
+    if entry is not None:
+        confirmed = document.confirmed
+        is_equal = entry.is_sent_without_change and confirmed is not NOT_HERE and same(confirmed, entry.value)
+        return () if is_equal else entry
     if not document.layers:
         return ()
     return replica.pending.under(document, path, replica.next_local_seq).spans
@@ -269,7 +274,7 @@ def _layers(replica: Replica, draft: RunDraft) -> tuple[Layers, ...] | None:
     for each in under:
         if not isinstance(each, TierEntry):
             found.append(each)
-        elif each.state is EntryState.EQUAL:
+        elif each.state is EntryState.EQUAL or (draft.under is not None and each.is_sent_without_change):
             found.append(())  # The engine compares the seq of the observation with the last write of the document.
         elif each.local_seq:
             found.append(((each.local_seq, each.local_seq),))

@@ -349,6 +349,7 @@ class Pending:
         "_wire",
         "holes",
         "live_layers",
+        "misfitted",
     )
 
     def __init__(self, documents: Documents, changing: Callable[[Document], bool]) -> None:
@@ -356,6 +357,7 @@ class Pending:
         self._changing = changing  # called before a document's layers change; True: a transaction is open
         self.live_layers: dict[int, Layer] = {}
         self.holes: list[int] = []  # rising: numbers after the first live layer's that no read may name
+        self.misfitted: set[Document] = set()  # documents with layers, one of which may not fit the state under it
         self._first = 0  # no live layer has a lower number
         self._standing: dict[int, Layer] = {}  # live layers that stand on others, and may fall with them
         self._doomed: dict[int, Layer] = {}
@@ -499,7 +501,16 @@ class Pending:
             if document.wrote is None:
                 document.wrote = PendingWrites(document)
             document.wrote.hidden = tuple(hidden)
+            if hidden:
+                self.misfitted.add(document)
         return value
+
+    def hidden(self, document: Document) -> list[Layer]:
+        """Return the live layers of a document that do not fit the state under them, and so are not shown."""
+        wrote = document.wrote
+        if wrote is None or not wrote.hidden:
+            return []
+        return [layer for layer in document.layers if layer.local_seq in wrote.hidden]
 
     # ---- verdicts ----------------------------------------------------------------------------------
 
@@ -679,6 +690,7 @@ class Pending:
             del layers[place]
             if not layers:
                 document.wrote = None
+                self.misfitted.discard(document)
                 self._documents.forget(document)
 
 

@@ -303,7 +303,9 @@ class Tier:
                 fallen.append(entry)
                 continue
             entry.set_state(_DUE)
-            entry.ready_at, entry.local_seq = newest, 0
+            entry.ready_at = newest
+            for part in entry.parts():
+                part.local_seq = 0
             # fault tier.superseded_dropped: self._due.pop(entry.document, None)
             self._due[entry.document] = entry
         for entry in fallen:
@@ -402,7 +404,9 @@ class Tier:
         for place, entry in enumerate(placed):
             mark: TierEntry | None = entry
             while mark is not None:
-                mark.state, mark.local_seq, mark.place = _SENT, number, 0 if is_cyclic else place
+                # fault tier.unchanged_documents_named: mark.local_seq = number
+                mark.local_seq = number if mark.operation is not None else 0
+                mark.state, mark.place = _SENT, 0 if is_cyclic else place
                 mark = mark.beside
         # Those of the next result.
         count = 0

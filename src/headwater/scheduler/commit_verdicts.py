@@ -14,8 +14,7 @@ from typing import cast
 from headwater.data.address import Depth
 from headwater.data.path import Path
 from headwater.data.reader_trie import Spot
-from headwater.data.trace import Rejected as RejectedEvent
-from headwater.data.trace import Trace
+from headwater.data.trace import RunRejected, Trace
 from headwater.data.value import ABSENT, equal, lookup
 from headwater.errors import CommitRejected
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
@@ -80,7 +79,7 @@ class CommitVerdicts:
         if node.removed:
             return
         if self.trace is not None:
-            self.trace.emit(RejectedEvent(node.id, layer.local_seq, type(rejection).__name__))
+            self.trace.emit(RunRejected(node.id, layer.local_seq, type(rejection).__name__))
         if not isinstance(rejection, Conflict):
             error = as_error(Rejected(layer.local_seq, rejection))
             told = error if isinstance(error, CommitRejected) else CommitRejected(str(error))
@@ -98,7 +97,7 @@ class CommitVerdicts:
         node = entry.source
         if isinstance(node, Node) and not node.removed:
             if self.trace is not None:
-                self.trace.emit(RejectedEvent(node.id, local_seq, type(rejection).__name__))
+                self.trace.emit(RunRejected(node.id, local_seq, type(rejection).__name__))
             error = as_error(Rejected(local_seq, rejection))
             told = error if isinstance(error, CommitRejected) else CommitRejected(str(error))
             self._on_refused(node, told, is_newest)

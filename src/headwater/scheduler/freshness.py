@@ -8,7 +8,7 @@ could run the missing nodes first (`NestedRuns`). `Freshness` records the reads 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from headwater.cells.open_run import Run
 from headwater.data.reader_trie import Spot
@@ -16,8 +16,11 @@ from headwater.errors import UpstreamFailedError, describe_failure
 from headwater.replica.document import Document
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.node import AFRESH, CLEAN, Marks, Node
-from headwater.scheduler.suspension import PassPort, Suspend, Suspension, invalid_above
+from headwater.scheduler.suspension import Suspend, Suspension, invalid_above
 from headwater.scheduler.waiting_nodes import WaitingNodes
+
+if TYPE_CHECKING:
+    from headwater.scheduler.pass_ import Pass
 
 
 class Freshness:
@@ -25,7 +28,7 @@ class Freshness:
 
     __slots__ = ("_graph", "_loads", "_marks", "_pass", "saw_failure", "stopped")
 
-    def __init__(self, graph: Graph, loads: WaitingNodes, pass_: PassPort, marks: Marks) -> None:
+    def __init__(self, graph: Graph, loads: WaitingNodes, pass_: Pass, marks: Marks) -> None:
         self._graph = graph
         self._loads = loads
         self._pass = pass_

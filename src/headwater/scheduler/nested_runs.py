@@ -13,7 +13,7 @@ nothing: it runs the requested node. Upholds I1, I6.
 from __future__ import annotations
 
 import sys
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from headwater.cells.open_run import Current, Run
 from headwater.scheduler.gates import Gates
@@ -21,7 +21,10 @@ from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import AFRESH, CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.runner import Runner
-from headwater.scheduler.suspension import PassPort, StoppedAttempt, invalid_above, named_above
+from headwater.scheduler.suspension import StoppedAttempt, invalid_above, named_above
+
+if TYPE_CHECKING:
+    from headwater.scheduler.pass_ import Pass
 
 _COMPUTATION: Final = NodeKind.COMPUTATION
 
@@ -61,7 +64,7 @@ class NestedRuns:
         graph: Graph,
         gates: Gates,
         marks: Marks,
-        pass_: PassPort,
+        pass_: Pass,
         runner: Runner,
         current: Current,
     ) -> None:

@@ -9,14 +9,14 @@ which node runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from headwater.cells.open_run import Current, Run
 from headwater.data.address import doc_text
 from headwater.data.patch import Patch
 from headwater.data.path import starts_with
 from headwater.data.reader_trie import Spot
-from headwater.data.trace import Failed, Ran, RunStarted, Suspended, Trace
+from headwater.data.trace import Ran, RunFailed, RunStarted, Suspended, Trace
 from headwater.data.value import ABSENT, MaybeValue, freeze
 from headwater.errors import InvariantViolation, NotSettlingError, cut_frames
 from headwater.replica.document import NOT_HERE, Document, TierEntry
@@ -28,8 +28,11 @@ from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import AFRESH, CLEAN, Guard, Marks, Node, NodeKind
-from headwater.scheduler.suspension import PassPort, Suspend, Suspension
+from headwater.scheduler.suspension import Suspend, Suspension
 from headwater.scheduler.waiting_nodes import WaitingNodes
+
+if TYPE_CHECKING:
+    from headwater.scheduler.pass_ import Pass
 
 _EFFECT = NodeKind.EFFECT
 _SCALARS = frozenset({int, str, bool, float})
@@ -65,7 +68,7 @@ class Runner:
         graph: Graph,
         gates: Gates,
         loads: WaitingNodes,
-        pass_: PassPort,
+        pass_: Pass,
         marks: Marks,
         *,
         on_failed: Callable[[Node, Exception | None, bool], object],
@@ -328,7 +331,7 @@ class Runner:
         self._discard(run)
         before, node.error = node.error, cut_frames(failure)
         if self.trace is not None:
-            self.trace.emit(Failed(node.id, f"{type(failure).__name__}: {failure}"))
+            self.trace.emit(RunFailed(node.id, f"{type(failure).__name__}: {failure}"))
         # I3: a failure that readers know already makes no reader run again.
         self._on_failed(node, failure, type(before) is type(failure) and str(before) == str(failure))
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from headwater.cells.open_run import Run
 from headwater.data.address import doc_text
 from headwater.replica.document import Document
 from headwater.scheduler.graph.edges import nodes_above, writers_of
@@ -65,32 +63,6 @@ def look_again(stack: Iterable[StoppedAttempt]) -> None:
     """Make the next attempts of these nodes check each read: values found fresh before may be stale by now."""
     for stopped in stack:
         stopped.node.expect = AFRESH
-
-
-class PassPort(Protocol):
-    """The operations of the pass that the components below it call; `pass_.Pass` implements it.
-
-    The pass calls these components, which call it back. Without the port they would import `Pass` from above them for
-    their types, and the import contract of this package counts such imports.
-    """
-
-    def stopped(self) -> list[StoppedAttempt]:
-        """Return the stack of waiting attempts."""
-
-    def enqueue(self, node: Node) -> None:
-        """Give a node its turn, if it is demanded and not clean."""
-
-    def lowest(self) -> int:
-        """Return the height of the lowest node that waits for its turn."""
-
-    def may_wait_for(self, node: Node | None, target: Node) -> bool:
-        """True if `node`, or a caller that is not a node (None), gains from waiting for `target` to run."""
-
-    def run_nested(self, run: Run, target: Node) -> bool:
-        """Run another node while an attempt waits on the Python stack. False: the attempt is to be stopped."""
-
-    def count_nested_run(self, node: Node) -> None:
-        """Count a completed nested run."""
 
 
 def named_above(node: Node) -> list[Node]:

@@ -39,7 +39,7 @@ from headwater.pieces.piece import Piece
 from headwater.runtime.channel.websocket import PATH, SUBPROTOCOLS
 from headwater.server.application.application import Application
 from headwater.server.application.page import PATH as PAGE_PATH
-from headwater.server.application.page import Page
+from headwater.server.application.page import OpenPage
 from headwater.server.commands.command_route import make_command_route
 from headwater.server.operation.health import Phase
 from headwater.server.operation.keys import key_ids
@@ -47,7 +47,7 @@ from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimit
 from headwater.server.operation.metrics import CONTENT_TYPE
 from headwater.server.operation.request_gate import RequestGate, refuse_socket
 from headwater.server.operation.service import LogRelay, Service
-from headwater.server.sync.connection import GOING_AWAY, Connection
+from headwater.server.sync.connection import GOING_AWAY, ServerConnection
 from headwater.server.sync.wire import EXTENSION, HandshakeLimit, HttpConnection, Wire
 
 T = TypeVar("T")
@@ -68,12 +68,12 @@ class Acceptor:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._connections: set[Connection] = set()
-        self._pages: set[Page] = set()
+        self._connections: set[ServerConnection] = set()
+        self._pages: set[OpenPage] = set()
         self._draining = False
 
     @property
-    def connections(self) -> tuple[Connection, ...]:
+    def connections(self) -> tuple[ServerConnection, ...]:
         """The open connections of replicas."""
         return tuple(self._connections)
 
@@ -81,7 +81,7 @@ class Acceptor:
         """Return whether no further connection is accepted. Pages count as connections."""
         return self._draining or len(self._connections) + len(self._pages) >= self._service.limits.connections
 
-    async def serve_page(self, page: Page, receive: Receive, send: Send) -> None:
+    async def serve_page(self, page: OpenPage, receive: Receive, send: Send) -> None:
         """Serve a page until it ends, or refuse it if the server is full."""
         if self.is_full():
             await receive()  # websocket.connect
@@ -107,7 +107,7 @@ class Acceptor:
             await refuse_socket(send, 503, FULL)
             return
         await send({"type": "websocket.accept", "subprotocol": name})
-        connection = Connection(self._service, SUBPROTOCOLS[name], scope["extensions"][EXTENSION])
+        connection = ServerConnection(self._service, SUBPROTOCOLS[name], scope["extensions"][EXTENSION])
         self._connections.add(connection)
         gauge = self._service.metrics.connections
         gauge.inc()
@@ -192,7 +192,7 @@ class _PageEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         application, wire = self._application(), scope["extensions"][EXTENSION]
-        page = Page(
+        page = OpenPage(
             application, WebSocket(scope, receive, send), lambda: wire.admit(application.limits.right.message_bytes)
         )
         await self._acceptor.serve_page(page, receive, send)

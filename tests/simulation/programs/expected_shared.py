@@ -25,7 +25,7 @@ from headwater.testing.author.stored import log_of
 from tests.simulation.programs.build import NaiveProgram
 from tests.simulation.programs.description import By, Program, Send, Transact, Write
 from tests.simulation.programs.expressions import CELL_KINDS
-from tests.simulation.programs.naive import NOTHING, Address, Step, Values, inside, merged, replaced
+from tests.simulation.programs.naive import NOTHING, Address, Step, Values, changed, inside, merged, replaced
 from tests.simulation.programs.record import DONE, FAILED, REFUSED, Mismatch, apply, stored_form
 from tests.simulation.programs.stored import owner_of, sent
 
@@ -123,9 +123,7 @@ class _Queue:
 
     writes: list[Made] = field(default_factory=list)
     counts: set[int] = field(default_factory=lambda: {0})
-    places: dict[int, int] = field(
-        default_factory=dict
-    )  # of a number of writes: the place at which the last one landed
+    landed: dict[int, int] = field(default_factory=dict)  # of those that are known for sure to have landed: where
 
 
 @dataclass(slots=True)
@@ -345,7 +343,7 @@ class _Replay:
         for count in sorted(queue.counts) if queue is not None else ():
             if queue is None or count == len(queue.writes):
                 continue
-            for made in self._makes(space, queue.writes, count, cells, entry.seq):
+            for made in self._makes(space, queue, count, cells, entry.seq):
                 wrong = self._difference(made, stored)
                 if not wrong:
                     counts.add(count + 1)
@@ -355,6 +353,8 @@ class _Replay:
         if queue is None or not counts:
             raise Mismatch(f"{sender}: the commit {entry.seq} to {doc} told no plain write of it: {tried}")
         queue.counts = counts
+        if len(counts) == 1:
+            queue.landed[min(counts) - 1] = entry.seq
         return after
 
     def _skip(self, space: _Space, documents: Mapping[str, Any] | Sequence[str], seq: int) -> None:
@@ -364,18 +364,54 @@ class _Replay:
                 continue
             for count in range(len(queue.writes)):
                 if count in queue.counts and queue.writes[count].since[space.name] <= seq:
-                    makes = self._makes(space, queue.writes, count, space.cells, seq + 1)
+                    makes = self._makes(space, queue, count, space.cells, seq + 1)
                     if any(not self._difference(each, space.cells) for each in makes):
                         queue.counts.add(count + 1)
 
-    def _makes(self, space: _Space, writes: list[Made], count: int, cells: Values, seq: int) -> Iterator[Values]:
+    def _makes(self, space: _Space, queue: _Queue, count: int, cells: Values, seq: int) -> Iterator[Values]:
         """The states that a plain write may make of a state: one, if what its caller saw is known and decided."""
-        made = writes[count]
-        for seen in (made.seen,) if made.seen is not UNSEEN else self._seen(space, writes, count, seq):
-            yield self._with_write(space, made, cells, seen)
-        if made.seen is not UNSEEN and self._is_merged(made):
-            yield from self._with_undecided(space, made, cells, seq)
-            yield from self._with_written_again(space, made, cells)
+        made = queue.writes[count]
+        if made.seen is UNSEEN or not self._is_merged(made):
+            for seen in (made.seen,) if made.seen is not UNSEEN else self._seen(space, queue.writes, count, seq):
+                yield self._with_write(space, made, cells, seen)
+            return
+        places = self._undecided_places(space, queue, count, cells)
+        yield self._with_places(space, made, self._with_write(space, made, cells, made.seen), places)
+        for states in (self._with_undecided(space, made, cells, seq), self._with_written_again(space, made, cells)):
+            yield from (self._with_places(space, made, each, places) for each in states)
+
+    def _undecided_places(self, space: _Space, queue: _Queue, count: int, cells: Values) -> set[tuple[Step, ...]]:
+        """The fields that earlier plain writes of a runtime to its cell wrote that had no outcome yet."""
+        at, places = self._address(queue.writes[count]), set[tuple[Step, ...]]()
+        for number, each in enumerate(queue.writes[:count]):
+            is_sure = queue.landed.get(number, 0) > queue.writes[count].since[space.name]
+            if (
+                is_sure
+                and each.seen is not UNSEEN
+                and isinstance(each.action, Write)
+                and ".update(" not in each.action.text
+            ):
+                before = {**cells, at: each.seen}
+                after = self._value(self._with_write(space, each, before, each.seen), *at)
+                for place in self._places(space, each, before, at):
+                    places.update(changed(inside(each.seen, place), inside(after, place), place))
+        return places
+
+    def _with_places(self, space: _Space, made: Made, cells: Values, places: set[tuple[Step, ...]]) -> Values:
+        """A state that a merged write makes, in which it has written these fields as well."""
+        if not places:
+            return cells
+        at = self._address(made)
+        before = {**cells, at: made.seen}
+        wanted = self._value(self._with_write(space, made, before, made.seen), *at)
+        value = self._value(cells, *at)
+        for own in self._places(space, made, before, at):
+            if not all(isinstance(inside(each, own), Model | Mapping) for each in (made.seen, wanted)):
+                continue
+            for place in sorted(places, key=len):
+                if len(place) > len(own) and _is_part(place, own):
+                    value = _written_with_parts(value, place, wanted, len(own))
+        return {**cells, at: value}
 
     def _is_merged(self, made: Made) -> bool:
         assert isinstance(made.action, Write)
@@ -565,6 +601,13 @@ class _Replay:
 def _is_part(one: tuple[Step, ...], other: tuple[Step, ...]) -> bool:
     """Whether one of two places is in the other, or both are the same."""
     return all(each == same for each, same in zip(one, other, strict=False))
+
+
+def _written_with_parts(value: Any, place: tuple[Step, ...], wanted: Any, least: int) -> Any:
+    """A value with the part of another one at a place; with more of it, if either has nothing there."""
+    above = (place[:length] for length in range(least + 1, len(place)))
+    at = next((each for each in above if NOTHING in (inside(value, each), inside(wanted, each))), place)
+    return replaced(value, at, inside(wanted, at))
 
 
 def _written_again(value: Any, place: tuple[Step, ...], new: Any) -> Any:

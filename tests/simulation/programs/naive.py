@@ -32,6 +32,7 @@ __all__ = [
     "Step",
     "Values",
     "World",
+    "changed",
     "constant",
     "inside",
     "merged",
@@ -192,6 +193,21 @@ def merged(seen: Any, wanted: Any, now: Any) -> Any:
         fields = {each: merged(getattr(seen, each), getattr(wanted, each), getattr(now, each)) for each in names}
         return msgspec.structs.replace(now, **fields)
     return wanted
+
+
+def changed(seen: Any, wanted: Any, at: tuple[Step, ...] = ()) -> Iterator[tuple[Step, ...]]:
+    """The fields that `wanted` changes in `seen`; the place itself, also if they are equal, if they have no fields."""
+    if isinstance(seen, Mapping) and isinstance(wanted, Mapping):
+        yield from ((*at, ("key", key)) for key in seen if key not in wanted)
+        for key, value in wanted.items():
+            if key not in seen or seen[key] != value:
+                yield from changed(seen.get(key, NOTHING), value, (*at, ("key", key)))
+    elif isinstance(seen, Model) and type(seen) is type(wanted):
+        for name in seen.__struct_fields__:
+            if getattr(seen, name) != getattr(wanted, name):
+                yield from changed(getattr(seen, name), getattr(wanted, name), (*at, ("field", name)))
+    else:
+        yield at
 
 
 class Readable:

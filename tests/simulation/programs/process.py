@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final
 import headwater
 from headwater import Policy
 from headwater.data.address import Link
-from headwater.data.trace import Failed, Ran
+from headwater.data.trace import Ran, RunFailed
 from headwater.server import Server
 from tests.simulation.programs.build import real_classes
 from tests.simulation.programs.description import Program, Pull
@@ -83,7 +83,7 @@ class _Runs:
         self.nodes: list[str] = []
 
     def emit(self, event: object) -> None:
-        if isinstance(event, Ran | Failed):
+        if isinstance(event, Ran | RunFailed):
             name = event.node.partition(" of ")[0]
             is_ours = name.startswith(OURS) or name.rpartition("/")[2].startswith(OURS)
             if WHILE_OPEN not in event.node and not is_ours:

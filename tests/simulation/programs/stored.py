@@ -14,7 +14,7 @@ from headwater.data.value import ABSENT
 from headwater.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import event_id_of
-from headwater.protocol.reactions import QueryReactions, QueryTargets, Reactions, Targets
+from headwater.protocol.reactions import QueryReactions, QueryTargets, ReactionList, TargetPage
 from headwater.testing.author.stored import log_of
 from tests.simulation.programs.description import Program, Send
 from tests.simulation.programs.expressions import CELL_KINDS
@@ -151,11 +151,11 @@ def stored_records(space: str, engine: Engine) -> list[StoredSend]:
     Each has the form of the event for the handler that follows its reaction.
     """
     reactions = engine.deliver(QueryReactions(0))
-    assert isinstance(reactions, Reactions)
+    assert isinstance(reactions, ReactionList)
     handled: dict[tuple[str, str], tuple[int, int]] = {}
     for each in reactions.reactions:
         found = engine.deliver(QueryTargets(0, each.name))
-        assert isinstance(found, Targets)
+        assert isinstance(found, TargetPage)
         assert found.next is None
         handled.update(((each.topic, target.key), target.position) for target in found.targets)
     return [

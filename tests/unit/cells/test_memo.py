@@ -28,7 +28,7 @@ class Board(Model):
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The records that were decoded one by one since."""
     seen: list[str] = []
-    leave, again = RecordCodec.leave, RecordCodec.again
+    leave, again = RecordCodec.leave, RecordCodec.leave_changed
 
     def counted_leave(self: RecordCodec, raw: Value) -> Any:
         seen.append(self.expected)
@@ -40,7 +40,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return again(self, old, known, raw)
 
     monkeypatch.setattr(RecordCodec, "leave", counted_leave)
-    monkeypatch.setattr(RecordCodec, "again", counted_again)
+    monkeypatch.setattr(RecordCodec, "leave_changed", counted_again)
     return seen
 
 

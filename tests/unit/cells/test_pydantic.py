@@ -13,7 +13,7 @@ import pydantic
 import pytest
 
 from headwater.cells.codec import codec_for
-from headwater.cells.selector import Selector
+from headwater.cells.selector import PathSelector
 from headwater.errors import AuthoringError, InvalidValueError
 from tests.unit.cells.handle_kit import Hand
 
@@ -69,7 +69,7 @@ def test_a_frozen_pydantic_model_is_stored_by_field_name() -> None:
     assert codec.decode(raw) == value
     assert codec.decode({"name": "bob"}) == Person(name="bob")
     assert codec.merge({"name": "ann", "age": 1, "tags": (), "later": 5}, value) == {**raw, "later": 5}
-    assert Selector().select(codec, lambda p: p.age).path == ("age",)
+    assert PathSelector().select(codec, lambda p: p.age).path == ("age",)
     memo = codec.memo()
     assert memo.decode(raw) == value
     assert memo.decode({**raw, "age": 8}).age == 8

@@ -13,7 +13,7 @@ import pytest
 
 from headwater.cells.codec import codec_for
 from headwater.cells.model import Json, Model
-from headwater.cells.selector import Selector, step
+from headwater.cells.selector import PathSelector, step
 from headwater.errors import AuthoringError
 from tests.unit.cells.kinds import Box, Card, Disc, Level, Line, Point, Tree
 
@@ -61,7 +61,7 @@ PERSON = codec_for(Person)
 def test_a_function_leads_to_a_place_and_a_type(
     fn: Callable[[Any], object], path: tuple[str, ...], expected: str
 ) -> None:
-    found = Selector().select(PERSON, fn)
+    found = PathSelector().select(PERSON, fn)
     assert (found.path, found.codec.expected) == (path, expected)
 
 
@@ -98,7 +98,7 @@ def test_a_function_leads_to_a_place_and_a_type(
 )
 def test_a_function_that_does_more_is_told_what_it_may_do(fn: Callable[[Any], object], sentence: str) -> None:
     with pytest.raises(AuthoringError, match=sentence):
-        Selector().select(PERSON, fn)
+        PathSelector().select(PERSON, fn)
 
 
 def test_a_field_that_differs_between_the_classes_of_a_union_is_ambiguous() -> None:
@@ -111,9 +111,9 @@ def test_a_field_that_differs_between_the_classes_of_a_union_is_ambiguous() -> N
         same: str
 
     codec = codec_for(A | B)
-    assert Selector().select(codec, lambda c: c.same).path == ("same",)
+    assert PathSelector().select(codec, lambda c: c.same).path == ("same",)
     with pytest.raises(AuthoringError, match=r"'n' is not the same in all classes of A \| B"):
-        Selector().select(codec, lambda c: c.n)
+        PathSelector().select(codec, lambda c: c.n)
 
 
 def test_a_key_leads_into_a_mapping() -> None:
@@ -140,7 +140,7 @@ def recorded() -> Iterator[list[str]]:
 
 
 def test_the_same_code_runs_once() -> None:
-    selector, found = Selector(), set()
+    selector, found = PathSelector(), set()
     with recorded() as called:
         for _ in range(10):
             found.add(selector.select(PERSON, lambda p: p.home.city))
@@ -149,7 +149,7 @@ def test_the_same_code_runs_once() -> None:
 
 
 def test_code_that_depends_on_more_than_its_parameter_runs_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    selector = Selector()
+    selector = PathSelector()
 
     def by_closure(key: str) -> Any:
         return selector.select(PERSON, lambda p: p.cards[key]).path
@@ -172,7 +172,7 @@ def test_code_that_depends_on_more_than_its_parameter_runs_every_time(monkeypatc
 
 
 def test_the_same_code_on_another_type_is_another_place() -> None:
-    selector = Selector()
+    selector = PathSelector()
 
     def name(p: Any) -> Any:
         return p.name
@@ -182,7 +182,7 @@ def test_the_same_code_on_another_type_is_another_place() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    selector = Selector(most=8)
+    selector = PathSelector(most=8)
     functions: list[Any] = [eval(compile(f"lambda c: c['k{number}']", __file__, "eval")) for number in range(100)]
     with recorded() as called:
         for number, function in enumerate(functions):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from headwater.data.codec import encode
-from headwater.data.diff import aligned, diff, ordered_diff, rebased, with_unknown
+from headwater.data.diff import aligned, all_fields, changed_fields, diff, field_patches, ordered_diff
 from headwater.data.patch import Patch, apply, validate_patch
 from headwater.data.value import ABSENT, MaybeValue, equal, lookup, same
 from tests.counts import scaled
@@ -154,8 +154,28 @@ def test_shared_parts_are_skipped_without_a_look() -> None:
         ([()], {"a": 1, "b": {"x": 1, "y": 2}}),
     ],
 )
-def test_rebased_value_has_the_wanted_parts_at_unknown_places(places: Any, made: Any) -> None:
+def test_fields_are_written_into_another_value(places: Any, made: Any) -> None:
     seen: Any = {"a": 1, "b": {"x": 0, "y": 2}, "c": 3}
     wanted: Any = {"a": 1, "b": {"x": 1, "y": 2}}
     now: Any = {"a": 5, "b": {"x": 0, "y": 6}, "c": 3, "d": 7}
-    assert rebased(with_unknown(seen, places), wanted, now) == made
+    assert applied(now, field_patches(wanted, [*changed_fields(seen, wanted), *places], now)) == made
+
+
+def test_equal_fields_and_absences_are_written_as_well() -> None:
+    wanted: Any = {"a": 1}
+    assert field_patches(wanted, [("a",), ("b",)], wanted) == (Patch("add", ("a",), 1), Patch("remove", ("b",)))
+
+
+@pytest.mark.parametrize("now", [{"d": 7}, {"b": 5, "d": 7}])
+def test_part_is_written_as_a_whole_where_there_is_no_object_now(now: Any) -> None:
+    wanted: Any = {"b": {"x": 1, "y": 2}}
+    assert applied(now, field_patches(wanted, [("b", "x"), ("b", "z")], now)) == {**wanted, "d": 7}
+
+
+@pytest.mark.parametrize("now", [ABSENT, 5, ()])
+def test_value_that_is_no_object_is_replaced_as_a_whole(now: Any) -> None:
+    assert field_patches({"a": 1}, [], now) == (Patch("add", (), {"a": 1}),)
+
+
+def test_all_fields_are_the_places_of_values_that_are_no_objects() -> None:
+    assert list(all_fields({"a": 1, "b": {"x": (1,), "y": {}}})) == [("a",), ("b", "x")]

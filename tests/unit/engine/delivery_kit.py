@@ -15,8 +15,8 @@ from headwater.protocol.commit import MAIN, Commit, Delivered, LeaseHeld, TopicR
 from headwater.protocol.reactions import (
     Claim,
     Claimed,
+    DeliveryFailure,
     Does,
-    Failure,
     Failures,
     Finish,
     Finished,
@@ -29,13 +29,13 @@ from headwater.protocol.reactions import (
     QueryFailures,
     QueryReactions,
     QueryTargets,
-    Reactions,
+    ReactionList,
     ReactionState,
     RenewLeases,
     Since,
     Subscribe,
     Subscribed,
-    Targets,
+    TargetPage,
     TargetState,
     Then,
     lease_name,
@@ -127,7 +127,7 @@ class World:
         """The record after the first so many failed."""
         through = (grant.records[after - 1].seq, grant.records[after - 1].ordinal) if after else None
         record = grant.records[after]
-        failure = Failure(record.seq, record.ordinal, "ValueError", "boom happened", fingerprint, then, wait_us)
+        failure = DeliveryFailure(record.seq, record.ordinal, "ValueError", "boom happened", fingerprint, then, wait_us)
         return self.finish(Outcome(grant.hold, through, failure))
 
     def give_back(self, grant: Grant) -> Finished:
@@ -139,11 +139,11 @@ class World:
         return as_a(Operated, self.engine.deliver(Operate(5, does, reaction, **about)))  # type: ignore[arg-type]
 
     def reaction(self, name: str = "r") -> ReactionState:
-        found = as_a(Reactions, self.engine.deliver(QueryReactions(6))).reactions
+        found = as_a(ReactionList, self.engine.deliver(QueryReactions(6))).reactions
         return next(each for each in found if each.name == name)
 
     def targets(self, reaction: str = "r") -> dict[str, TargetState]:
-        found = as_a(Targets, self.engine.deliver(QueryTargets(7, reaction, limit=1_000)))
+        found = as_a(TargetPage, self.engine.deliver(QueryTargets(7, reaction, limit=1_000)))
         return {each.key: each for each in found.targets}
 
     def failures(self, reaction: str = "r", key: str | None = None) -> Failures:
@@ -186,7 +186,7 @@ def reacted(engine: Engine, topic: str = "topic") -> None:
                 Outcome(
                     grant.hold,
                     None,
-                    Failure(grant.records[0].seq, 0, "ValueError", "no", "print", then, 9_000_000),
+                    DeliveryFailure(grant.records[0].seq, 0, "ValueError", "no", "print", then, 9_000_000),
                 )
                 for grant, then in failed
             ),

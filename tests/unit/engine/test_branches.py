@@ -12,7 +12,7 @@ from headwater.data.patch import append, replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.log.branches import MAIN_ID, Branch
-from headwater.engine.log.history import Page, every
+from headwater.engine.log.history import HistoryPage, every
 from headwater.engine.verify.oracle import verify_file
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.verdict import Rejected, RuleRefused
@@ -38,7 +38,7 @@ def test_a_fork_knows_its_parent_and_its_moment(tmp_path: Path) -> None:
     assert known == {"main": (None, 0), "now": ("main", 4), "then": ("main", 2), "child": ("then", 4)}
 
 
-def page_of(engine: Engine, limit: int | None, after: str) -> Page[Branch]:
+def page_of(engine: Engine, limit: int | None, after: str) -> HistoryPage[Branch]:
     return engine.branches(after=after, limit=limit)
 
 

@@ -17,7 +17,7 @@ from headwater.engine.verify.oracle import verify_store
 from headwater.errors import ProtocolError, StorageError
 from headwater.protocol.commit import Commit, Declared, Operation, Read, TopicRecord, decode_commit, encode_commit
 from headwater.protocol.messages import Problem, Transact, Verdicts
-from headwater.protocol.reactions import Claim, Claimed, QueryReactions, Reactions, TargetsDue, WatchTargets
+from headwater.protocol.reactions import Claim, Claimed, QueryReactions, ReactionList, TargetsDue, WatchTargets
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, RuleRefused
 from tests.unit.engine.delivery_kit import LEASE_US, World, as_a, payloads
 from tests.unit.engine.faults import faulty
@@ -34,7 +34,7 @@ def order(key: str, payload: object, topic: str = "orders") -> TopicRecord:
 
 
 def names(world: World) -> list[str]:
-    return [each.name for each in as_a(Reactions, world.engine.deliver(QueryReactions(6))).reactions]
+    return [each.name for each in as_a(ReactionList, world.engine.deliver(QueryReactions(6))).reactions]
 
 
 def delivered(world: World, *reactions: str) -> dict[str, list[object]]:

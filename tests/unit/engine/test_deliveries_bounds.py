@@ -25,7 +25,7 @@ from headwater.protocol.reactions import (
     State,
     Subscribe,
     Subscribed,
-    Targets,
+    TargetPage,
 )
 from headwater.server.commands.reactions_json import reactions_form
 from tests.unit.engine.delivery_kit import LEASE_US, World, as_a, payloads
@@ -166,10 +166,10 @@ class TestPages:
             world.emit(name, 1)
         if state == "leased":
             world.claim()
-        found = as_a(Targets, world.engine.deliver(QueryTargets(1, "r", state, None, 5)))
+        found = as_a(TargetPage, world.engine.deliver(QueryTargets(1, "r", state, None, 5)))
         assert ([each.key for each in found.targets], found.next) == (["x", "y", "z"], None)
-        page = as_a(Targets, world.engine.deliver(QueryTargets(1, "r", state, None, 2)))
-        rest = as_a(Targets, world.engine.deliver(QueryTargets(1, "r", state, page.next, 2)))
+        page = as_a(TargetPage, world.engine.deliver(QueryTargets(1, "r", state, None, 2)))
+        rest = as_a(TargetPage, world.engine.deliver(QueryTargets(1, "r", state, page.next, 2)))
         assert [each.key for each in (*page.targets, *rest.targets)] == ["x", "y", "z"]
 
     @pytest.mark.parametrize("key", [None, "a"])

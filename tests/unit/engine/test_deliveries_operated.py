@@ -10,7 +10,7 @@ import pytest
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.errors import LimitError
 from headwater.protocol.commit import TopicRecord
-from headwater.protocol.reactions import Failure, Grant, Outcome, QueryReactions, Reactions
+from headwater.protocol.reactions import DeliveryFailure, Grant, Outcome, QueryReactions, ReactionList
 from tests.unit.engine.delivery_kit import LEASE_US, World, as_a, payloads
 
 
@@ -141,7 +141,7 @@ def test_nobody_can_say_that_more_was_delivered_than_there_is() -> None:
     grant = next(grant for grant in world.claim() if grant.hold.key == "a")
     for place in ((1_000_000, 0), (seq, 0), (grant.records[0].seq, 1)):
         assert world.finish(Outcome(grant.hold, place)).late == (grant.hold,)
-        failure = Failure(*place, "ValueError", "boom", "boom", "park")
+        failure = DeliveryFailure(*place, "ValueError", "boom", "boom", "park")
         assert world.finish(Outcome(grant.hold, None, failure)).late == (grant.hold,)
     assert world.done(grant).late == ()
     world.emit("a", 3)
@@ -164,6 +164,6 @@ def test_how_long_a_target_waits_is_the_age_of_its_next_record() -> None:
 def test_a_question_about_too_many_topics_is_refused_and_the_others_say_which_have_records() -> None:
     world = World(limits=Limits(subscriptions=2))
     world.emit("a", 1)
-    assert as_a(Reactions, world.engine.deliver(QueryReactions(1, ("orders", "none")))).emitted == ("orders",)
+    assert as_a(ReactionList, world.engine.deliver(QueryReactions(1, ("orders", "none")))).emitted == ("orders",)
     with pytest.raises(LimitError, match="at most 2 topics"):
         world.engine.deliver(QueryReactions(1, ("a", "b", "c")))

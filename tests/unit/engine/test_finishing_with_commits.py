@@ -18,7 +18,7 @@ from headwater.protocol.reactions import (
     Outcome,
     QueryTargets,
     Subscribe,
-    Targets,
+    TargetPage,
     TargetsDue,
     WatchTargets,
 )
@@ -47,7 +47,7 @@ def claimed(raw: Raw) -> Grant:
 
 
 def states(raw: Raw) -> dict[str, str]:
-    found = as_a(Targets, raw.say(QueryTargets(3, "r", limit=100))[-1]).targets
+    found = as_a(TargetPage, raw.say(QueryTargets(3, "r", limit=100))[-1]).targets
     return {each.key: each.state for each in found}
 
 
@@ -100,8 +100,8 @@ def test_what_is_asked_behind_it_sees_it(world: World) -> None:
     raw = Raw(world, "s")
     raw.say(Subscribe(1, "r", "orders"), emit(1, "a"))
     found = raw.say(done(claimed(raw)), QueryTargets(3, "r"))
-    assert [type(message) for message in found] == [Finished, Targets]
-    assert [each.state for each in as_a(Targets, found[1]).targets] == ["idle"]
+    assert [type(message) for message in found] == [Finished, TargetPage]
+    assert [each.state for each in as_a(TargetPage, found[1]).targets] == ["idle"]
 
 
 def test_an_acknowledgement_behind_a_commit_comes_after_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

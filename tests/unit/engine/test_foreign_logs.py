@@ -7,7 +7,7 @@ import pytest
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.protocol.commit import Commit
-from headwater.protocol.observations import Current, QueryCurrent
+from headwater.protocol.observations import OutdatedReads, QueryCurrent
 from tests.unit.engine.kit import open_engine, write
 from tests.unit.engine.observing_kit import Runner, looked
 
@@ -61,5 +61,5 @@ class TestAnotherLog:
 
 def stale(engine: Engine, seq: int, chain: int, id: str = "a") -> tuple[tuple[int, int], ...]:
     answer = engine.query_observations(QueryCurrent(1, (looked(id, seq=seq),), ((seq, chain),)))
-    assert isinstance(answer, Current)
+    assert isinstance(answer, OutdatedReads)
     return answer.stale

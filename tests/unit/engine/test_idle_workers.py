@@ -14,7 +14,7 @@ from headwater.protocol.messages import FromEngine, Transact
 from headwater.protocol.reactions import (
     Claim,
     Claimed,
-    Failure,
+    DeliveryFailure,
     Finish,
     Grant,
     Outcome,
@@ -340,7 +340,7 @@ class TestBeingTold:
         emits(emitter, 1, "a")
         (grant,) = [grant for each in one.heard if isinstance(each, TargetsDue) for grant in each.grants]
         two.heard.clear()
-        failure = Failure(grant.records[0].seq, grant.records[0].ordinal, "E", "no", "f", "retry", 1_000)
+        failure = DeliveryFailure(grant.records[0].seq, grant.records[0].ordinal, "E", "no", "f", "retry", 1_000)
         one.say(Finish(9, (Outcome(grant.hold, None, failure),)))
         assert told(two) == [([], True)], "it may be the one that is left when it is due"
 

@@ -9,8 +9,8 @@ from headwater.protocol.commit import Operation, Read
 from headwater.protocol.messages import Problem
 from headwater.protocol.observations import (
     Backlog,
-    Current,
     Observations,
+    OutdatedReads,
     QueryBacklog,
     QueryCurrent,
     QueryNodes,
@@ -84,9 +84,9 @@ def test_reads_are_compared_for_sessions_that_may_read_them() -> None:
     for principal, may_read_private in (("ann", True), ("will", False), ("rob", False)):
         raw = ann if principal == "ann" else Raw(world, f"{principal}-session", principal=principal)
         (answer,) = raw.say(current)
-        assert isinstance(answer, Current)
+        assert isinstance(answer, OutdatedReads)
         (answer,) = raw.say(private)
-        assert isinstance(answer, Current if may_read_private else Problem)
+        assert isinstance(answer, OutdatedReads if may_read_private else Problem)
         assert not isinstance(answer, Problem) or (answer.code, answer.id) == ("access", 9)
     eve = Raw(world, "eve-session", principal="eve")
-    assert not [answer for answer in eve.say(current) if isinstance(answer, Current)]
+    assert not [answer for answer in eve.say(current) if isinstance(answer, OutdatedReads)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from headwater.data.patch import replace
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
-from headwater.engine.provenance import End, trace_provenance
+from headwater.engine.provenance import ProvenanceEnd, trace_provenance
 from headwater.protocol.commit import Commit, Provenance
 from tests.unit.engine.kit import doc, read, write
 
@@ -27,7 +27,7 @@ def made(path: Path, *commits: Commit) -> Engine:
     return engine
 
 
-def shown(engine: Engine, id: str, most: int = 100) -> list[tuple[int, str, int | None, End]]:
+def shown(engine: Engine, id: str, most: int = 100) -> list[tuple[int, str, int | None, ProvenanceEnd]]:
     return [
         (step.level, step.doc.id, None if step.commit is None else step.commit.seq, step.end)
         for step in trace_provenance(engine, doc(id), (), most=most)
@@ -42,20 +42,20 @@ def test_a_chain_leads_from_what_was_derived_to_what_somebody_wrote(tmp_path: Pa
         derived(3, "label", "1", "total"),
     )
     assert shown(engine, "label") == [
-        (0, "label", 3, End.GOES_ON),
-        (1, "total", 2, End.GOES_ON),
-        (2, "lines", 1, End.WRITTEN),
+        (0, "label", 3, ProvenanceEnd.GOES_ON),
+        (1, "total", 2, ProvenanceEnd.GOES_ON),
+        (2, "lines", 1, ProvenanceEnd.WRITTEN),
     ]
     assert shown(engine, "label", most=2) == shown(engine, "label")[:2]
 
 
 def test_a_first_run_is_explained_by_what_it_read(tmp_path: Path) -> None:
     engine = made(tmp_path, Commit(1, (write("lines", replace((), 1)),)), derived(2, "total", 1, reads=("lines",)))
-    assert shown(engine, "total") == [(0, "total", 2, End.GOES_ON), (1, "lines", 1, End.WRITTEN)]
+    assert shown(engine, "total") == [(0, "total", 2, ProvenanceEnd.GOES_ON), (1, "lines", 1, ProvenanceEnd.WRITTEN)]
 
 
 def test_a_run_of_which_nothing_is_known_ends_the_chain(tmp_path: Path) -> None:
-    assert shown(made(tmp_path, derived(1, "total", 1)), "total") == [(0, "total", 1, End.FIRST_RUN)]
+    assert shown(made(tmp_path, derived(1, "total", 1)), "total") == [(0, "total", 1, ProvenanceEnd.FIRST_RUN)]
 
 
 def test_a_cause_counts_as_it_was_when_the_commit_was_made(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_cause_counts_as_it_was_when_the_commit_was_made(tmp_path: Path) -> No
         derived(2, "total", 1, "lines"),
         Commit(3, (write("lines", replace((), 2)),)),
     )
-    assert shown(engine, "total")[1] == (1, "lines", 1, End.WRITTEN)
+    assert shown(engine, "total")[1] == (1, "lines", 1, ProvenanceEnd.WRITTEN)
 
 
 def test_two_ways_to_one_commit_show_it_once(tmp_path: Path) -> None:
@@ -77,11 +77,11 @@ def test_two_ways_to_one_commit_show_it_once(tmp_path: Path) -> None:
         derived(4, "both", 2, "one", "two"),
     )
     assert [end for *_, end in shown(engine, "both")] == [
-        End.GOES_ON,
-        End.GOES_ON,
-        End.WRITTEN,
-        End.GOES_ON,
-        End.SHOWN_ABOVE,
+        ProvenanceEnd.GOES_ON,
+        ProvenanceEnd.GOES_ON,
+        ProvenanceEnd.WRITTEN,
+        ProvenanceEnd.GOES_ON,
+        ProvenanceEnd.SHOWN_ABOVE,
     ]
 
 
@@ -92,6 +92,9 @@ def test_what_was_never_written_or_is_not_kept_says_so(tmp_path: Path) -> None:
         derived(2, "total", 1, "lines"),
         Commit(3, (write("other", replace((), 1)),)),
     )
-    assert shown(engine, "nothing") == [(0, "nothing", None, End.NOT_KEPT)]
+    assert shown(engine, "nothing") == [(0, "nothing", None, ProvenanceEnd.NOT_KEPT)]
     engine.compact(2)
-    assert shown(engine, "total") == [(0, "total", 2, End.GOES_ON), (1, "lines", None, End.NOT_KEPT)]
+    assert shown(engine, "total") == [
+        (0, "total", 2, ProvenanceEnd.GOES_ON),
+        (1, "lines", None, ProvenanceEnd.NOT_KEPT),
+    ]

@@ -15,7 +15,7 @@ from headwater.engine.log.heads import restored, snapshot_of
 from headwater.engine.log.write_index import WriteIndex
 from headwater.engine.observations.codec import (
     Body,
-    State,
+    NodeState,
     StoredRead,
     decode_body,
     decode_state,
@@ -133,7 +133,7 @@ def test_a_write_index() -> None:
 
 def test_an_observation() -> None:
     """What is stored of a node, and of what another space reads."""
-    state = State(
+    state = NodeState(
         1, 2, 3, 0, 9, 40, 41, 5, 77, (("space", "a"), ("k",)), (ForeignRead("x", A, ("k",), Depth.SHAPE, 4),)
     )
     body = Body((StoredRead(7, ("k", 0)), StoredRead(("space", "a"), (), 1)), ("c",))

@@ -13,7 +13,7 @@ from headwater.data.patch import Patch, append, replace
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine import Engine, Limits
 from headwater.engine.admission.access import ACCESS
-from headwater.engine.provenance import End, trace_provenance
+from headwater.engine.provenance import ProvenanceEnd, trace_provenance
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify import verify_store
 from headwater.errors import ProtocolError
@@ -295,10 +295,10 @@ class TestReadingTheLog:
         submitted(engine, wave.add("c", after=[1]))
         found = trace_provenance(engine, doc("c"), (), most=10)
         assert [(step.doc.id, step.provenance.node, step.end) for step in found] == [
-            ("c", "c-node", End.GOES_ON),
-            ("b", "b-node", End.GOES_ON),
-            ("a", "a-node", End.GOES_ON),
-            ("x", "author", End.WRITTEN),
+            ("c", "c-node", ProvenanceEnd.GOES_ON),
+            ("b", "b-node", ProvenanceEnd.GOES_ON),
+            ("a", "a-node", ProvenanceEnd.GOES_ON),
+            ("x", "author", ProvenanceEnd.WRITTEN),
         ]
 
     @pytest.mark.parametrize("heads_commits", [1, 1_000])

@@ -73,7 +73,6 @@ from headwater.protocol.observations import (
     Backlog,
     CleanPiece,
     CleanPieces,
-    Current,
     DocumentsWritten,
     Footprint,
     ForeignRead,
@@ -81,6 +80,7 @@ from headwater.protocol.observations import (
     Observation,
     Observations,
     Observed,
+    OutdatedReads,
     PieceBacklog,
     QueryAffectedNodes,
     QueryBacklog,
@@ -181,7 +181,7 @@ FROM_ENGINE: list[FromEngine] = [
     CleanPieces(4, 9, (CleanPiece("p", "code", 8, True),), "p"),
     AffectedNodes(4, 9, (OBSERVED,), False),
     DocumentsWritten(5, 9),
-    Current(6, 9, ((0, 8),)),
+    OutdatedReads(6, 9, ((0, 8),)),
     Opened("session", 4, True, ((5, 9),), 6),
     Verdicts(
         (

@@ -11,8 +11,8 @@ from headwater.protocol.commit import Operation, Read
 from headwater.protocol.messages import Encoding, ObservationAnswer
 from headwater.protocol.observations import (
     Backlog,
-    Current,
     Observations,
+    OutdatedReads,
     QueryBacklog,
     QueryCurrent,
     QueryObservations,
@@ -63,7 +63,7 @@ def test_what_is_known_is_answered_in_both_encodings(encoding: Encoding) -> None
     assert [(each.piece, each.dirty, each.causes) for each in backlog.pieces] == [("p", 1, ((doc("a"), seq + 1),))]
     assert isinstance(readers, Readers)
     assert readers.pieces == ("p",)
-    assert isinstance(current, Current)
+    assert isinstance(current, OutdatedReads)
     assert current.stale == ((0, seq + 1),)
 
 

@@ -100,6 +100,26 @@ def test_a_repeated_write_outlives_the_layer_that_had_said_it_or_falls_with_it(u
     assert a.mirror.differences() == []
 
 
+def test_plain_write_of_an_object_over_an_undecided_one_keeps_keys_that_its_writer_did_not_see() -> None:
+    world, a = two()
+    b = world.clients[1]
+    a.do(putting("d", remove(("m",))))
+    a.do(putting("d", add(("m",), {"k": 1})))
+    a.send()
+    b.hear()
+    b.do(putting("d", add(("m", "q"), 9)))
+    b.send()
+    transaction = a.replica.begin()
+    transaction.reads_back = False
+    transaction.write(D, replace(("m",), {"k": 2}))
+    told = Told()
+    a.replica.commit(transaction, told)
+    world.settle()
+    assert not told.landed
+    assert lookup(world.value("d"), ("m",)) == {"k": 1, "q": 9}
+    assert a.shows("d") == world.value("d")
+
+
 @pytest.mark.random
 def test_whatever_was_written_plainly_is_there_if_it_landed() -> None:
     for seed in range(scaled(1_500)):

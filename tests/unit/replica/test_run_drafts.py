@@ -292,6 +292,50 @@ def test_observation_of_a_stopped_node_is_sent_if_its_result_is_confirmed_alread
     assert clean(world.engine)["p.a"] is True
 
 
+def with_two_documents(client: Client, world: World) -> Node:
+    """A node whose result in `a` is stored, and whose next one differs in `b` alone."""
+    node = Node(client, "a", "x", second="b")
+    node.show(7, note=1)
+    settled(world)
+    node.show(8, note=2)
+    node.show(7, note=3)
+    return node
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["live", "stopped"])
+def test_observation_names_no_result_that_leaves_its_document_as_it_is(stops: bool) -> None:
+    """The engine knows of a wave which documents its results wrote. A reader of another one is clean all the same."""
+    world, (ann,) = started("ann")
+    with_two_documents(ann, world)
+    reader = ran_without_result(ann, "p.reader", "a")
+    if stops:
+        ann.session.runs.freeze(reader, ann.replica)
+    ann.session.flush()
+    ann.session.tell_runs()
+    settled(world)
+    ann.session.tell_runs()
+    world.settle()
+    assert (world.value("a"), world.value("b")) == (7, 3)
+    assert clean(world.engine)["p.reader"] is True
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["live", "stopped"])
+def test_reader_of_such_a_result_is_not_clean_once_another_commit_changed_the_document(stops: bool) -> None:
+    world, (ann, bob) = started("ann", "bob")
+    with_two_documents(ann, world)
+    ann.session.flush()
+    put(bob, "a", 9)
+    bob.send()
+    ann.hear()
+    reader = ran_without_result(ann, "p.reader", "a")
+    if stops:
+        ann.session.runs.freeze(reader, ann.replica)
+    ann.session.tell_runs()
+    assert ann.replica.visible(doc("a")) == 7
+    world.settle()
+    assert not clean(world.engine).get("p.reader", False)
+
+
 def test_observation_of_a_stopped_node_is_sent_as_of_its_stop() -> None:
     world, (ann, bob) = started("ann", "bob")
     node = ran_without_result(ann, "p.same", "x")

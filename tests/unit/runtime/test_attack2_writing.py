@@ -126,7 +126,7 @@ def test_a_write_that_raises_what_is_no_exception_takes_nobody_along(tmp_path: P
             n.update(lambda _: cancelled.result())
             n.set(5)
             try:
-                async with asyncio.timeout(1):
+                async with asyncio.timeout(30):
                     await rt.durable()
                 assert await n.pull() == 5
                 assert told

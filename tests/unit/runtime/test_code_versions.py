@@ -12,7 +12,7 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.pieces.declarations import ComputedMember
 from headwater.protocol.commit import parts_of
 from headwater.runtime.pieces.classes import described_members, fingerprints, forget_fingerprints
-from headwater.runtime.pieces.versions.code_versions import renew
+from headwater.runtime.pieces.hot_reload import renew
 from tests.scenario.pieces_kit import run
 
 

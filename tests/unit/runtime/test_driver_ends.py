@@ -192,7 +192,7 @@ def test_a_transport_that_fails_in_a_way_that_none_may_ends_the_driver_for_every
         driver = Driver(session(), Broken(), on_error=errors.append)
         driver.start()
         expected = driver.expected()
-        for waiting in (driver.opened(), driver.synced(), asyncio.wait_for(expected, 5)):
+        for waiting in (driver.opened(), driver.synced(), asyncio.wait_for(expected, 30)):
             error = await refused(waiting)
             assert isinstance(error, SessionExpiredError)
             assert isinstance(error.__cause__, ZeroDivisionError)

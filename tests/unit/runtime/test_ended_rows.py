@@ -17,16 +17,16 @@ class Book(Piece):
         return 10 // number.get()
 
 
-def test_a_row_that_is_tried_before_its_coordinator_is_up_to_date_waits_for_it() -> None:
+def test_a_row_that_is_tried_before_its_child_set_is_up_to_date_waits_for_it() -> None:
     async def work() -> None:
         async with alone() as (rt, errors):
             book: Any = await rt.space("s").open(Book, "b", setup=lambda b: b.numbers.set({"a": 1, "b": 2}))
             assert dict(await book.tenths.pull()) == {"a": 10, "b": 5}
             loads, pass_ = rt.core.scheduler.loads, rt.core.scheduler.pass_
-            coordinator = rt.core.scheduler.registry.get("s/b:tenths")
-            assert coordinator is not None
+            child_set = rt.core.scheduler.registry.get("s/b:tenths")
+            assert child_set is not None
             book.numbers.key("b").delete()
-            loads.wait(coordinator, loads.winner)  # As when its own document has yet to come, after a reconnection.
+            loads.wait(child_set, loads.winner)  # As when its own document has yet to come, after a reconnection.
             await rt.idle()
             assert errors == []
             for node in loads.arrived(loads.winner):

@@ -10,7 +10,7 @@ from headwater import Cell, Piece, Ready, cell, resource
 from headwater.clock import VirtualClock
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.channel.backend import Backend, InMemory, LocalDirectory
-from headwater.runtime.pieces.resource import Claim, Worker
+from headwater.runtime.pieces.resource import FetchClaim, Worker
 from tests.scenario.pieces_kit import run
 
 BEGUN: list[str] = []
@@ -73,7 +73,7 @@ def test_whose_claims_hold(tmp_path: Path) -> None:
             remote = Worker(InMemory(), "three").name
 
             def waits(backend: Backend, by: str) -> bool:
-                claim = Claim(wanted="w", by=by, until_us=10)
+                claim = FetchClaim(wanted="w", by=by, until_us=10)
                 assert not Worker(backend, "me").waits_for(claim, "another", 0)
                 assert not Worker(backend, "me").waits_for(claim, "w", 10)
                 return Worker(backend, "me").waits_for(claim, "w", 9)
@@ -90,7 +90,7 @@ def test_whose_claims_hold(tmp_path: Path) -> None:
 
 def test_a_claim_is_known_as_one_s_own() -> None:
     worker = Worker(Owner("now"), VirtualClock(seed=1).new_token())
-    claim = Claim(wanted="w", by=worker.name, until_us=10)
+    claim = FetchClaim(wanted="w", by=worker.name, until_us=10)
     assert worker.has(claim)
     assert not worker.has(None)
     assert not Worker(Owner("later"), "x").has(claim)

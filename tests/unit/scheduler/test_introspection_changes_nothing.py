@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.clock import VirtualClock
-from headwater.data.trace import Exhausted, Failed, Suspended, TraceEvent
+from headwater.data.trace import Exhausted, RunFailed, Suspended, TraceEvent
 from headwater.replica.feed import Notification
 from headwater.scheduler.introspection.snapshot import take
 from headwater.scheduler.limits import SchedulerLimits
@@ -209,7 +209,7 @@ def test_diagnostics_change_no_decision() -> None:
         checked += inspected.look.idempotency.checked
         reports += len(inspected.reports)
     # The histories are worth something only if these happen in them.
-    assert {Failed, Suspended, Exhausted} <= kinds
+    assert {RunFailed, Suspended, Exhausted} <= kinds
     assert findings
     assert checked
     assert reports

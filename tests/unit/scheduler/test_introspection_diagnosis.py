@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headwater.data.trace import Failed, Invalidated, Ran, Registered, RunStarted, TraceEvent
+from headwater.data.trace import Invalidated, Ran, Registered, RunFailed, RunStarted, TraceEvent
 from headwater.errors import AuthoringError
 from headwater.scheduler.introspection.introspection import Pause
 from headwater.scheduler.limits import SchedulerLimits
@@ -217,7 +217,7 @@ def test_a_callback_that_raises_is_told_and_stops_nobody() -> None:
         raise ValueError("in the debugger")
 
     inspected.look.breakpoints.add("show", broken)
-    inspected.look.traces.switch(Ran, Failed, on=True)
+    inspected.look.traces.switch(Ran, RunFailed, on=True)
     world.look(source, id="show")
     world.settle()
     seen += inspected.look.traces.events()

@@ -18,7 +18,7 @@ import headwater
 from headwater.engine.admission.access import ACCESS
 from headwater.protocol.messages import Answer, Hello, Open, Problem, Query, decode_from_engine, encode
 from headwater.runtime.channel.websocket import PATH
-from headwater.server.application.page import Page
+from headwater.server.application.page import OpenPage
 from headwater.server.operation.limits import ServerLimits
 from tests.unit.server.test_pages import Browser, World, place, run
 
@@ -183,7 +183,7 @@ def test_a_page_that_takes_nothing_and_goes_away_is_let_go(tmp_path: Path) -> No
 
     async def story(world: World) -> None:
         socket = Gone({"type": "enter", "version": 1, "user": "ann"}, *looks)
-        async with asyncio.timeout(5):
-            await Page(world.server.application(), cast("WebSocket", socket)).run()
+        async with asyncio.timeout(30):
+            await OpenPage(world.server.application(), cast("WebSocket", socket)).run()
 
     run(tmp_path, story, limits=ServerLimits(page_answers=3))

@@ -219,7 +219,7 @@ def test_an_effect_shows_nobody_what_is_another_user_s(tmp_path: Path) -> None:
         SHOWN.clear()
         await rewrite(bobs, src="pads/user:ann:main:secret")
         home = rt.pieces.find_or_make(rt.core.space("pads"), Taker, "evil")
-        rt.pieces.keep(home, "cy", "c1")
+        rt.pieces.run_piece(home, "cy", "c1")
         await rt.settled()
         assert SHOWN == []
 

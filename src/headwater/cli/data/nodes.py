@@ -15,8 +15,6 @@ from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
 from headwater.cli.output import OK, Json, SpaceName, count_noun, print_answer, print_json, print_table
 from headwater.protocol.command_messages import CommandQuestion
 
-"""Addresses of a node, or of a piece, that are printed."""
-
 
 def nodes(
     where: Where,

@@ -28,7 +28,7 @@ from headwater.pieces.declarations import Declaration
 from headwater.pieces.fingerprints.fingerprint import fingerprint_of
 from headwater.pieces.piece import Piece
 from headwater.runtime.pieces.classes import changed, fingerprints
-from headwater.runtime.pieces.versions.code_versions import renew
+from headwater.runtime.pieces.hot_reload import renew
 
 if TYPE_CHECKING:
     from headwater.runtime.api.runtime import Runtime

@@ -33,6 +33,8 @@ from headwater.protocol.verdict import Accepted, Collision, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentDiff:
+    """One document that a branch changed, and the patches that lead there from its parent."""
+
     doc: DocKey
     patches: tuple[Patch, ...]
 

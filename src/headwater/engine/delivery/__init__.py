@@ -5,6 +5,6 @@ claimed or parked). `subscriptions` lists the reactions of each topic, `idle_wor
 `results` moves positions after a delivery. `facade` is the interface for the rest of the engine, with the operator's
 calls.
 
-Imported by `engine.admission`, `engine.commit_group`, `engine.wiring`, `engine.engine` and `engine.sync`. Imports
+Imported by `engine.admission`, `engine.commit_group`, `engine.engine` and `engine.sync`. Imports
 `log`, `store` and `limits`.
 """

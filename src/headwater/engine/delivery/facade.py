@@ -44,20 +44,20 @@ from headwater.protocol.reactions import (
     LeasesRenewed,
     Operate,
     Operated,
-    Parked,
+    ParkedRecord,
     QueryDrained,
     QueryFailures,
     QueryReactions,
     QueryTargets,
-    Reactions,
+    ReactionList,
     ReactionState,
     RenewLeases,
     State,
     Subscribe,
     Subscribed,
+    TargetPage,
     TargetState,
 )
-from headwater.protocol.reactions import Targets as TargetsPage
 from headwater.protocol.verdict import RuleRefused
 
 
@@ -180,11 +180,11 @@ class DeliveryAdmin:
             case "replay":
                 return self._replay(wish, row)
             case "unblock":
-                return self._each(wish, row)
+                return self._operate_targets(wish, row)
             case "skip" | "reset":
                 if wish.does == "skip" and wish.key is None:
                     raise ProtocolError(f"skip one record of {row.name!r}: say the key of its target (key=, --key)")
-                return self._each(wish, row)
+                return self._operate_targets(wish, row)
 
     def _listens(self, wish: Operate, row: SubscriptionRow) -> Operated:
         state = {
@@ -197,7 +197,7 @@ class DeliveryAdmin:
         self._subscriptions.put(row._replace(state=state))
         return Operated(wish.id, int(row.state != state))
 
-    def _each(self, wish: Operate, row: SubscriptionRow) -> Operated:
+    def _operate_targets(self, wish: Operate, row: SubscriptionRow) -> Operated:
         """One target, or some of all, in the order of their keys."""
         tables = self._store.delivery
         if wish.key is not None:
@@ -260,12 +260,12 @@ class DeliveryAdmin:
         meant = [each for each in rows if _is_meant(wish, each)]
         wanted = [each for each in meant if each.state != ParkedState.REPLAY]
         for each in wanted:
-            self._again(row, each)
+            self._replay_parked(row, each)
         if last is None:
             return Operated(wish.id, len(wanted), matched=len(meant))
         return Operated(wish.id, len(wanted), last.key, (last.seq, last.ordinal), len(meant))
 
-    def _again(self, row: SubscriptionRow, passed: ParkedRow) -> None:
+    def _replay_parked(self, row: SubscriptionRow, passed: ParkedRow) -> None:
         tables = self._store.delivery
         target = tables.target(passed.reaction, passed.key)
         if target is None:
@@ -278,12 +278,12 @@ class DeliveryAdmin:
 
     # ---- looking ---------------------------------------------------------------------------------
 
-    def reactions(self, question: QueryReactions) -> Reactions:
+    def reactions(self, question: QueryReactions) -> ReactionList:
         if len(question.topics) > self._limits.subscriptions:
             raise LimitError(f"one question is about at most {self._limits.subscriptions} topics. Ask several.")
         rows = self._subscriptions.all().values()
         emitted = [topic for topic in question.topics if self._store.records_after(topic, (0, 0), 1)]
-        return Reactions(question.id, tuple([self._state(row) for row in rows]), tuple(emitted))
+        return ReactionList(question.id, tuple([self._state(row) for row in rows]), tuple(emitted))
 
     def _state(self, row: SubscriptionRow) -> ReactionState:
         tables, most = self._store.delivery, self._limits.page
@@ -328,7 +328,7 @@ class DeliveryAdmin:
                 return False
         return True
 
-    def targets(self, question: QueryTargets) -> TargetsPage:
+    def targets(self, question: QueryTargets) -> TargetPage:
         row = self._subscriptions.get(question.reaction)
         tables = self._store.delivery
         limit = max(1, min(question.limit, self._limits.page))
@@ -340,7 +340,7 @@ class DeliveryAdmin:
             rows = tables.targets_after(row.reaction, question.after, limit)
         shown = [_shown(target, self._clock) for target in rows]
         meant = [each for each in shown if question.state in (None, each.state)]
-        return TargetsPage(question.id, tuple(meant), rows[-1].key if len(rows) == limit else None)
+        return TargetPage(question.id, tuple(meant), rows[-1].key if len(rows) == limit else None)
 
     def failures(self, question: QueryFailures) -> Failures:
         row = self._subscriptions.get(question.reaction)
@@ -377,7 +377,7 @@ class DeliveryAdmin:
                 for each in attempts
             ),
             tuple(
-                Parked(
+                ParkedRecord(
                     each.key, each.seq, each.ordinal, _HOW[each.state], each.fingerprint, max(0, now_us - each.at_us)
                 )
                 for each in parked

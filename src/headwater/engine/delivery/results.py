@@ -26,7 +26,7 @@ from headwater.engine.store.port import (
 )
 from headwater.errors import InvariantViolation, LimitError, ProtocolError
 from headwater.protocol.commit import Delivered
-from headwater.protocol.reactions import Failure, Finish, Hold, Outcome
+from headwater.protocol.reactions import DeliveryFailure, Finish, Hold, Outcome
 
 
 class DeliveryResults:
@@ -135,7 +135,9 @@ class DeliveryResults:
         self._store.delivery.drop_parked(passed)
         return target._replace(replays=target.replays - 1)
 
-    def _failed(self, row: SubscriptionRow, target: TargetRow, failure: Failure, *, was_first: bool) -> TargetRow:
+    def _failed(
+        self, row: SubscriptionRow, target: TargetRow, failure: DeliveryFailure, *, was_first: bool
+    ) -> TargetRow:
         now_us = self._clock.now_us()
         if not 0 <= failure.wait_us <= MAX_INT // 4:
             raise ProtocolError(f"a retry waits 0 to {MAX_INT // 4} microseconds, not {failure.wait_us}")

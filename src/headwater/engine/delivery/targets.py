@@ -81,7 +81,7 @@ _COUNT: Final = 2**32
 
 
 @dataclass(slots=True)
-class Tally:
+class DeliveryTally:
     """Counts of claimed targets of a reaction by their result. For display; no decision depends on it."""
 
     delivered: int = 0
@@ -102,10 +102,10 @@ class Targets:
         self._limits = limits
         self._epoch: int | None = None  # of the tokens given since the space was opened; None: none yet
         self._given = 0
-        self.tallies: dict[int, Tally] = {}  # by reaction, since this is open
+        self.tallies: dict[int, DeliveryTally] = {}  # by reaction, since this is open
 
-    def tally(self, reaction: int) -> Tally:
-        return self.tallies.setdefault(reaction, Tally())
+    def tally(self, reaction: int) -> DeliveryTally:
+        return self.tallies.setdefault(reaction, DeliveryTally())
 
     def forget(self) -> None:
         """Drop claims that the disk may not have. No token is given twice."""
@@ -212,7 +212,7 @@ class Targets:
             if room < 0 and grants:
                 break
             if target.state == TargetPhase.LEASED:
-                target = self._lost(target, records[0], now_us)
+                target = self._note_lost_lease(target, records[0], now_us)
             held, grant = self._given_to(question, row, target, records, now_us, is_replay=is_replay)
             taken.append(held)
             grants.append(grant)
@@ -282,7 +282,7 @@ class Targets:
         # fault+ targets.work_forgotten: now_us, rows = NEVER, [row._replace(state=TargetPhase.IDLE) for row in rows]
         self._store.delivery.put_targets([row._replace(due_us=now_us) for row in rows])
 
-    def _lost(self, target: TargetRow, record: RecordRow, now_us: int) -> TargetRow:
+    def _note_lost_lease(self, target: TargetRow, record: RecordRow, now_us: int) -> TargetRow:
         """Record that a lease is over without a result of its worker."""
         number = max(target.attempt - 1, 0)
         self.tally(target.reaction).lost += 1

@@ -6,6 +6,6 @@ commits and verdicts of each session, `snapshots` and `compaction` bound the way
 a crash.
 
 Imported by `engine.delivery`, `engine.admission`, `engine.observations`, `engine.planned_writes`, `engine.waves`,
-`engine.commit_group`, `engine.wiring`, `engine.engine`, `engine.provenance`, `engine.sync`, `engine.verify`, `runtime`
+`engine.commit_group`, `engine.engine`, `engine.provenance`, `engine.sync`, `engine.verify`, `runtime`
 and `server`. Imports `store` and `limits`.
 """

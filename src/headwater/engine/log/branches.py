@@ -62,6 +62,7 @@ class Branches:
         self.reload()
 
     def reload(self) -> None:
+        """Read all branches from the store again."""
         self._by_id: dict[int, Branch] = {}
         self._by_name: dict[str, Branch] = {}
         for row in self._store.branches():
@@ -76,6 +77,7 @@ class Branches:
         return branch
 
     def get(self, name: str) -> Branch:
+        """Return a branch by its name. AbsentError: there is none."""
         branch = self._by_name.get(name)
         if branch is None or branch.row.deleted:
             gone = "was deleted" if branch is not None else "does not exist"
@@ -83,11 +85,13 @@ class Branches:
         return branch
 
     def find(self, name: str) -> Branch | None:
+        """Return a branch by its name, if there is one."""
         branch = self._by_name.get(name)
         # fault branches.deleted_branch_found: return branch
         return None if branch is None or branch.row.deleted else branch
 
     def is_deleted(self, branch: int) -> bool:
+        """Return whether the branch with a number was deleted."""
         if branch not in self._by_id:
             raise CorruptionError(
                 f"the log has commits on branch number {branch}, which is not stored. Restore a backup."
@@ -95,9 +99,11 @@ class Branches:
         return self._by_id[branch].row.deleted
 
     def live(self) -> list[Branch]:
+        """Return the branches that were not deleted."""
         return [branch for branch in self._by_id.values() if not branch.row.deleted]
 
     def children(self, branch: Branch) -> list[Branch]:
+        """Return the branches that were forked from a branch."""
         return [other for other in self.live() if other.parent is branch]
 
     def ensure_main(self, now_us: int) -> None:
@@ -125,10 +131,12 @@ class Branches:
         return self._remember(row)
 
     def record_merge(self, branch: Branch, through: int) -> None:
+        """Store the seq up to which a branch was merged into its parent."""
         branch.row = branch.row._replace(merged_seq=through)
         self._store.put_branch(branch.row)
 
     def delete(self, branch: Branch) -> None:
+        """Delete a branch without branches of its own. Its rows of the log stay."""
         if branch.parent is None:
             raise AuthoringError(f"branch {MAIN!r} cannot be deleted")
         children = self.children(branch)

@@ -47,14 +47,14 @@ class Logged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Generic[T]):
+class HistoryPage(Generic[T]):
     """Some rows, and the cursor that continues after them (None: there are no more)."""
 
     items: tuple[T, ...]
     next: str | None
 
 
-def every(page: Callable[[str], Page[T]]) -> Iterator[T]:
+def every(page: Callable[[str], HistoryPage[T]]) -> Iterator[T]:
     """All rows, page by page, for a call that takes the cursor to go on after; the first one is empty."""
     after: str | None = ""
     while after is not None:
@@ -112,7 +112,7 @@ class History:
 
     def documents(
         self, scope: str, branch_name: str, after: str, limit: int | None, most_bytes: int | None = None
-    ) -> Page[HistoricDocument]:
+    ) -> HistoryPage[HistoricDocument]:
         branch = self._branches.get(branch_name)
         size = self.page_size(limit)
         # C8: one call answers as of one seq, since nothing is accepted while it runs.
@@ -130,9 +130,9 @@ class History:
             seq = head.seq or head.inherited_seq
             found.append(HistoricDocument(doc=head.key, value=head.value, seq=seq, as_of=self._log.last_seq))
         self._heads.trim()
-        return Page(items=tuple(found), next=last)
+        return HistoryPage(items=tuple(found), next=last)
 
-    def changes(self, since: int, branch_name: str | None, limit: int | None) -> Page[Logged]:
+    def changes(self, since: int, branch_name: str | None, limit: int | None) -> HistoryPage[Logged]:
         """Pages by accepted commits; a branch's own, not those it inherited."""
         branch = self._branches.get(branch_name) if branch_name is not None else None
         kept_from = self._log.kept_from
@@ -160,7 +160,7 @@ class History:
                         [op.doc for op, at in zip(commit.operations, entry.previous, strict=False) if at == DROPPED]
                     )
                     found.append(Logged(seq=seq, at_us=row.at_us, session=key, commit=commit, dropped=dropped))
-        return Page(items=tuple(found), next=str(last) if last < self._log.last_seq else None)
+        return HistoryPage(items=tuple(found), next=str(last) if last < self._log.last_seq else None)
 
     def _rows_from(self, since: int, size: int) -> list[LogRow]:
         """Return the whole rows that hold the commits after `since`; the first may be a wave that began before it."""
@@ -168,10 +168,10 @@ class History:
         begin = first.seq - 1 if first is not None else since
         return self._store.rows_after(begin, size)
 
-    def branches(self, after: str, limit: int | None) -> Page[Branch]:
+    def branches(self, after: str, limit: int | None) -> HistoryPage[Branch]:
         size = self.page_size(limit)
         found = nsmallest(size + 1, [each for each in self._branches.live() if each.name > after], key=_name)
-        return Page(items=tuple(found[:size]), next=found[size - 1].name if len(found) > size else None)
+        return HistoryPage(items=tuple(found[:size]), next=found[size - 1].name if len(found) > size else None)
 
     def page_size(self, limit: int | None) -> int:
         """How many rows a page holds that was asked to hold at most this many."""

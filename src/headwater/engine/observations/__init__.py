@@ -5,6 +5,6 @@ deleted or recreated piece) and `queries` (answers which nodes are still up to d
 that read a document, `interned_names` stores each text once, `clean_pieces` keeps pieces whose nodes are all up to
 date.
 
-Imported by `engine.planned_writes`, `engine.commit_group`, `engine.wiring` and `engine.verify`. Imports `admission`,
+Imported by `engine.planned_writes`, `engine.commit_group`, `engine.engine` and `engine.verify`. Imports `admission`,
 `log`, `store` and `limits`.
 """

@@ -15,7 +15,7 @@ from typing import Final
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch
 from headwater.engine.log.sessions import StoredSession
-from headwater.engine.observations.codec import Body, State, decode_state, encode_form
+from headwater.engine.observations.codec import Body, NodeState, decode_state, encode_form
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.protocol.observations import WHOLE, Observation, decode_about
 
@@ -78,7 +78,7 @@ class CleanPieceReports:
         before = self._store.observation(key)
         if before is not None and decode_state(before.state).verified_at > said.seq:
             return
-        state = encode_form(State(0, fingerprint, 0, 0, 0, node.generation, said.seq, session.id, said.order))
+        state = encode_form(NodeState(0, fingerprint, 0, 0, 0, node.generation, said.seq, session.id, said.order))
         body = encode_form(Body((), awake)) if awake else NO_READS
         self._store.put_observations([ObservationRow(*key, state, body)], int(before is None))
         self._known[branch.id, node.piece] = True

@@ -1,6 +1,6 @@
 """The stored form of an observation: a part that changes with every run, and a part that seldom does.
 
-`State` changes with every run; `Body` has the node's reads and the work that it started. A document is named by its
+`NodeState` changes with every run; `Body` has the node's reads and the work that it started. A document is named by its
 number where it has one, so that a piece of a thousand nodes stores the names of its documents once. Also turns a filter
 of nodes into a range of rows, and looks up the names of one answer (`NameCache`). Never decides which nodes are clean.
 """
@@ -23,7 +23,7 @@ StoredDoc = int | tuple[str, str]
 """A document: its number, or its scope and id if it was never written when this was stored."""
 
 
-class State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+class NodeState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """The part that changes with every run. Texts are numbers of names; 0: an empty one."""
 
     kind: int
@@ -42,6 +42,8 @@ class State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 class StoredRead(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
+    """One read of an observation, with numbers in place of names."""
+
     doc: StoredDoc
     path: Path
     depth: int = 0
@@ -66,7 +68,7 @@ class RunState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 _encoder = msgspec.msgpack.Encoder()
-_states = msgspec.msgpack.Decoder(State)
+_states = msgspec.msgpack.Decoder(NodeState)
 _bodies = msgspec.msgpack.Decoder(Body)
 _runs = msgspec.msgpack.Decoder(RunState)
 
@@ -193,7 +195,7 @@ def pages_of(store: Store, branch: int, piece: int, size: int) -> Iterator[list[
         yield rows
 
 
-def forms_of(row: ObservationRow) -> tuple[State, Body] | None:
+def forms_of(row: ObservationRow) -> tuple[NodeState, Body] | None:
     """Decode a row; None if it cannot be read."""
     try:
         return decode_state(row.state), decode_body(row.body)

@@ -31,7 +31,7 @@ from headwater.engine.observations.codec import (
     Body,
     NameCache,
     NodeFilter,
-    State,
+    NodeState,
     StoredDoc,
     docs_of,
     encode_form,
@@ -49,10 +49,10 @@ from headwater.protocol.observations import (
     Backlog,
     CleanPiece,
     CleanPieces,
-    Current,
     NodeKey,
     Observations,
     Observed,
+    OutdatedReads,
     PieceBacklog,
     QueryAffectedNodes,
     QueryBacklog,
@@ -288,7 +288,7 @@ class ObservationQueries:
                 marks, through = self._marks(branch, since, limit) if self.is_on else ([], seq)
                 return WrittenDocuments(id, seq, tuple(marks), through)
             case QueryCurrent(id, reads, chains):
-                return Current(id, seq, self._check_log(branch, reads, dict(chains)))
+                return OutdatedReads(id, seq, self._check_log(branch, reads, dict(chains)))
             case _:
                 assert_never(question)
 
@@ -396,7 +396,7 @@ class ObservationQueries:
         self,
         branch: Branch,
         row: ObservationRow,
-        state: State,
+        state: NodeState,
         body: Body,
         written: dict[StoredDoc, int],
         texts: NameCache,

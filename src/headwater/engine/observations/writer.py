@@ -35,9 +35,9 @@ from headwater.engine.log.sessions import StoredSession
 from headwater.engine.observations.clean_pieces import CleanPieceReports
 from headwater.engine.observations.codec import (
     Body,
+    NodeState,
     ObservedNode,
     RunState,
-    State,
     StoredDoc,
     StoredRead,
     StoredState,
@@ -198,7 +198,7 @@ class ObservationWriter:
         node, order, what = about.node, observation.order, known.what
         changed_at = seq if wrote else known.changed_at
         state = encode_form(
-            State(*what, observation.took_us, changed_at, seq, session.id, order, observation.cause, ())
+            NodeState(*what, observation.took_us, changed_at, seq, session.id, order, observation.cause, ())
         )
         self._unwritten[node] = ObservationRow(*node, state, known.body)
         self._known[node] = StoredState(changed_at, seq, session.id, order, what, known.body, known.footprint)
@@ -306,7 +306,7 @@ class ObservationWriter:
         for read in observation.foreign:
             self._path(read.path)
         took_us, order = observation.took_us, observation.order
-        return encode_form(State(*what, took_us, changed_at, seq, session.id, order, cause, observation.foreign))
+        return encode_form(NodeState(*what, took_us, changed_at, seq, session.id, order, cause, observation.foreign))
 
     def _path(self, path: Path) -> Path:
         try:
@@ -406,7 +406,7 @@ class ObservationWriter:
             for row in older:
                 self._known.pop(row.key, None)
 
-    def remove(self, node: NodeNumbers, *, whole_piece: bool, is_over: Callable[[State], bool]) -> bool:
+    def remove(self, node: NodeNumbers, *, whole_piece: bool, is_over: Callable[[NodeState], bool]) -> bool:
         """Forget one node, or all of a piece, as far as `is_over` says of their states. True: a piece had some."""
         self._write()  # Observations kept in this group may be part of it.
         had_some = False
@@ -426,7 +426,7 @@ class ObservationWriter:
                 over = [said for child, said in gone if is_below(row.child, child)]
                 self._drop([row] if over else [], lambda state, over=over: not all(_is_later(state, s) for s in over))  # type: ignore[misc]
 
-    def _drop(self, rows: list[ObservationRow], is_over: Callable[[State], bool]) -> None:
+    def _drop(self, rows: list[ObservationRow], is_over: Callable[[NodeState], bool]) -> None:
         for row in rows:
             forms = forms_of(row)
             if forms is not None and not is_over(forms[0]):
@@ -496,7 +496,7 @@ class ObservationWriter:
         return StoredState(state.changed_at, state.verified_at, state.session, state.order, what, row.body, b"")
 
 
-def _is_later(stored: State | StoredState, said: tuple[int, int, int]) -> bool:
+def _is_later(stored: NodeState | StoredState, said: tuple[int, int, int]) -> bool:
     """True if the stored run is later, or the same one: by its session's count, or by the seqs that both had seen."""
     session, order, seq = said
     return stored.order >= order if stored.session == session else stored.verified_at > seq

@@ -6,6 +6,6 @@ with its statements, on `database` (connection, transactions, failures) and `sch
 the write-ahead log of a file long enough and durable. `lazy_file` creates the file of a space with its first commit.
 
 Imported by `engine.log`, `engine.delivery`, `engine.admission`, `engine.observations`, `engine.planned_writes`,
-`engine.commit_group`, `engine.wiring`, `engine.engine`, `engine.directory`, `engine.verify` and `runtime`. Imports
+`engine.commit_group`, `engine.engine`, `engine.directory`, `engine.verify` and `runtime`. Imports
 nothing of the engine.
 """

@@ -48,7 +48,7 @@ class ChecksummedTable:
         self._update = f"UPDATE {table} SET {changed} WHERE {named}"
         self._shown = shown
 
-    def opened(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def check_row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the columns of a row, after checking its seal."""
         held = row[1:]
         if row[0] != self.seal(*held):
@@ -88,7 +88,7 @@ class ChecksummedTable:
         """Read all of it: CorruptionError at the first row that was edited, or if not all are there."""
         found = 0
         for row in db.each(self.select):
-            self.opened(row)
+            self.check_row(row)
             found += 1
         if self.counter:
             stored = db.one("SELECT value FROM meta WHERE key=?", (self.counter,))

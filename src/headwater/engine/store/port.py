@@ -205,7 +205,7 @@ class DroppedEvent(NamedTuple):
 
 
 class Store(Protocol):
-    """One space's database."""
+    """One space's database (`sqlite.SqliteStore`; simulations wrap it)."""
 
     @property
     def visited(self) -> Visited: ...

@@ -86,7 +86,7 @@ class DeliveryTables:
 
     def subscriptions(self) -> list[SubscriptionRow]:
         rows = self._db.all(SUBSCRIPTIONS.select + "ORDER BY reaction")
-        return [SubscriptionRow._make(SUBSCRIPTIONS.opened(row)) for row in rows]
+        return [SubscriptionRow._make(SUBSCRIPTIONS.check_row(row)) for row in rows]
 
     def put_subscription(self, row: SubscriptionRow) -> None:
         SUBSCRIPTIONS.put(self._db, row)
@@ -95,7 +95,7 @@ class DeliveryTables:
 
     def target(self, reaction: int, key: str) -> TargetRow | None:
         row = self._db.one(TARGETS.select + "WHERE reaction=? AND key=?", (reaction, key))
-        return TargetRow._make(TARGETS.opened(row)) if row else None
+        return TargetRow._make(TARGETS.check_row(row)) if row else None
 
     def add_targets(self, rows: list[TargetRow]) -> None:
         TARGETS.add_all(self._db, rows)
@@ -106,7 +106,7 @@ class DeliveryTables:
 
     def claimable(self, reaction: int, now_us: int, limit: int) -> list[TargetRow]:
         rows = self._db.all(TARGETS.select + _DUE + " AND due_us<=? ORDER BY due_us LIMIT ?", (reaction, now_us, limit))
-        return [TargetRow._make(TARGETS.opened(row)) for row in rows]
+        return [TargetRow._make(TARGETS.check_row(row)) for row in rows]
 
     def leased_by_others(self, reaction: int, owner: str, after_us: int, limit: int) -> list[TargetRow]:
         found = (
@@ -114,7 +114,7 @@ class DeliveryTables:
             " AND instr(holder, '/')>0 AND instr(holder, ?)<>1 LIMIT ?"
         )
         rows = self._db.all(found, (reaction, after_us, f"{owner}/", limit))
-        return [TargetRow._make(TARGETS.opened(row)) for row in rows]
+        return [TargetRow._make(TARGETS.check_row(row)) for row in rows]
 
     def next_due(self, reaction: int) -> int | None:
         row = self._db.one(f"SELECT due_us FROM targets {_DUE} ORDER BY due_us LIMIT 1", (reaction,))
@@ -137,17 +137,17 @@ class DeliveryTables:
     def due_after(self, reaction: int, after: str | None, limit: int) -> list[TargetRow]:
         found = f"{TARGETS.select}{_DUE} AND key{_than(after)}? ORDER BY key LIMIT ?"
         rows = self._db.all(found, (reaction, after or "", limit))
-        return [TargetRow._make(TARGETS.opened(row)) for row in rows]
+        return [TargetRow._make(TARGETS.check_row(row)) for row in rows]
 
     def targets_after(self, reaction: int, after: str | None, limit: int) -> list[TargetRow]:
         found = f"{TARGETS.select}WHERE reaction=? AND key{_than(after)}? ORDER BY key LIMIT ?"
         rows = self._db.all(found, (reaction, after or "", limit))
-        return [TargetRow._make(TARGETS.opened(row)) for row in rows]
+        return [TargetRow._make(TARGETS.check_row(row)) for row in rows]
 
     def blocked_after(self, reaction: int, after: str | None, limit: int) -> list[TargetRow]:
         found = f"{TARGETS.select}{_BLOCKED} AND key{_than(after)}? ORDER BY key LIMIT ?"
         rows = self._db.all(found, (reaction, after or "", limit))
-        return [TargetRow._make(TARGETS.opened(row)) for row in rows]
+        return [TargetRow._make(TARGETS.check_row(row)) for row in rows]
 
     def count_due(self, reaction: int, most: int) -> int:
         return self._db.number(f"SELECT count(*) FROM (SELECT 1 FROM targets {_DUE} LIMIT ?)", (reaction, most))
@@ -169,7 +169,7 @@ class DeliveryTables:
         rows = self._db.all(
             RECORDS.select + _KEYED + " ORDER BY seq, ordinal LIMIT ?", (topic, branch, key, *after, limit)
         )
-        return [RecordRow._make(RECORDS.opened(row)) for row in rows]
+        return [RecordRow._make(RECORDS.check_row(row)) for row in rows]
 
     def has_record(self, topic: str, branch: int, key: str, after: Place) -> bool:
         return self._db.one(f"SELECT seq FROM records {_KEYED} LIMIT 1", (topic, branch, key, *after)) is not None
@@ -181,7 +181,7 @@ class DeliveryTables:
 
     def record(self, topic: str, place: Place) -> RecordRow | None:
         row = self._db.one(RECORDS.select + "WHERE topic=? AND seq=? AND ordinal=?", (topic, *place))
-        return RecordRow._make(RECORDS.opened(row)) if row else None
+        return RecordRow._make(RECORDS.check_row(row)) if row else None
 
     # ---- what was passed over --------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class DeliveryTables:
         row = self._db.one(
             PARKED.select + "WHERE reaction=? AND key=? AND seq=? AND ordinal=?", (reaction, key, *place)
         )
-        return ParkedRow._make(PARKED.opened(row)) if row else None
+        return ParkedRow._make(PARKED.check_row(row)) if row else None
 
     def put_parked(self, row: ParkedRow) -> None:
         PARKED.put(self._db, row)
@@ -206,14 +206,14 @@ class DeliveryTables:
             PARKED.select + "WHERE reaction=? AND (key, seq, ordinal)>(?,?,?) ORDER BY key, seq, ordinal LIMIT ?",
             (reaction, *after, limit),
         )
-        return [ParkedRow._make(PARKED.opened(row)) for row in rows]
+        return [ParkedRow._make(PARKED.check_row(row)) for row in rows]
 
     def parked_of(self, reaction: int, key: str, state: int, limit: int) -> list[ParkedRow]:
         rows = self._db.all(
             PARKED.select + "WHERE reaction=? AND key=? AND state=? ORDER BY seq, ordinal LIMIT ?",
             (reaction, key, state, limit),
         )
-        return [ParkedRow._make(PARKED.opened(row)) for row in rows]
+        return [ParkedRow._make(PARKED.check_row(row)) for row in rows]
 
     # ---- attempts --------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class DeliveryTables:
             + "WHERE reaction=? AND (key, seq, ordinal, slot)>(?,?,?,?) ORDER BY key, seq, ordinal, slot LIMIT ?",
             (reaction, *after, limit),
         )
-        return [AttemptRow._make(ATTEMPTS.opened(row)) for row in rows]
+        return [AttemptRow._make(ATTEMPTS.check_row(row)) for row in rows]
 
 
 def _than(after: str | None) -> str:
@@ -270,18 +270,18 @@ class ObservationTables:
 
     def name_of(self, number: int) -> str | None:
         row = self._db.one(NAMES.select + "WHERE number=?", (number,))
-        return str(NAMES.opened(row)[1]) if row else None
+        return str(NAMES.check_row(row)[1]) if row else None
 
     def number_of(self, name: str) -> int | None:
         row = self._db.one(NAMES.select + "WHERE name=?", (name,))
-        return int(NAMES.opened(row)[0]) if row else None
+        return int(NAMES.check_row(row)[0]) if row else None
 
     def names_of(self, numbers: Iterable[int]) -> dict[int, str]:
         """The names behind numbers. Those that have none are left out."""
         found: dict[int, str] = {}
         for some, places in _together(numbers):
             found.update(
-                [NAMES.opened(row) for row in self._db.all(NAMES.select + f"WHERE number IN ({places})", some)]
+                [NAMES.check_row(row) for row in self._db.all(NAMES.select + f"WHERE number IN ({places})", some)]
             )
         return found
 
@@ -290,7 +290,7 @@ class ObservationTables:
         found: dict[str, int] = {}
         for some, places in _together(names):
             rows = self._db.all(NAMES.select + f"WHERE name IN ({places})", some)
-            found.update({name: number for number, name in map(NAMES.opened, rows)})
+            found.update({name: number for number, name in map(NAMES.check_row, rows)})
         return found
 
     def add_name(self, name: str) -> int:
@@ -423,7 +423,7 @@ class ObservationTables:
     def rename_readers(self, doc: int, into: int) -> None:
         """Give readers of a document that was absent its number, now that it has one."""
         for row in self._db.all(READERS.select + "WHERE doc=?", (doc,)):
-            held = READERS.opened(row)
+            held = READERS.check_row(row)
             READERS.drop(self._db, "doc=? AND branch=? AND piece=?", held[:3])
             READERS.put(self._db, (into, *held[1:]))
 
@@ -588,11 +588,11 @@ class SqliteStore(ObservationTables):
 
     def doc_of(self, key: DocKey) -> int | None:
         row = self._db.one(DOCUMENTS.select + "WHERE scope=? AND id=?", key)
-        return int(DOCUMENTS.opened(row)[0]) if row else None
+        return int(DOCUMENTS.check_row(row)[0]) if row else None
 
     def key_of(self, doc: int) -> DocKey | None:
         row = self._db.one(DOCUMENTS.select + "WHERE doc=?", (doc,))
-        return DocKey._make(DOCUMENTS.opened(row)[1:]) if row else None
+        return DocKey._make(DOCUMENTS.check_row(row)[1:]) if row else None
 
     def put_doc(self, doc: int, key: DocKey) -> None:
         DOCUMENTS.add(self._db, (doc, *key))
@@ -602,11 +602,11 @@ class SqliteStore(ObservationTables):
 
     def docs_of_scope(self, scope: str, after: str, limit: int) -> list[tuple[int, str]]:
         rows = self._db.all(DOCUMENTS.select + "WHERE scope=? AND id>? ORDER BY id LIMIT ?", (scope, after, limit))
-        return [(doc, id) for doc, _, id in map(DOCUMENTS.opened, rows)]
+        return [(doc, id) for doc, _, id in map(DOCUMENTS.check_row, rows)]
 
     def head(self, branch: int, doc: int) -> HeadRow | None:
         row = self._db.one(HEADS.select + "WHERE branch=? AND doc=?", (branch, doc))
-        return HeadRow._make(HEADS.opened(row)) if row else None
+        return HeadRow._make(HEADS.check_row(row)) if row else None
 
     def put_heads(self, rows: Iterable[HeadRow]) -> None:
         # fault+ store.heads_apart: self.commit(), self.begin()
@@ -651,7 +651,7 @@ class SqliteStore(ObservationTables):
 
     def marks(self, branch: int, doc: int) -> MarksRow | None:
         row = self._db.one(MARKS.select + "WHERE branch=? AND doc=?", (branch, doc))
-        return MarksRow._make(MARKS.opened(row)) if row else None
+        return MarksRow._make(MARKS.check_row(row)) if row else None
 
     def put_marks(self, row: MarksRow) -> None:
         MARKS.put(self._db, row)
@@ -659,7 +659,7 @@ class SqliteStore(ObservationTables):
     # ---- branches --------------------------------------------------------------------------------
 
     def branches(self) -> list[BranchRow]:
-        rows = map(BRANCHES.opened, self._db.all(BRANCHES.select + "ORDER BY branch"))
+        rows = map(BRANCHES.check_row, self._db.all(BRANCHES.select + "ORDER BY branch"))
         return [BranchRow(r[0], r[1], r[2], r[3], r[4], bool(r[5]), r[6]) for r in rows]
 
     def put_branch(self, row: BranchRow) -> None:
@@ -701,21 +701,21 @@ class SqliteStore(ObservationTables):
 
     def event(self, id: str) -> EventRow | None:
         row = self._db.one(EVENTS.select + "WHERE id=?", (id,))
-        return EventRow._make(EVENTS.opened(row)) if row else None
+        return EventRow._make(EVENTS.check_row(row)) if row else None
 
     def put_events(self, rows: Iterable[EventRow]) -> None:
         EVENTS.add_all(self._db, rows)
 
     def events_after(self, after: tuple[int, str], limit: int) -> list[EventRow]:
         rows = self._db.all(EVENTS.select + "WHERE (seq, id)>(?,?) ORDER BY seq, id LIMIT ?", (*after, limit))
-        return [EventRow._make(EVENTS.opened(row)) for row in rows]
+        return [EventRow._make(EVENTS.check_row(row)) for row in rows]
 
     def events_due(self, branch: int, due_by_us: int, after: tuple[int, str], limit: int) -> list[EventRow]:
         rows = self._db.all(
             EVENTS.select + "WHERE branch=? AND (seq, id)>(?,?) AND due_us<=? ORDER BY seq, id LIMIT ?",
             (branch, *after, due_by_us, limit),
         )
-        return [EventRow._make(EVENTS.opened(row)) for row in rows]
+        return [EventRow._make(EVENTS.check_row(row)) for row in rows]
 
     def next_due(self, branch: int, after_us: int) -> int | None:
         """Return the due time of the first event after a time; None if there is none."""
@@ -756,9 +756,9 @@ class SqliteStore(ObservationTables):
 
     def records_after(self, topic: str, after: tuple[int, int], limit: int) -> list[RecordRow]:
         found = RECORDS.select + "WHERE topic=? AND (seq, ordinal)>(?,?) ORDER BY seq, ordinal LIMIT ?"
-        return [RecordRow._make(RECORDS.opened(row)) for row in self._db.all(found, (topic, *after, limit))]
+        return [RecordRow._make(RECORDS.check_row(row)) for row in self._db.all(found, (topic, *after, limit))]
 
 
 def _session(row: tuple[Any, ...]) -> SessionRow:
-    held = SESSIONS.opened(row)
+    held = SESSIONS.check_row(row)
     return SessionRow(held[0], held[1], held[2], held[3], bool(held[4]), held[5], held[6], held[7])

@@ -30,7 +30,7 @@ from headwater.errors import InvariantViolation, LimitError, StorageError
 from headwater.protocol.messages import FromReplica, Problem, Transact
 
 
-class Message(NamedTuple):
+class PeerMessage(NamedTuple):
     """A message of a peer."""
 
     peer: Peer
@@ -50,7 +50,7 @@ class Work(NamedTuple):
     fail: Callable[[BaseException], object]
 
 
-Item = Message | Lost | Work | None
+Item = PeerMessage | Lost | Work | None
 """None: no more will come."""
 
 
@@ -87,7 +87,7 @@ class Inbox:
     def take_messages(self) -> list[Item]:
         """Everything, if there is nothing but messages."""
         with self.lock:
-            if not all(isinstance(item, Message) for item in self._items):
+            if not all(isinstance(item, PeerMessage) for item in self._items):
                 return []
             taken = list(self._items)
             self._items.clear()
@@ -96,14 +96,14 @@ class Inbox:
     def has(self, peer: Peer) -> bool:
         """True if a message of the peer is in the inbox."""
         with self.lock:
-            return any(isinstance(item, Message) and item.peer is peer for item in self._items)
+            return any(isinstance(item, PeerMessage) and item.peer is peer for item in self._items)
 
 
 T = TypeVar("T")
 
 
 class Host(Protocol):
-    """Runs the hub of one space on behalf of many connections."""
+    """Runs the hub of one space on behalf of many connections: on a thread (`ThreadHost`), or in each call."""
 
     def post(self, peer: Peer, message: FromReplica) -> None:
         """Take in a message after those before it. LimitError: too much waits, nothing was taken in."""
@@ -241,7 +241,7 @@ class ThreadHost:
                 raise LimitError(
                     f"{self.depth} messages wait for this space, which is the limit. Come back a little later."
                 )
-            self._inbox.put(Message(peer, message))
+            self._inbox.put(PeerMessage(peer, message))
             if self._is_scheduled:
                 return
             if self._waits_us < self._limits.slow_step_us and threading.get_ident() == self._here:
@@ -344,7 +344,7 @@ class ThreadHost:
         """True if the taken messages are little enough work for a thread that serves others."""
         left = self._limits.loop_bytes
         for item in self._taken:
-            if not isinstance(item, Message):
+            if not isinstance(item, PeerMessage):
                 return False
             left -= self._hub.work_size(item.peer, item.message, left)
             if left < 0:
@@ -393,7 +393,7 @@ class ThreadHost:
         """Wait a moment for the peers whose commits were judged together last time."""
         until_us = self._clock.monotonic_us() + self._limits.gather_us
         while len(self._taken) < self._limits.group_commits:
-            here = {item.peer for item in self._taken if isinstance(item, Message)}
+            here = {item.peer for item in self._taken if isinstance(item, PeerMessage)}
             left_us = until_us - self._clock.monotonic_us()
             if len(here) >= self._expected or left_us <= 0 or not self._inbox.wait(left_us):
                 return
@@ -406,7 +406,7 @@ class ThreadHost:
         batch: list[tuple[Peer, FromReplica]] = []
         while self._taken:
             item = self._taken.popleft()
-            if isinstance(item, Message):
+            if isinstance(item, PeerMessage):
                 if item.peer not in self._peers:
                     self._peers[item.peer] = None
                     item.peer.on_broken = self._mark_broken
@@ -467,7 +467,7 @@ class ThreadHost:
         for item in (*self._taken, *self._inbox.take(len(self._inbox))):
             if isinstance(item, Work):
                 item.fail(error)
-            elif isinstance(item, Message):
+            elif isinstance(item, PeerMessage):
                 self._peers[item.peer] = None
         # C6: no verdict leaves any more. All peers start over, on the state that recovery finds.
         for peer in self._peers:

@@ -27,7 +27,7 @@ from headwater.engine.log.sessions import StoredSession
 from headwater.engine.sync.conflict_turns import ConflictTurns
 from headwater.engine.sync.error_codes import ending_code, problem_code, refused
 from headwater.engine.sync.peer import AnswerBudget, Peer, PeerState, SyncWindows, size_of_patches
-from headwater.engine.sync.queries import Queries
+from headwater.engine.sync.queries import PeerQueries
 from headwater.engine.sync.watch_table import KeptWatches, WatchTable
 from headwater.errors import (
     AbsentError,
@@ -144,7 +144,7 @@ def _size_of_commit(engine: Engine, watching: WatchTable, commit: Commit, most: 
     return total
 
 
-def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> StoredSession | None:
+def open_session(engine: Engine, peer: Peer, message: Open, limits: Limits) -> StoredSession | None:
     """Return the session, which is this peer's from now on. None: it is gone, and the peer was sent a problem."""
     if peer.state is not PeerState.GREETED:
         raise ProtocolError("a connection opens one session, after it has said hello")
@@ -222,7 +222,7 @@ class Hub:
         self._watching = WatchTable(engine, limits)
         self._windows = SyncWindows()
         self._answer_budget = AnswerBudget(limits.answer_bytes)
-        self.queries = Queries(engine, limits, self._answer_budget)
+        self.queries = PeerQueries(engine, limits, self._answer_budget)
         self.turns = ConflictTurns(limits)
         self._frames: list[tuple[Peer, Transact]] = []
         self._announced_seq = engine.last_seq  # commits up to here were announced to watchers
@@ -334,7 +334,7 @@ class Hub:
     def _handle(self, peer: Peer, message: FromReplica) -> None:
         match message:
             case Transact(commits):
-                branch = self._opened(peer).branch
+                branch = self._check_open(peer).branch
                 for commit in commits:
                     if commit.branch != branch:
                         raise ProtocolError(f"this session is on branch {branch!r}")
@@ -342,18 +342,18 @@ class Hub:
             case Open():
                 self._open(peer, message)
             case Watch():
-                self._watch(self._opened(peer), message)
+                self._watch(self._check_open(peer), message)
             case Unwatch(id):
-                self._watching.unwatch(self._opened(peer), id)
+                self._watching.unwatch(self._check_open(peer), id)
             case Ack(seq, local_seq):
-                # fault hub.ack_opens_no_window: self._opened(peer)
-                self._windows.heard(self._opened(peer), seq)
+                # fault hub.ack_opens_no_window: self._check_open(peer)
+                self._windows.heard(self._check_open(peer), seq)
                 peer.heard_seq = max(peer.heard_seq, min(seq, peer.sent_seq))
                 self._owed[peer] = None  # changes merged while its window was full
                 if local_seq:
                     self._engine.note_acknowledged(peer.session, local_seq)
             case Bye(acked):
-                self._engine.close_session(self._opened(peer).session, acked)
+                self._engine.close_session(self._check_open(peer).session, acked)
                 peer.leaves_nothing = True
                 self.lost(peer)
             case Renew():
@@ -362,9 +362,9 @@ class Hub:
             case Hello():
                 raise ProtocolError("Hello has no place here")
             case _:
-                self.queries.answer(self._opened(peer), message)
+                self.queries.answer(self._check_open(peer), message)
 
-    def _opened(self, peer: Peer) -> Peer:
+    def _check_open(self, peer: Peer) -> Peer:
         if peer.state is not PeerState.OPEN:
             raise ProtocolError("open a session first")
         return peer
@@ -387,7 +387,7 @@ class Hub:
     # ---- opening -----------------------------------------------------------------------------------
 
     def _open(self, peer: Peer, message: Open) -> None:
-        session = opened(self._engine, peer, message, self._limits)
+        session = open_session(self._engine, peer, message, self._limits)
         if session is None:
             return
         # fault hub.resumes_one_late: resumed = self._take_over(peer, message.seen + 1, message.watching)
@@ -487,6 +487,7 @@ class Hub:
                 self._end_connection(peer, AccessError(f"{peer.principal!r} may not read this space any more"))
 
     def _answer(self, peer: Peer, frame: tuple[Commit, ...], outcome: Outcome) -> None:
+        """Send the verdicts of a frame, or end the connection of a peer whose frame was outside the protocol."""
         if isinstance(outcome, LimitError):
             outcome = refused(frame, outcome)
         if isinstance(outcome, HeadwaterError):
@@ -587,6 +588,7 @@ class Hub:
     def _send_sync(
         self, peer: Peer, *, at_least_seq: bool = False, past_window: bool = False, turn: int | None = None
     ) -> None:
+        """Send the changes that a peer is owed, unless enough messages are on their way to it."""
         if peer.unacked >= self._limits.sync_window and not (past_window or turn == 0):
             return  # it has enough on the way: later changes are merged
         if peer.is_owed() or (at_least_seq and self._announced_seq > peer.sent_seq) or turn is not None:

@@ -77,6 +77,8 @@ _SEQ: Final = attrgetter("seq")
 
 
 class PeerState(Enum):
+    """The progress of a connection."""
+
     NEW = "new"  # has not introduced itself
     GREETED = "greeted"  # has a principal, but no session
     OPEN = "open"

@@ -124,7 +124,7 @@ class CodeClaims:
                 del self._peers[name], self._codes[name]
 
 
-class Queries:
+class PeerQueries:
     """Answers the questions of all peers of one space."""
 
     __slots__ = (
@@ -158,7 +158,7 @@ class Queries:
         try:
             match question:
                 case Query():
-                    reply = answered(self._engine, peer, question, self._limits)
+                    reply = answer_query(self._engine, peer, question, self._limits)
                     self._answer_budget.begin()
                     for state in reply.documents:
                         self._answer_budget.take(size_of(state.value))
@@ -375,7 +375,7 @@ class Queries:
             peer.send(self._due(peer, question.id, MORE))
         else:
             seq = self._engine.newest_event(peer.branch) if kind is WatchEvents else self._engine.last_seq
-            peer.send(_told(kind, question.id, seq))
+            peer.send(_news_message(kind, question.id, seq))
 
     def _check_may_watch(self, peer: Peer, kind: Kind) -> None:
         if kind is WatchWrittenDocuments:
@@ -448,7 +448,7 @@ class Queries:
             self._engine.delivery.idle_workers.note_sent(peer)
             peer.send(self._due(peer, number, seq))
         else:
-            peer.send(_told(kind, number, seq))
+            peer.send(_news_message(kind, number, seq))
 
     def _due(self, peer: Peer, number: int, more: int) -> TargetsDue:
         """Make the message with the targets given to a worker and the news that there may be more."""
@@ -474,7 +474,7 @@ class Queries:
             peers.pop(peer, None)
 
 
-def _told(kind: Kind, number: int, seq: int) -> EventsStored | DocumentsWritten:
+def _news_message(kind: Kind, number: int, seq: int) -> EventsStored | DocumentsWritten:
     return EventsStored(number, seq) if kind is WatchEvents else DocumentsWritten(number, seq)
 
 
@@ -482,7 +482,7 @@ def _nobody() -> None:
     """Do nothing: no caller waits."""
 
 
-def answered(engine: Engine, peer: Peer, message: Query, limits: Limits) -> Answer:
+def answer_query(engine: Engine, peer: Peer, message: Query, limits: Limits) -> Answer:
     """The document that was asked for, or a page of a scope. AccessError: they are not for this peer."""
     doc = DocKey(message.scope, message.doc)
     # fault asking.access_not_checked: if False:

@@ -18,9 +18,9 @@ from headwater.lazy import load_on_use
 if TYPE_CHECKING:
     from headwater.engine.verify.naive import (
         AlreadyAccepted,
+        NaiveRefusal,
         NaiveSpace,
         Past,
-        Refusal,
         folded,
         names,
         numbers,
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyAccepted",
+    "NaiveRefusal",
     "NaiveSpace",
     "Past",
-    "Refusal",
     "Report",
     "folded",
     "names",
@@ -54,7 +54,7 @@ __getattr__ = load_on_use(
         "verify_store": "headwater.engine.verify.oracle",
         "NaiveSpace": "headwater.engine.verify.naive",
         "Past": "headwater.engine.verify.naive",
-        "Refusal": "headwater.engine.verify.naive",
+        "NaiveRefusal": "headwater.engine.verify.naive",
         "AlreadyAccepted": "headwater.engine.verify.naive",
         "folded": "headwater.engine.verify.naive",
         "names": "headwater.engine.verify.naive",

@@ -28,7 +28,7 @@ from headwater.engine.log.log import COMPACTED_SEQ, KEPT_SUM, number_in_meta
 from headwater.engine.log.write_index import NO_SESSION_ID, WriteIndex
 from headwater.engine.observations.codec import (
     Body,
-    State,
+    NodeState,
     StoredDoc,
     docs_of,
     first_of,
@@ -98,14 +98,14 @@ def _check(store: Store, replay: Replay, row: ObservationRow, readers: Counter[t
     _check_docs(store, state, body, name)
 
 
-def _check_names(store: Store, key: NodeNumbers, state: State, name: str) -> None:
+def _check_names(store: Store, key: NodeNumbers, state: NodeState, name: str) -> None:
     named = (key.piece, key.member, key.scope, state.kind, state.fingerprint, state.gate, state.failed)
     for number in named:
         if number and store.name_of(number) is None:
             raise RuleBroken("names", 0, f"{name} names text {number}, which is not stored")
 
 
-def _check_docs(store: Store, state: State, body: Body, name: str) -> None:
+def _check_docs(store: Store, state: NodeState, body: Body, name: str) -> None:
     docs = docs_of(body.reads)
     if isinstance(state.cause, tuple):
         docs[state.cause[0]] = None

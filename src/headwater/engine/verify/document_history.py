@@ -20,7 +20,7 @@ from headwater.engine.store.port import BranchRow
 _END: Final = 2**62
 
 
-class Write(NamedTuple):
+class DocumentWrite(NamedTuple):
     """One commit's effect on one document: the paths that differ after it, compared by value."""
 
     seq: int
@@ -41,7 +41,7 @@ class DocumentHistory:
         self.base = value  # the value at the beginning of the kept history, or of the branch
         self.base_seq = base_seq  # the write on this branch that the kept history begins with; 0: none
         self.value = value
-        self.writes: list[Write] = []
+        self.writes: list[DocumentWrite] = []
         self.seqs: list[int] = []
         self.kept: dict[int, MaybeValue] = {}  # by the seq that wrote it, where a branch began on it
         self.snapshots: dict[int, int] = {}  # stored snapshots: seq to ordinal
@@ -53,7 +53,7 @@ class DocumentHistory:
     def last_seq(self) -> int:
         return self.seqs[-1] if self.seqs else self.base_seq
 
-    def add(self, write: Write, value: MaybeValue) -> None:
+    def add(self, write: DocumentWrite, value: MaybeValue) -> None:
         self.value = value
         self.writes.append(write)
         self.seqs.append(write.seq)
@@ -76,7 +76,7 @@ class DocumentHistory:
             return self.seqs[place - 1]
         return self.base_seq if self.base_seq <= seq else 0
 
-    def between(self, after: int, until: int) -> Iterator[Write]:
+    def between(self, after: int, until: int) -> Iterator[DocumentWrite]:
         """Writes with after < seq <= until, latest first."""
         start, end = bisect_right(self.seqs, after), bisect_right(self.seqs, until)
         for place in range(end - 1, start - 1, -1):
@@ -108,7 +108,7 @@ class DocumentHistories:
     def begin(self, branch: int, key: DocKey, line: DocumentHistory) -> None:
         self._by_branch[branch, key] = line
 
-    def record(self, branch: int, line: DocumentHistory, write: Write, value: MaybeValue) -> None:
+    def record(self, branch: int, line: DocumentHistory, write: DocumentWrite, value: MaybeValue) -> None:
         """Record an accepted commit: `value` is the branch's present value."""
         last = line.last_seq
         if last:
@@ -141,7 +141,7 @@ class DocumentHistories:
             branch = row.parent
         return True
 
-    def after(self, branch: int, key: DocKey, basis: int, path: Path, depth: Depth) -> Iterator[Write]:
+    def after(self, branch: int, key: DocKey, basis: int, path: Path, depth: Depth) -> Iterator[DocumentWrite]:
         """The writes to a document after a basis that the branch shows, latest first.
 
         Those of a branch on which nothing that a read of the path could see changed since are left out.

@@ -57,7 +57,7 @@ class NaiveBranch(NamedTuple):
     fork_seq: int
 
 
-class Refusal(NamedTuple):
+class NaiveRefusal(NamedTuple):
     """Why a commit is not admissible: the stale `read` and the `seq` of the write it missed, the dead `layer`."""
 
     rule: str
@@ -207,13 +207,13 @@ class NaiveSpace:
 
     # ---- the commit ------------------------------------------------------------------------------
 
-    def judge(self, session: str, commit: Commit) -> AlreadyAccepted | tuple[Refusal, ...]:
+    def judge(self, session: str, commit: Commit) -> AlreadyAccepted | tuple[NaiveRefusal, ...]:
         """A replay, or every reason against the commit at the first stage that has any. Empty: admissible."""
         seq = self.seq_of(session, commit.local_seq)
         if seq is not None:
             return AlreadyAccepted(seq)  # C10: before anything else, preconditions included
         if commit.local_seq < self._turn(session):
-            return (Refusal("C5", "conflict", "its turn is over: it, or a later commit, has a verdict"),)
+            return (NaiveRefusal("C5", "conflict", "its turn is over: it, or a later commit, has a verdict"),)
         if commit.results:
             return tuple(self._rules(commit))  # `judge_result` judges each of its results.
         return (
@@ -222,7 +222,9 @@ class NaiveSpace:
             or (*self._reads(session, commit), *self._operations(commit))
         )
 
-    def judge_result(self, session: str, commit: Commit, place: int, accepted: Collection[int]) -> tuple[Refusal, ...]:
+    def judge_result(
+        self, session: str, commit: Commit, place: int, accepted: Collection[int]
+    ) -> tuple[NaiveRefusal, ...]:
         """Every reason against one result of a wave, of which earlier ones are accepted. Empty: admissible."""
         part = parts_of(commit)[place]
         alone = Commit(commit.local_seq, part.operations, part.reads, branch=commit.branch)
@@ -230,7 +232,7 @@ class NaiveSpace:
         self.history.append(Past(self.last_seq + 1, session, without_results(commit, others)))
         try:
             dead = [
-                Refusal("C4", "conflict", f"result {at} of its wave was not accepted")
+                NaiveRefusal("C4", "conflict", f"result {at} of its wave was not accepted")
                 for at in part.after
                 if at not in accepted
             ]
@@ -242,14 +244,14 @@ class NaiveSpace:
         """C5: the lowest local_seq of the session that may still be judged."""
         return self.judged.get(session, 0) + 1
 
-    def _rules(self, commit: Commit) -> Iterator[Refusal]:
+    def _rules(self, commit: Commit) -> Iterator[NaiveRefusal]:
         if commit.branch not in self.branches or commit.branch in self.deleted:
-            yield Refusal("branch", "rule", f"there is no branch {commit.branch!r}")
+            yield NaiveRefusal("branch", "rule", f"there is no branch {commit.branch!r}")
             return
         taken = [event.id for event, _ in self.events()]
         for event in commit.events:
             if event.id in taken:
-                yield Refusal("event_id", "rule", f"event {event.id!r} was sent before")
+                yield NaiveRefusal("event_id", "rule", f"event {event.id!r} was sent before")
             taken.append(event.id)
 
     def events(self, branch: str | None = None) -> list[tuple[SentEvent, int]]:
@@ -266,7 +268,7 @@ class NaiveSpace:
             )
         ]
 
-    def _preconditions(self, session: str, commit: Commit) -> Iterator[Refusal]:
+    def _preconditions(self, session: str, commit: Commit) -> Iterator[NaiveRefusal]:
         for precondition in commit.preconditions:
             match precondition:
                 case OriginCommitted(local_seq):
@@ -278,23 +280,23 @@ class NaiveSpace:
                 case _:
                     assert_never(precondition)
             if not holds:
-                yield Refusal("precondition", "precondition", f"{precondition} does not hold")
+                yield NaiveRefusal("precondition", "precondition", f"{precondition} does not hold")
 
-    def _reads(self, session: str, commit: Commit) -> Iterator[Refusal]:
+    def _reads(self, session: str, commit: Commit) -> Iterator[NaiveRefusal]:
         shown = [past.seq for past in self.line(commit.branch)]
         for layer, doc in [(layer, read.doc) for read in commit.reads for layer in numbers(read.layers)]:
             seq = self.seq_of(session, layer)
             landed = None if seq is None else self.history[seq - 1].commit
             if seq not in shown:
-                yield Refusal("C4", "conflict", f"layer {layer} is not on this branch", layer=layer)
+                yield NaiveRefusal("C4", "conflict", f"layer {layer} is not on this branch", layer=layer)
             elif landed is not None and landed.results and not writes(landed, doc):
-                yield Refusal("C4", "conflict", f"wave {layer} has no accepted result for {doc}", layer=layer)
+                yield NaiveRefusal("C4", "conflict", f"wave {layer} has no accepted result for {doc}", layer=layer)
         for read in commit.reads:
             missed = self.missed(session, commit.branch, read)
             if missed:
-                yield Refusal("C1", "conflict", f"{read} missed the write at {missed[-1]}", read, missed[-1])
+                yield NaiveRefusal("C1", "conflict", f"{read} missed the write at {missed[-1]}", read, missed[-1])
             elif not self._saw_the_branch(session, commit.branch, read):
-                yield Refusal("C1", "conflict", f"{read} saw what the branch does not show", read)
+                yield NaiveRefusal("C1", "conflict", f"{read} saw what the branch does not show", read)
 
     def missed(self, session: str, branch: str, read: Read) -> list[int]:
         """C1: commits after the basis, visible here and not named as layers, that changed the address read."""
@@ -327,17 +329,17 @@ class NaiveSpace:
                 value = folded(value, past.commit, read.doc)
         return value
 
-    def _operations(self, commit: Commit) -> Iterator[Refusal]:
+    def _operations(self, commit: Commit) -> Iterator[NaiveRefusal]:
         for doc in [operation.doc for operation in commit.operations]:
             try:
                 folded(self.value(doc, commit.branch), commit, doc)
             except PatchError as error:
-                yield Refusal("C7", "conflict", f"an operation does not apply: {error}")
+                yield NaiveRefusal("C7", "conflict", f"an operation does not apply: {error}")
             try:
                 check_scope(doc.scope)
                 check_id(doc.id)
             except InvalidValueError as error:
-                yield Refusal("document_name", "rule", str(error))
+                yield NaiveRefusal("document_name", "rule", str(error))
 
 
 def folded(value: MaybeValue, commit: Commit, doc: DocKey) -> MaybeValue:

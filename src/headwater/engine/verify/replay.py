@@ -22,7 +22,7 @@ from headwater.data.value import Absent, MaybeValue, equal
 from headwater.engine.log.heads import restored
 from headwater.engine.log.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained, number_in_meta
 from headwater.engine.store.port import EventRow, LogRow, SnapshotRow, Store
-from headwater.engine.verify.document_history import DocumentHistories, DocumentHistory, Write, differences
+from headwater.engine.verify.document_history import DocumentHistories, DocumentHistory, DocumentWrite, differences
 from headwater.engine.verify.naive import names, numbers, same
 from headwater.engine.verify.report import VERIFY_LIMITS, RuleBroken
 from headwater.errors import CorruptionError, HeadwaterError
@@ -263,13 +263,13 @@ class Replay:
             raise RuleBroken("C3", seq, f"{_shown(read)} has a basis that was not there yet")
         if read.seq < self.kept_from - 1:
             self.unchecked["reads whose basis lies before the kept history: writes up to there"] += 1
-        missed = self._missed(row, read)
+        missed = self._find_missed_write(row, read)
         if missed:
             raise RuleBroken("C1", seq, f"{_shown(read)} missed the write at seq {missed}")
         if read.layers and not self._sees_all_of_array(row, read):
             self._check_view(row, seq, read)
 
-    def _missed(self, row: LogRow, read: Read) -> int:
+    def _find_missed_write(self, row: LogRow, read: Read) -> int:
         """The latest write after the basis, shown here and not named, that changed the address read; or 0."""
         for write in self.lines.after(row.branch, read.doc, read.seq, read.path, read.depth):
             if write.session == row.session and names(read, write.local_seq):
@@ -283,7 +283,7 @@ class Replay:
         """True if no other session wrote to the arrays that the read looks into: then its layers did the same."""
         cut = next((place for place, step in enumerate(read.path) if isinstance(step, int)), len(read.path))
         wider = Read(read.doc, read.path[:cut], Depth.DEEP, read.seq, read.layers)
-        return not self._missed(row, wider)
+        return not self._find_missed_write(row, wider)
 
     def _check_view(self, row: LogRow, seq: int, read: Read) -> None:
         """C1: the state that the read saw, the branch at the basis and then its layers, is the state of the branch."""
@@ -348,7 +348,9 @@ class Replay:
                     seq,
                     f"the write to {doc_text(key)} before it was at {line.last_seq}, it says {previous}",
                 )
-            write = Write(seq, row.session, commit.local_seq, size, len(entry.commit), differences(before, after))
+            write = DocumentWrite(
+                seq, row.session, commit.local_seq, size, len(entry.commit), differences(before, after)
+            )
             self.lines.record(row.branch, line, write, after)
             if seq in line.snapshots:
                 self._check_snapshot(row.branch, key, line)

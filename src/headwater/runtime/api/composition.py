@@ -7,7 +7,6 @@ objects that an application calls delegate to the parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from headwater.pieces.declarations import FoldMember, GivenMember, HandlerMember, ResourceMember
 from headwater.replica.detached import Detached
@@ -18,21 +17,19 @@ from headwater.runtime.core.core import Core
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.policy import Policy
 from headwater.runtime.core.waiting import Tasks
+from headwater.runtime.events.context import Contexts
 from headwater.runtime.events.events import Events
-from headwater.runtime.pieces.children.prefetch import Prefetch
-from headwater.runtime.pieces.context import Contexts
 from headwater.runtime.pieces.fold import Folds
+from headwater.runtime.pieces.generation_check import ClassClaims, Takeovers
 from headwater.runtime.pieces.handles import OWN_MAKERS
-from headwater.runtime.pieces.idle import IdlePieces
 from headwater.runtime.pieces.instance import InstanceParts
 from headwater.runtime.pieces.lifecycle import Lifecycle, PieceOpener
 from headwater.runtime.pieces.links import LinkAccess, Links
 from headwater.runtime.pieces.piece_documents import Erasures, PieceDocuments
+from headwater.runtime.pieces.prefetch import Prefetch
 from headwater.runtime.pieces.records import Records
 from headwater.runtime.pieces.registry import PieceRegistry
 from headwater.runtime.pieces.resource import Resources, Worker
-from headwater.runtime.pieces.versions.code_versions import ClassClaims
-from headwater.runtime.pieces.versions.generation_check import GenerationCheck, Takeovers
 from headwater.runtime.pieces.view import Makers, ViewParts
 from headwater.runtime.reactions.serve import ServedReactions
 from headwater.runtime.resume.clean_pieces import report_clean_pieces
@@ -91,9 +88,9 @@ class RuntimeParts:
         self.transactions = Transactions(core, self.channels)
         origin = core.clock.new_token()  # part of the ids of this runtime's events, claims and sessions
         self.sessions = UserSessions(self.channels.get, origin)
-        records, idle = Records(core), IdlePieces(core, policy.named_pieces)
-        self.pieces = PieceRegistry(core, records, idle)
-        prefetch = Prefetch(core, self.pieces.find, self.pieces.instances)
+        records = Records(core)
+        self.pieces = PieceRegistry(core, records, policy.named_pieces)
+        prefetch = Prefetch(core, self.pieces)
         self.events = Events(
             self.pieces,
             core,
@@ -117,19 +114,17 @@ class RuntimeParts:
             backend=backend,
             origin=origin,
         )
-        self._connect_pieces(records, idle, origin, make_space)
+        self._connect_pieces(records, origin, make_space)
         self.events.is_prepared = self.served.is_declared
         self.events.before_handling = self.served.declare
         self.events.on_emitted = self.served.emits
         self.events.on_declared = self.served.declared
         core.record_port = self.events
-        core.on_missed = prefetch.missed
-        self.transactions.on_missed = prefetch.missed_by_author
+        core.on_missed = prefetch.prefetch_for_run
+        self.transactions.on_missed = prefetch.prefetch_for_author
         self.transactions.release_if_unread = prefetch.release_if_unread
 
-    def _connect_pieces(
-        self, records: Records, idle: IdlePieces, origin: str, make_space: Callable[[str, str, str], object]
-    ) -> None:
+    def _connect_pieces(self, records: Records, origin: str, make_space: Callable[[str, str, str], object]) -> None:
         """Make the parts that instances of pieces and their views use, and those that open and delete pieces."""
         core = self._core
         documents = PieceDocuments(core, self.channels.get, self.transactions)
@@ -144,15 +139,14 @@ class RuntimeParts:
             FoldMember: Folds(core, self.tasks, self.channels.get).make,
             ResourceMember: Resources(core, self.tasks, self.transactions, Worker(self._backend, origin)).make,
         }
-        contexts = Contexts(core, self.pieces, records, links, self.events, make_space)
-        views = ViewParts(makers, access.given, contexts.current, contexts.of_event, self.sessions)
+        self.events.contexts = Contexts(core, self.pieces, records, links, make_space)
+        views = ViewParts(makers, self.events, self.sessions)
         class_claims = ClassClaims(self.channels.get, is_only=self._backend.is_only)
         takeovers = Takeovers(
             records=records, class_claims=class_claims, transactions=self.transactions, tasks=self.tasks
         )
-        guard = partial(GenerationCheck, core, takeovers)
         self.pieces.connect(
-            InstanceParts(core, self.pieces, idle, self.events, self.resume, self._erasures, views, guard)
+            InstanceParts(core, self.pieces, self.events, self.resume, self._erasures, views, takeovers)
         )
         self.opener = PieceOpener(
             core,
@@ -195,4 +189,4 @@ class RuntimeParts:
 
     async def report_clean_pieces(self) -> None:
         """Report which of the pieces that run here are clean, for the runtime that opens them next."""
-        await report_clean_pieces(self.resume, [*self.pieces.kept()])
+        await report_clean_pieces(self.resume, [*self.pieces.running_pieces()])

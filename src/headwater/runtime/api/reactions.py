@@ -21,13 +21,13 @@ from headwater.protocol.reactions import (
     QueryFailures,
     QueryReactions,
     QueryTargets,
+    ReactionList,
     ReactionState,
     State,
-    Targets,
+    TargetPage,
     TargetState,
     check_matched,
 )
-from headwater.protocol.reactions import Reactions as ReactionStates
 from headwater.reactions.port import is_refusal
 from headwater.reactions.traces import Attempt, Tracer, record_spans
 from headwater.runtime.core.limits import RUNTIME_LIMITS
@@ -92,7 +92,7 @@ class Reactions:
 
     async def list(self, *, space: str | None = None) -> tuple[ReactionState, ...]:
         """Return every reaction of a space, and its progress."""
-        return (await self._ask(self._name(space), QueryReactions(0), ReactionStates)).reactions
+        return (await self._ask(self._name(space), QueryReactions(0), ReactionList)).reactions
 
     async def targets(
         self,
@@ -107,7 +107,7 @@ class Reactions:
         name, found = self._name(space), list[TargetState]()
         while len(found) < limit:  # A page has the targets in `state` among that many targets, perhaps few.
             question = QueryTargets(0, reaction, state, after, min(limit, RUNTIME_LIMITS.listed_targets))
-            page = await self._ask(name, question, Targets)
+            page = await self._ask(name, question, TargetPage)
             found, after = [*found, *page.targets], page.next
             if after is None:
                 break

@@ -407,7 +407,7 @@ class Runtime:
         if told is not None and (told.runs or told.remembered):
             return told
         # A node of a sleeping piece may be registered by its handle and not be resumed yet.
-        return explain_asleep(self.pieces, id) or self.introspection.why(id)
+        return explain_asleep(self.resume, id) or self.introspection.why(id)
 
     def intents(self) -> tuple[IntentRow, ...]:
         """Return every event sent here, from `send` to its outcome: the reason it waits, and the writer it lost to."""

@@ -23,7 +23,7 @@ from headwater.runtime.channel.transport import Heard, Lost, Transport
 
 
 class Backend(Protocol):
-    """Where the spaces of a runtime are."""
+    """Where the spaces of a runtime are: `InMemory`, a `LocalDirectory` or a `RemoteServer`."""
 
     token: str  # identifies the user, if the backend checks it
     life: str  # names this process as the owner of the spaces, until it ends; empty: another process may own them

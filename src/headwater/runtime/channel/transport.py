@@ -29,7 +29,10 @@ class Connection(Protocol):
 
 
 class Transport(Protocol):
-    """Makes connections to one engine."""
+    """Makes connections to one engine.
+
+    `loopback.Loopback` and `backend` have those inside one process, `websocket.WebSocket` those to a server.
+    """
 
     async def connect(self, heard: Heard, lost: Lost) -> Connection:
         """Return a new connection. OSError: none can be made now; trying again later may help."""

@@ -23,7 +23,7 @@ from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Delays, SinkSubscription, Stream, Subscription, Topic
-from headwater.cells.selector import Selector
+from headwater.cells.selector import PathSelector
 from headwater.clock import Clock
 from headwater.data.address import DocKey, Link, check_id, check_scope, doc_text
 from headwater.data.path import Path
@@ -94,7 +94,7 @@ def _names(node: Node, came_from: dict[Node, Node]) -> tuple[str, ...]:
 
 
 class Loop(Protocol):
-    """Port to the owner of the event loop."""
+    """Port to the owner of the event loop: `runtime.api.runtime.AsyncioTickLoop` in a program."""
 
     def request_tick(self) -> None:
         """Call `Core.tick` soon, once."""
@@ -104,11 +104,13 @@ class Loop(Protocol):
 
 
 class RecordPort(Protocol):
-    """Port to the part of a runtime that takes posted events and emitted records."""
+    """Port to the part of a runtime that takes posted events and emitted records (`runtime.events.events.Events`)."""
 
-    def post(self, stream: Stream[Any], payload: Value) -> None: ...
+    def post(self, stream: Stream[Any], payload: Value) -> None:
+        """Send an event, with the transaction that is open."""
 
-    def emit(self, topic: Topic[Any], record: Value) -> None: ...
+    def emit(self, topic: Topic[Any], record: Value) -> None:
+        """Add a record to a topic, with the transaction that is open."""
 
 
 _ON_THREAD: dict[int, list[ref[Core]]] = {}
@@ -133,7 +135,7 @@ class Core:
         self.failures = ErrorChannel()
         self._after: deque[Callable[[], object]] = deque()
         self._numbered = 0
-        self.selector = Selector()
+        self.selector = PathSelector()
         self.scheduler = Scheduler(clock, self, limits)
         self.current = self.scheduler.current
         self.time = TimeDocuments(clock, self.current, self.scheduler.gates.alarm)
@@ -141,10 +143,14 @@ class Core:
         self.observers = Observers(self)
         self.plain_writes = PlainWrites(self)
         self.record_port: RecordPort | None = None
-        self.handle_events: Callable[[], object] = _nothing  # calls the handlers of the events whose turn it is
-        self.on_missed: Callable[[Document], object] = ignore  # called with a document that is needed and not here
-        self.check_link: Callable[[Document, Document], None] | None = None  # raises if a run may not follow the link
-        # Inside a run: whether the piece of a document exists. None: the document is of no piece.
+        # The composition of a runtime sets these functions of the rooms above.
+        # Calls the handlers of the events whose turn it is (`Events.handle`).
+        self.handle_events: Callable[[], object] = _nothing
+        # Called with a document that is needed and not here (`Prefetch.prefetch_for_run`).
+        self.on_missed: Callable[[Document], object] = ignore
+        # Raises if a run may not follow a link (`LinkAccess.check`).
+        self.check_link: Callable[[Document, Document], None] | None = None
+        # Inside a run: whether the piece of a document exists (`PieceRegistry.find_piece`). None: it is of no piece.
         self.find_piece: Callable[[Document], Existence | None] = ignore
         self.on_ended: list[Callable[[LocalSpace], object]] = []  # called with each space that ended
         self.open_space: Callable[[str], LocalSpace] | None = None  # set by Runtime: opens a space at its first use
@@ -177,12 +183,15 @@ class Core:
         raise AuthoringError(f"this runtime has no space {name!r}: open it first")
 
     def space_of(self, document: Document) -> LocalSpace:
+        """Return the space of a document."""
         return self._of_replica[document.home]
 
     def space_name(self, document: Document) -> str:
+        """Return the name of the space of a document."""
         return self._of_replica[document.home].name
 
     def space_of_replica(self, replica: Replica) -> LocalSpace:
+        """Return the space of a replica."""
         return self._of_replica[replica]
 
     def name_of(self, replica: Replica) -> str | None:
@@ -191,6 +200,7 @@ class Core:
         return space.name if space is not None and self._spaces.get(space.name) is space else None
 
     def spaces(self) -> tuple[LocalSpace, ...]:
+        """Return the spaces that are open."""
         return tuple(self._spaces.values())
 
     def cell(self, space: str, id: str, of: Any, *, scope: str = "space", default: Any = ABSENT) -> Cell[Any]:
@@ -253,7 +263,16 @@ class Core:
         finally:
             current.run = run
 
+    def invalidate_readers(self, readers: Iterable[Node]) -> None:
+        """Invalidate readers whose inputs no node computes any more: their next run has them computed."""
+        run = self.current.run
+        asking = None if run is None else run.node
+        for each in readers:
+            if each is not asking:  # I5: a run never invalidates itself. It reads the new nodes.
+                self.outside_run(lambda each=each: self.scheduler.outdate(each, keeps_result=True))  # type: ignore[misc]
+
     def remove(self, node: Node) -> None:
+        """Remove a node. Nothing happens if it was removed before."""
         if node.removed:
             return  # After `close` every node is removed: an observer that is closed late does no harm.
         self._check_structural()
@@ -430,6 +449,7 @@ class Core:
         self.failures.tell(failure)
 
     def report(self, who: str, error: Exception) -> None:
+        """Report an error that no caller gets, with the name of the code that raised it."""
         self.on_failure(Failure(who, error))
 
     # ---- the runtime of handles --------------------------------------------------------------------
@@ -450,6 +470,7 @@ class Core:
             raise _on_another_thread()
 
     def check_thread(self) -> None:
+        """Raise if the runtime is closed, this is not its thread, or a run of another runtime is open here."""
         if self.is_closed:
             raise AuthoringError("this runtime was closed, and nothing runs in it any more: open another one")
         if threading.get_ident() != self._thread:
@@ -466,6 +487,7 @@ class Core:
         self._beside[:] = [each for each in self._beside if each() is not self]
 
     def visible(self, document: Document) -> MaybeValue:
+        """Return the value of a document that a read outside any run sees."""
         self.check_thread()
         value = document.value
         if value is NOT_HERE and self.why_not(document) is None:
@@ -477,6 +499,7 @@ class Core:
         return value
 
     def circle(self, document: Document) -> tuple[str, ...]:
+        """Return the names of the nodes of the cycle that a read in the open run closes. Empty: it closes none."""
         run = self.current.run
         if run is None or not isinstance(run.node, Node):
             return ()
@@ -487,6 +510,7 @@ class Core:
         return found if len(found) <= 2 * half else (*found[:half], f"{len(found) - 2 * half} more", *found[-half:])
 
     def resolve(self, document: Document, link: Link) -> tuple[Document, Path]:
+        """Return the document and the path that a link in a document leads to, if the open run may follow it."""
         home = self.space_of(document) if link.space is None else self.space(link.space)
         found = home.document(link.id, link.scope)
         if self.check_link is not None:
@@ -501,7 +525,12 @@ class Core:
         """Call `act` in a transaction of its own, outside any run, until it is accepted or reported as failed."""
         self.plain_writes.write(cell, act, group)
 
-    def unseen_places(self, document: Document) -> Sequence[Path]:
+    def undecided_places(self, document: Document, path: Path) -> tuple[bool, list[Path]]:
+        """Return whether a write without a verdict replaced the value at a path, and where below they wrote."""
+        return self.plain_writes.undecided_places(document, path)
+
+    def unseen_places(self, document: Document) -> Iterable[Path]:
+        """Return where earlier writes wrote a document after the write that is being made was asked for."""
         return self.plain_writes.unseen_places(document)
 
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:
@@ -557,6 +586,7 @@ class Core:
         self._loop.set_timer(at_us)
 
     def load(self, document: Document) -> None:
+        """Request a document that is not here, and those that are likely to be needed with it."""
         space = self._of_replica.get(document.home)
         if space is not None:  # The replica of time documents has no space and loads nothing.
             space.load(document)
@@ -564,6 +594,7 @@ class Core:
                 self.on_missed(document)
 
     def release(self, document: Document) -> None:
+        """Note that no node reads a document any more: it may be dropped."""
         space = self._of_replica.get(document.home)
         if space is not None:
             space.release(document)
@@ -571,6 +602,7 @@ class Core:
             self.time.release(document)
 
     def is_ready(self, replica: Replica, conflict: Conflict) -> bool:
+        """Return whether a commit that was rejected for a conflict may be repeated: the write that won is here."""
         space = self._of_replica.get(replica)
         return space is None or space.channel.is_ready(conflict)
 

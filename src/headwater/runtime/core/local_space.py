@@ -21,17 +21,26 @@ from headwater.runtime.core.limits import RUNTIME_LIMITS
 
 
 class Channel(Protocol):
-    """Port to the engine of a replica. A session's driver is behind it, or no engine at all (in memory)."""
+    """The way to the engine of a replica.
 
-    def watch(self, docs: Iterable[DocKey]) -> None: ...
+    `runtime.channel.channel.EngineChannel` has a session's driver behind it; `replica.detached.Detached` is for spaces
+    without an engine.
+    """
 
-    def unwatch(self, doc: DocKey) -> bool: ...
+    def watch(self, docs: Iterable[DocKey]) -> None:
+        """Request documents, and have the engine tell their changes from now on."""
 
-    def flush(self) -> None: ...
+    def unwatch(self, doc: DocKey) -> bool:
+        """Stop watching a document. Return False if it is kept all the same."""
 
-    def is_ready(self, conflict: Conflict) -> bool: ...
+    def flush(self) -> None:
+        """Send what has gathered since the last call."""
 
-    def is_durable(self) -> bool: ...
+    def is_ready(self, conflict: Conflict) -> bool:
+        """Return whether the write that won a conflict is here."""
+
+    def is_durable(self) -> bool:
+        """Return whether no commit made here waits for its verdict."""
 
 
 class LocalSpace:

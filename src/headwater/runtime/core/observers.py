@@ -455,7 +455,7 @@ class Observers:
     def follow(self, replica: Replica) -> None:
         """Subscribe to changes of a replica, after the scheduler: sinks with a group need the group of each change."""
         if self._grouped and replica not in self._followed:
-            self._followed[replica] = replica.feed.subscribe(self._told)
+            self._followed[replica] = replica.feed.subscribe(self._note_foreign_change)
 
     def _ungroup(self, look: Sink) -> None:
         self._grouped.pop(look, None)
@@ -463,7 +463,7 @@ class Observers:
             while self._followed:
                 self._followed.popitem()[1]()
 
-    def _told(self, notification: Notification) -> None:
+    def _note_foreign_change(self, notification: Notification) -> None:
         for look in self._grouped:
             node = look.node
             if node is None or look.foreign or notification.group == look.group:

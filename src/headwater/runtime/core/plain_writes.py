@@ -5,9 +5,11 @@ made it. A write meets a conflict if it read something, or if other writers remo
 changes. The channel of the space then retries it (`LocalSpace.retry`); without a retrying channel, it is tried again
 when the winning commit is here. Until the write ends, later writes to the same documents wait behind it: a runtime's
 writes to one document land in the order in which they were made, as far as their documents are known. The target of a
-write through a link is known once the link is here. A write that waited merges by field with the value that its caller
-saw, and writes the places of earlier writes again that the caller did not see (`PlainWrites.unseen_places`).
-`PlainWrites` never decides which node runs.
+write through a link is known once the link is here. `PlainWrites` never decides which node runs.
+
+A plain `set` of a Model or a Mapping writes fields (`cells.cell.FieldChange`). `undecided_places` and `unseen_places`
+tell it which fields earlier writes of this runtime have written that had no outcome when it was asked for, made before
+and after that.
 
 `WriteOrder` keeps the writes that wait for an earlier one, by document and in order. A `WriteHold` covers some
 documents as long as one write to them is still to be made, because it waits for a document to arrive or is retried. A
@@ -23,7 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
-from headwater.data.path import Path
+from headwater.data.path import Path, starts_with
 from headwater.data.value import Value, equal
 from headwater.errors import CommitConvergenceError, LimitError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
@@ -34,6 +36,7 @@ from headwater.replica.transaction import Transaction
 from headwater.runtime.core.demand import Demand
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.tracker import (
+    UNDECIDED,
     Missing,
     OtherSpaceWrite,
     Overtaking,
@@ -127,6 +130,11 @@ def serial_of(queued: QueuedWrite) -> int:
     return queued[0]
 
 
+def _is_outside_runs(layer: Layer) -> bool:
+    """True if a commit was made by a plain write or a transaction, and by no node or handler."""
+    return not layer.commit.provenance.node
+
+
 WHO: Final = "a write outside any run"
 
 
@@ -175,9 +183,10 @@ class PlainWrites:
     def check_turn(self, space: LocalSpace, transaction: Transaction, wrote: Iterable[Document]) -> None:
         """Raise `Overtaking` if earlier writes outside any run to documents of a transaction are still to be made.
 
-        A transaction or a handler that reads or writes these documents has its turn after these writes.
+        A transaction or a handler that reads or writes these documents has its turn after these writes. A write that
+        does not fit the present value, and so is not shown, is made again or lands once it has its verdict.
         """
-        if not self._standing and not space.has_deferred_writes():
+        if not self._standing and not space.has_deferred_writes() and not space.replica.pending.misfitted:
             return
         # fault writing.overtaken_by_transactions: wrote = ()
         documents = dict.fromkeys(wrote)
@@ -191,11 +200,14 @@ class PlainWrites:
             raise Overtaking(waiting)
 
     def are_made(self, documents: Iterable[Document]) -> bool:
-        """True if the writes that `check_turn` has found are made."""
+        """True if the writes that `check_turn` has found are made, and shown."""
         return not any(map(self._is_to_be_made, documents))
 
     def _is_to_be_made(self, document: Document) -> bool:
-        return self._standing.over((document,)) is not None or self._core.space_of(document).waits_for(document)
+        if self._standing.over((document,)) is not None or self._core.space_of(document).waits_for(document):
+            return True
+        # fault writing.hidden_writes_not_read: return False
+        return any(_is_outside_runs(layer) for layer in document.home.pending.hidden(document))
 
     # ---- from handles --------------------------------------------------------------------------------
 
@@ -346,6 +358,22 @@ class PlainWrites:
         is_queued = self._behind or self._unsent or self._standing.has_writes()
         return bool(is_queued) or any(space.has_deferred_writes() for space in self._core.spaces())
 
+    def undecided_places(self, document: Document, path: Path) -> tuple[bool, list[Path]]:
+        """Return whether an earlier write without an outcome replaced the value at a path, and where below they wrote.
+
+        The places are relative to the path.
+        """
+        if self._core.scheduler.current.run is None:
+            self.catch_up()
+        home = document.home
+        is_replaced, below = home.pending.repeated(document, path, home.next_local_seq)
+        # Writes that do not fit the present value, and so are not shown, may still land.
+        layers = [each for each in document.layers if each.fate in UNDECIDED] if is_replaced else ()
+        others = layers or home.pending.hidden(document)
+        places = (*below, *[place for layer in others for place in layer.written(document.key)])
+        at = len(path)
+        return is_replaced, [place[at:] for place in places if len(place) > at and starts_with(place, path)]
+
     def unseen_places(self, document: Document) -> list[Path]:
         """Return where earlier writes wrote a document after the write that is being made was asked for."""
         return [
@@ -365,7 +393,7 @@ class PlainWrites:
         write.attempts += 1
         home = write.home or write.cell.document.home
         transaction = home.begin(group=self._group(write.group))
-        transaction.reads_back = False  # A plain `set` merges by field with the value that its caller saw.
+        transaction.reads_back = False  # A plain `set` writes the fields that its caller changed.
         tracker = TransactionTracker(core.scheduler, home, transaction, core.visible)
         try:
             core.call_in(home, transaction, write.act, tracker)

@@ -49,7 +49,7 @@ class Tasks:
         """Start a task that runs to its end even if the caller stops waiting."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._running.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._on_task_done)
         return task
 
     def keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -66,7 +66,7 @@ class Tasks:
             task = self.spawn(work, name)
             assert not task.done()
 
-    def _over(self, task: asyncio.Task[Any]) -> None:
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         self._endless.discard(task)
         if not task.cancelled():

@@ -85,8 +85,8 @@ def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, argu
     deleted_target.check(event, events.records, is_stored=delivery.is_stored)
     if event.period is not None and periodic.is_handled(core, event):
         return None
-    view = view.kept_now()
-    context = view.event_context(event, attempt.launched)
+    view = view.view_of_successor()
+    context = events.contexts.of_event(view, event, attempt.launched)
     events.current, events.handling = HandledEvent(event, context, attempt.launched), delivery
     try:
         events.records.keep(instance)

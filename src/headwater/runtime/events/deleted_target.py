@@ -140,7 +140,7 @@ def _took_its_place(child: PieceInstance, cls: str) -> bool:
 def _knows(instance: PieceInstance, id: str) -> bool:
     """Return True if the member that would keep the child is known, its last run succeeded, and has no such key."""
     said = unescaped(id[len(instance.id) + 1 :].partition(SEPARATOR)[0])
-    for member, keeper in instance.coordinators.items():
+    for member, keeper in instance.child_sets.items():
         if member.stored == said:
             return _is_well(keeper.node) and not any(
                 _leads(child_name(instance.id, said, text), id) for text in keeper.rows

@@ -166,7 +166,7 @@ class EventDelivery(RetriedWrite):
         self.barred = Barred.NONE
         self.leaves_answer = True  # False: no outcome is written into the sender's scope
         self.follows: tuple[EventDelivery, ...] = ()  # events of other spaces whose undecided commits its attempt read
-        self.waits = ""  # the nodes that have to run before it, while it is parked
+        self.waits = ""  # the nodes or plain writes that come before it, while it is parked
         self.brought: dict[Document, None] = {}  # documents that were requested ahead of its handler
         self.advice = ""
         self.view: ScopedView | None = None  # the view of its piece for its sender, once it is prepared
@@ -360,6 +360,11 @@ class EventDelivery(RetriedWrite):
         gated = [node for node in behind if times[node] > now_us]
         self.next_us = min((times[node] for node in gated), default=0)
         self.waits = ", ".join(node.id for node in (gated or list(behind))[: RUNTIME_LIMITS.awaited_names])
+
+    def behind(self, documents: Sequence[Document]) -> None:
+        """Record for the table of events which documents earlier plain writes are still to write."""
+        names = ", ".join(doc_text(each.key) for each in documents[: RUNTIME_LIMITS.awaited_names])
+        self.waits = f"earlier plain writes to {names}"
 
     # ---- its commit ----------------------------------------------------------------------------------
 

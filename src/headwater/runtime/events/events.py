@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from headwater.data.trace import Trace
     from headwater.pieces.declarations import HandlerMember
     from headwater.pieces.handles import Options
+    from headwater.pieces.piece import Context
     from headwater.protocol.commit import Commit
     from headwater.replica.document import Document
     from headwater.replica.pending import Layer
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.policy import Policy
     from headwater.runtime.core.waiting import Tasks
+    from headwater.runtime.events.context import Contexts
     from headwater.runtime.pieces.ports import HandledEvent
     from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
@@ -90,6 +92,7 @@ class Events:
         "_table",
         "before_handling",
         "channel",
+        "contexts",
         "core",
         "current",
         "durable_events",
@@ -109,6 +112,8 @@ class Events:
         "tasks",
         "transactions",
     )
+
+    contexts: Contexts  # Set by the composition of a runtime: links, which contexts follow, use this part.
 
     def __init__(
         self,
@@ -159,6 +164,10 @@ class Events:
     def make_handle(self, view: ScopedView, member: HandlerMember) -> Handler[Any, Any]:
         """Return the handle of a handler, which sends events for the user and session of a view."""
         return Handler(Sender(self, view), member, view.instance.schema.signature(member))
+
+    def context(self, view: ScopedView) -> Context:
+        """Return the value of `ctx` for a view: of the event whose handler is being called, or of a node."""
+        return self.contexts.of_view(view, self.current)
 
     def start_periods(self, instance: PieceInstance) -> list[asyncio.Task[None]]:
         """Start sending the events of the periodic handlers of an open piece."""
@@ -666,7 +675,7 @@ class Events:
     def _keep(self, origin: Origin, instance: PieceInstance) -> None:
         def keep() -> None:
             if origin.status is not Status.FAILED and not instance.is_stopped:
-                self.pieces.keep(instance, origin.user, origin.session, is_launch=True)
+                self.pieces.run_piece(instance, origin.user, origin.session, is_launch=True)
 
         self.core.afterwards(keep)
 

@@ -53,7 +53,7 @@ class IntentRow:
     due_us: int | None = None  # the time for which it was posted, if one was given
     conflict: str = ""  # the address that it last lost
     winner: str = ""  # the session that won
-    waits: str = ""  # the nodes that have to run before it is tried
+    waits: str = ""  # the nodes that have to run, or the plain writes to be made, before it is tried
     advice: str = ""  # a narrower read or write that would not have collided
     error: str = ""
     ended_us: int | None = None

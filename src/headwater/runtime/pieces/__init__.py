@@ -1,16 +1,17 @@
 """Pieces at run time: from declared classes to documents, handles and nodes.
 
 Start with `instance.py` (one piece in one runtime) and `view.py` (the piece as one run sees it: for all users, one user
-or one session). `registry.py` finds the instance of a piece, `handles.py` makes a handle and a node for each member,
-`lifecycle.py` opens, finds, stops and deletes pieces, `piece_documents.py` lists and erases their documents,
-`records.py` is the stored record of a piece, `identity.py` names nodes over restarts, `context.py` is the value of
-`self.ctx`. `children` has `each` and `child`, `fold.py` has folds. `inputs.py` and `links.py` resolve handles that a
-piece was given or that data leads to, `resource.py` fetches values from outside, `classes.py` has the imported classes
-and the fingerprints of their members, `versions` decides which of several programs runs a piece and replaces classes in
-a running program, `idle.py` releases pieces that no code uses.
+or one session). `registry.py` finds the instance of a piece and releases those that no code uses, `handles.py` makes a
+handle and a node for each member, `lifecycle.py` opens, finds, stops and deletes pieces, `piece_documents.py` lists and
+erases their documents, `records.py` is the stored record of a piece, `identity.py` names nodes over restarts.
 
-`ports.py` has the ports through which pieces reach events (`EventSender`), resume (`NodeSource`) and the check of their
-generation (`PieceGuard`); `resume_state.py` is the state of resuming that an instance carries.
+`child_set.py` has the rows and children of an `each` or a `child`: one node reads the keys, one row per key keeps a
+child. `elements.py` reads keys and elements of the source, `prefetch.py` requests the documents of siblings together.
+`fold.py` has folds, `links.py` resolves handles that a piece was given or that data leads to, `resource.py` fetches
+values from outside, `classes.py` has the imported classes and the fingerprints of their members, `generation_check.py`
+decides which of several programs runs a piece, `hot_reload.py` replaces classes in a running program.
+
+`ports.py` has the ports through which pieces reach events (`EventSender`) and resume (`NodeSource`).
 
 Imported by `runtime.events`, `runtime.resume`, `runtime.reactions`, `runtime.api`, `server` and `cli`. Imports
 `writing`, `channel` and `core`.

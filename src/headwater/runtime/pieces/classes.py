@@ -2,7 +2,7 @@
 
 A fingerprint stands for the code and the declarations of one member (`pieces.fingerprints`). It depends on the class
 alone, so that all runtimes of a process share it. The record of a piece stores the fingerprints of its class and of the
-classes of its possible children; `code_versions` says what follows if they differ.
+classes of its possible children; `generation_check` says what follows if they differ.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def described(classes: Iterable[type[Piece]]) -> Mapping[tuple[str, str], Finger
                     chosen = [each for each in (member.key, member.order) if each is not None]
                     # Which elements there are depends on how they are stored, too.
                     types = schema.typing.types(member)[:1]
-                    found[schema.name, KEYS + member.stored] = _together(
+                    found[schema.name, KEYS + member.stored] = _combine(
                         [maker.of(each, owner=cls, types=types, extra=(member.source,)) for each in (*chosen, _no_key)]
                     )
     return found
@@ -250,7 +250,7 @@ def _no_key() -> None:
     """Stand in for the key function of an `each` without one, so that the source is still fingerprinted."""
 
 
-def _together(found: list[Fingerprint]) -> Fingerprint:
+def _combine(found: list[Fingerprint]) -> Fingerprint:
     whys = [each.why for each in found if each.digest is None]
     if whys:
         return Fingerprint(digest=None, why="; ".join(whys))

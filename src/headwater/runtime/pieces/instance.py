@@ -2,6 +2,11 @@
 
 Two programs in one runtime that name the same piece get the same instance. No node of it runs before it is demanded;
 `open` demands its effects, its materializers and its children. `stop` removes all of its nodes.
+
+When a piece stops running here, its readers must not keep an old value. A piece with a demanded reader outside of it is
+only named from then on: its nodes stay, without those that run only because the piece is open
+(`PieceInstance.close_for_readers`). Otherwise its nodes are removed, and its other readers are invalidated and run when
+they are next demanded. The cost is proportional to the size of the piece, once.
 """
 
 from __future__ import annotations
@@ -25,18 +30,11 @@ from headwater.pieces.declarations import (
 )
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.core.demand import Demand
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.pieces import idle
-from headwater.runtime.pieces.children.coordinator import ChildSet
+from headwater.runtime.pieces.child_set import ChildSet
 from headwater.runtime.pieces.classes import member_digest
-from headwater.runtime.pieces.handles import (
-    cells_of,
-    documents_of,
-    is_always_shown,
-    keep_children,
-    show,
-    shown_as,
-)
+from headwater.runtime.pieces.generation_check import GenerationCheck
 from headwater.runtime.pieces.view import ScopedView
 from headwater.scheduler.graph.edges import readers_of_writes
 from headwater.scheduler.node import AFRESH, Node
@@ -44,12 +42,11 @@ from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
+    from headwater.runtime.pieces.generation_check import Takeovers
     from headwater.runtime.pieces.identity import NodeIdentity
-    from headwater.runtime.pieces.idle import IdlePieces
     from headwater.runtime.pieces.piece_documents import Erasures
-    from headwater.runtime.pieces.ports import EventSender, NodeSource, PieceGuard
+    from headwater.runtime.pieces.ports import EventSender, NodeSource
     from headwater.runtime.pieces.registry import PieceRegistry
-    from headwater.runtime.pieces.resume_state import ResumeState
     from headwater.runtime.pieces.view import ViewParts
 
 
@@ -59,12 +56,11 @@ class InstanceParts:
 
     core: Core
     registry: PieceRegistry
-    idle: IdlePieces
     events: EventSender
     node_source: NodeSource
     erasures: Erasures
     views: ViewParts
-    guard: Callable[[PieceInstance], PieceGuard]  # makes the check of a piece without a parent
+    takeovers: Takeovers
 
 
 class PieceInstance:
@@ -85,8 +81,8 @@ class PieceInstance:
         "_shown",
         "_views",
         "_windows",
+        "child_sets",
         "cls",
-        "coordinators",
         "core",
         "generation",
         "id",
@@ -101,7 +97,6 @@ class PieceInstance:
         "name",
         "nodes",
         "parent",
-        "resume_state",
         "schema",
         "space",
     )
@@ -129,12 +124,11 @@ class PieceInstance:
         self.parent = parent  # the piece that keeps it as a child
         self.maker = maker  # the node that keeps it; its own nodes are removed with that node
         self.nodes: list[Node] = []
-        self.coordinators: dict[Declaration, ChildSet] = {}
-        self.generation = 0  # the generation of its class that runs it here (`code_versions`); 0: none does so far
-        self._generation_check: PieceGuard | None = None  # of a piece without a parent, once a node needs it
+        self.child_sets: dict[Declaration, ChildSet] = {}
+        self.generation = 0  # the generation of its class that runs it here (`generation_check`); 0: none does so far
+        self._generation_check: GenerationCheck | None = None  # of a piece without a parent, once a node needs it
         self.is_launched = False  # by a handler whose commit has no verdict yet
         self.is_new = False  # it was made in this process: no node of it ever ran
-        self.resume_state: ResumeState | None = None  # stored observations of its nodes; a child uses those of its root
         self.is_made = False  # its record is known to exist
         # For good: its element left, the commit that launched it failed, or its class was defined again.
         self.is_stopped = False
@@ -179,11 +173,11 @@ class PieceInstance:
         if nobodys is not None:
             ids = {view.node_id(member.stored) for member in nobodys.drop_computed()}
             gone = [each for each in self.nodes if each.id in ids]
-            readers = idle.outside_readers(gone)
+            readers = _outside_readers(gone)
             for node in gone:
                 self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
                 self.nodes.remove(node)
-            idle.invalidate_readers(self.core, readers)
+            self.core.invalidate_readers(readers)
 
     def handles_of(self, member: Declaration) -> list[Any]:
         """Return the handles of a member that exist so far."""
@@ -191,21 +185,22 @@ class PieceInstance:
 
     def child_set(self, member: EachMember | ChildMember) -> ChildSet:
         """Return the rows of an `each` or a `child`, all of them."""
-        found, node_source = self.coordinators.get(member), self._parts.node_source
+        found, node_source = self.child_sets.get(member), self._parts.node_source
         if found is None:
             with node_source.batch_nodes():
-                found = self.coordinators[member] = self._make_child_set(member)
+                found = self.child_sets[member] = self._make_child_set(member)
             if self.is_asleep:
-                self.core.afterwards(lambda: self.keep(member))  # In a piece that is awake they are kept already.
+                # In a piece that is awake they are kept already.
+                self.core.afterwards(lambda: self.keep_children(member))
         elif found.is_sparse:
             node_source.wake_piece(self.root)  # The caller may want all of its rows.
         return found
 
     def partial_child_set(self, member: EachMember | ChildMember) -> ChildSet:
         """Return the rows of a member of a sleeping piece: only those that are needed are made."""
-        found = self.coordinators.get(member)
+        found = self.child_sets.get(member)
         if found is None:
-            found = self.coordinators[member] = self._make_child_set(member, is_sparse=True)
+            found = self.child_sets[member] = self._make_child_set(member, is_sparse=True)
         return found
 
     def _make_child_set(self, member: EachMember | ChildMember, *, is_sparse: bool = False) -> ChildSet:
@@ -235,7 +230,7 @@ class PieceInstance:
         found = self._parts.registry.find(self.space.name, self.id)
         return found if found is not None and found.cls is self.cls and not found.is_stopped else None
 
-    def gone(self) -> HeadwaterError:
+    def ended_error(self) -> HeadwaterError:
         """Return the error for using a piece that is over."""
         if self.parent is None and not self.is_launched:
             return AuthoringError(
@@ -251,11 +246,6 @@ class PieceInstance:
     def has_left(self) -> bool:
         """Whether the row that kept this child is gone, or keeps another child now."""
         return self.is_stopped and self.parent is not None and not self.is_let_go
-
-    def opened_asleep(self) -> bool:
-        """Return whether stored nodes of the children may exist that are not registered here."""
-        state = self.root.resume_state
-        return state is not None and bool(state.as_of)
 
     @property
     def runtime_identity(self) -> str | None:
@@ -284,11 +274,11 @@ class PieceInstance:
             instance = instance.parent
         return instance
 
-    def generation_check(self) -> PieceGuard:
+    def generation_check(self) -> GenerationCheck:
         """Return the check that the derived runs of a piece without a parent, and of its children, begin with."""
         found = self._generation_check
         if found is None:
-            found = self._generation_check = self._parts.guard(self)
+            found = self._generation_check = GenerationCheck(self.core, self._parts.takeovers, self)
         return found
 
     def check_generation(self) -> None:
@@ -306,7 +296,7 @@ class PieceInstance:
         `identity` names the node over restarts; None: the node is never resumed.
         """
         if self.is_stopped:
-            raise self.gone()
+            raise self.ended_error()
         spec.is_kept = True  # Demand for a row or a child reaches the nodes that keep it.
         core = self.core
         current = core.current
@@ -325,7 +315,7 @@ class PieceInstance:
                 self.space.hold([guard.document])  # A newer version may open the piece later.
             if guard.document.value is NOT_HERE:
                 core.load(guard.document)  # The piece slept, and was opened without its record, or is only named.
-        self._parts.idle.note_use(self)
+        self._parts.registry.idle.note_use(self)
         self._parts.node_source.add_node(self, node, spec, identity)
         if run is not None and run.node is not None and run.log is None:
             # The new node may write a document that the reader's last run read when a removed node wrote it. From here
@@ -359,16 +349,18 @@ class PieceInstance:
         is_asleep = self.is_asleep
         if is_asleep and is_back and len(self._shown) == 1:
             if self.parent is None:
-                self._hold(user, session, cells_of(view))
-            self._keep(is_asleep=True)
-            shown += [show(view, each) for each in self.schema.of(EffectMember) if is_always_shown(view, each)]
+                self._hold(user, session, view.cell_documents())
+            self._register_keepers(is_asleep=True)
+            shown += [
+                view.register_effect(each) for each in self.schema.of(EffectMember) if view.runs_at_each_start(each)
+            ]
             return
         if self.parent is None and (user, session) not in self._held:
             self.request(user, session)
         if is_asleep and is_back:
             self._parts.node_source.wake_piece(self.root)  # Cleanness is known for the first user and session only.
-        self._keep()
-        self._show(view, shown)
+        self._register_keepers()
+        self._register_effects(view, shown)
         for child in self.children():
             child.open(user, session)
 
@@ -380,8 +372,8 @@ class PieceInstance:
         Return them. An attempt of a node would stop at each one that is not here.
         """
         found = self._held.get((user, session))
-        documents = documents_of(self.view("session", user, session)) if found is None else found
-        # fault+ opening.documents_one_by_one: documents = cells_of(self.view("session", user, session))
+        documents = self.view("session", user, session).documents() if found is None else found
+        # fault+ opening.documents_one_by_one: documents = self.view("session", user, session).cell_documents()
         if found is None:
             self._hold(user, session, documents)
         record = self.generation_check().document
@@ -407,7 +399,7 @@ class PieceInstance:
         """The documents that are kept loaded for it, whether or not a node reads them."""
         return [each for documents in self._held.values() for each in documents]
 
-    def _keep(self, *, is_asleep: bool = False) -> None:
+    def _register_keepers(self, *, is_asleep: bool = False) -> None:
         """Register the nodes that keep its children, and those that write cells, which readers of these must find."""
         has_children = bool(self.schema.of(EachMember)) or bool(self.schema.of(ChildMember))
         for member in self.schema if has_children else ():
@@ -415,20 +407,21 @@ class PieceInstance:
             if isinstance(member, (EachMember, ChildMember)) and not (
                 is_asleep and self.schema.elements(member).value is not None
             ):
-                self.keep(member)
+                self.keep_children(member)
         for each in self.schema.side_writers():
             if each.scope == "space":
                 self.view("space").handle(each)
 
-    def keep(self, member: EachMember | ChildMember) -> None:
+    def keep_children(self, member: EachMember | ChildMember) -> None:
         """Keep the children of a member here as long as the piece is open."""
         if self.is_open and member not in self._kept:
-            self._kept[member] = keep_children(self.view("space"), member)
+            self._kept[member] = self.view("space").register_keeper(member)
 
-    def _show(self, view: ScopedView, shown: list[Node]) -> None:
+    def _register_effects(self, view: ScopedView, shown: list[Node]) -> None:
         """Register the effects that have no node yet, and the nodes that write cells for a user or a session."""
         there = {node.id for node in self.nodes}
-        shown += [show(view, each) for each in self.schema.of(EffectMember) if shown_as(view, each) not in there]
+        effects = self.schema.of(EffectMember)
+        shown += [view.register_effect(each) for each in effects if view.effect_id(each) not in there]
         for each in self.schema.side_writers():
             # fault materializers.of_a_scope_not_opened: if False:
             if view.has_owner(each.scope):
@@ -453,20 +446,20 @@ class PieceInstance:
             self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
             self.nodes.remove(node)
 
-    def wake(self) -> None:
+    def register_all(self) -> None:
         """Register everything of a piece that was open and asleep, and of its children."""
-        for coordinator in self.coordinators.values():
-            coordinator.complete()
-        self._keep()
+        for child_set in self.child_sets.values():
+            child_set.make_listed_rows()
+        self._register_keepers()
         for (user, session), shown in self._shown.items():
-            self._show(self.view("session", user, session), shown)
+            self._register_effects(self.view("session", user, session), shown)
         for child in self.children():
-            child.wake()
+            child.register_all()
 
     def start_effects(self) -> None:
         """Register the effects of a piece that is open and asleep, and those of its children."""
         for (user, session), shown in self._shown.items():
-            self._show(self.view("session", user, session), shown)
+            self._register_effects(self.view("session", user, session), shown)
         for child in self.children():
             child.start_effects()
 
@@ -477,7 +470,7 @@ class PieceInstance:
 
     def set_delays(self, id: str, delays: Delays) -> None:
         """Change the delays of an effect, by the id of its node, until the piece is stopped."""
-        self._delays[id] = delays.over(self._delays.get(id, delays))
+        self._delays[id] = delays.filled_from(self._delays.get(id, delays))
         for node in self.nodes:
             if node.id == id:
                 self.core.set_delays(node, delays)
@@ -507,7 +500,18 @@ class PieceInstance:
         return tuple(self._shown)
 
     def children(self) -> list[PieceInstance]:
-        return [child for each in self.coordinators.values() for child in each.instances()]
+        return [child for each in self.child_sets.values() for child in each.instances()]
+
+    def with_descendants(self) -> list[PieceInstance]:
+        """Return the piece and all its descendants."""
+        found = [self]
+        for each in found:
+            found += each.children()
+        return found
+
+    def all_nodes(self) -> list[Node]:
+        """Return the nodes of the piece and of its descendants."""
+        return [node for each in self.with_descendants() for node in each.nodes]
 
     def close(self, user: str, session: str) -> bool:
         """Stop running the piece for one user and session.
@@ -536,18 +540,18 @@ class PieceInstance:
         if self.is_stopped:
             return
         self.is_stopped = self.parent is not None or self.is_launched or is_replaced
-        readers = idle.outside_readers(idle.nodes_of(self)) if is_read_on and not self.is_stopped else {}
+        readers = _outside_readers(self.all_nodes()) if is_read_on and not self.is_stopped else {}
         # fault pieces.rows_stopped: if False:
-        if any(map(idle.is_demanded, readers)):
+        if any(map(_is_demanded, readers)):
             self._parts.registry.forget_instance(self)
             self._parts.node_source.forget_piece(self)
-            self.rest()
+            self.close_for_readers()
             self.space.hold([self.generation_check().document])  # As that of every piece that is only named.
-            self._parts.idle.note_use(self)
+            self._parts.registry.idle.note_use(self)
             return
         self.is_let_go = is_let_go
-        for coordinator in self.coordinators.values():
-            for child in coordinator.instances():
+        for child_set in self.child_sets.values():
+            for child in child_set.instances():
                 child.stop(is_let_go=is_let_go or not self.is_stopped)
         self._parts.registry.forget_instance(self)
         self._parts.node_source.forget_piece(self)
@@ -566,21 +570,21 @@ class PieceInstance:
         if self._generation_check is not None:
             self.space.let_loose([self._generation_check.document])
         for view in self._views.values():
-            view.forget()  # A holder of the piece that reads again gets new nodes.
+            view.drop_handles()  # A holder of the piece that reads again gets new nodes.
         self._shown.clear()
         self._kept.clear()
         self._delays.clear()
-        self.coordinators.clear()
-        self.resume_state, self.is_new = None, False
-        idle.invalidate_readers(self.core, readers)
+        self.child_sets.clear()
+        self.is_new = False
+        self.core.invalidate_readers(readers)
 
-    def rest(self) -> None:
+    def close_for_readers(self) -> None:
         """End what runs only because the piece is open, and what it sleeps by. It is computed further for readers."""
-        self.resume_state, self.is_new = None, False
-        for coordinator in self.coordinators.values():
-            coordinator.rest()
+        self.is_new = False
+        for child_set in self.child_sets.values():
+            child_set.rest()
         for child in self.children():
-            child.rest()
+            child.close_for_readers()
         self._cancel_periods()
         for node in self.keepers():
             self.core.outside_run(lambda node=node: self.core.remove(node))  # type: ignore[misc]
@@ -616,3 +620,14 @@ class PieceInstance:
         # fault pieces.observers_of_inputs_read_again: own = ""
         found = [*used, *(document for node in self.nodes for document in node.outputs)]
         return [document for document in dict.fromkeys(found) if document.key.id.startswith(own)]
+
+
+def _outside_readers(nodes: list[Node]) -> dict[Node, None]:
+    """Return the readers of some nodes that are not among these nodes."""
+    own = set(nodes)
+    return {each: None for node in nodes for each in readers_of_writes(node) if each not in own}
+
+
+def _is_demanded(reader: Node) -> bool:
+    """Return whether a reader is demanded, other than by an event or a write that waits for a value."""
+    return reader.live and not isinstance(getattr(reader.fn, "__self__", None), Demand)

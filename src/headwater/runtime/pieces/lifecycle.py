@@ -21,24 +21,22 @@ from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.pieces.classes import cell_names, stored_name
-from headwater.runtime.pieces.handles import cells_of
-from headwater.runtime.pieces.idle import instances_of, nodes_of
+from headwater.runtime.pieces.hot_reload import replace_former_children
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.piece_documents import until_here, until_stored
 from headwater.runtime.pieces.records import RECORD
-from headwater.runtime.pieces.versions.code_versions import replace_former_children
 from headwater.runtime.pieces.view import ScopedView
 
 if TYPE_CHECKING:
     from headwater.runtime.channel.sessions import UserSessions
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.pieces.generation_check import ClassClaims
     from headwater.runtime.pieces.links import Links
     from headwater.runtime.pieces.piece_documents import PieceDocuments
     from headwater.runtime.pieces.ports import NodeSource
     from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
-    from headwater.runtime.pieces.versions.code_versions import ClassClaims
     from headwater.runtime.writing.transactions import Transactions
     from headwater.scheduler.node import Node
 
@@ -154,7 +152,7 @@ class PieceOpener:
             return frozenset()
 
         if not new and isinstance(what, type) and await self._node_source.open_asleep(instance, space.user, session):
-            self._registry.keep(instance, space.user, session)
+            self._registry.run_piece(instance, space.user, session)
             if any(each.value is NOT_HERE for each in instance.held):
                 await self._node_source.load_cells(instance)
                 await self._arrived(instance.view("session", space.user, session))
@@ -176,7 +174,7 @@ class PieceOpener:
             raise
         if not self._node_source.is_asleep(instance) and not instance.is_open:
             await self._request(space, instance, session)
-        self._registry.keep(instance, space.user, session)
+        self._registry.run_piece(instance, space.user, session)
         await self._arrived(instance.view("session", space.user, session))
         await self._ready(instance)
         return made
@@ -216,7 +214,7 @@ class PieceOpener:
         def is_ready() -> bool:
             if coming and scheduler.is_coming(coming[0]):
                 return False
-            coming[:] = islice(filter(scheduler.is_coming, nodes_of(instance)), 1)
+            coming[:] = islice(filter(scheduler.is_coming, instance.all_nodes()), 1)
             return not coming and is_resumed() and not instance.is_loading()
 
         await self._core.observers.until(is_ready)
@@ -233,7 +231,7 @@ class PieceOpener:
     async def _arrived(self, view: ScopedView) -> None:
         """Wait until the piece's own cells are loaded. If one cannot be loaded, stop the piece and raise the reason."""
         core = self._core
-        waiting = cells_of(view)
+        waiting = view.cell_documents()
         for each in waiting:
             core.load(each)
         await until_here(core, waiting)
@@ -298,7 +296,7 @@ class Lifecycle:
     async def delete(self, space: SpaceUser, what: Piece) -> None:
         """Stop a piece and delete its documents for all users."""
         instance = _own(space, what)
-        observed = [document for each in instances_of(instance) for document in each.documents()]
+        observed = [document for each in instance.with_descendants() for document in each.documents()]
         instance.stop()
         # Results that are on their way are stored first, so that the query finds their documents.
         # fault delete.results_on_their_way_stay: pass

@@ -27,8 +27,8 @@ from headwater.pieces.names import SEPARATOR
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
-from headwater.runtime.pieces.inputs import HANDLER, OtherScopeHandle
-from headwater.runtime.pieces.records import NotArrivedError
+from headwater.runtime.pieces.records import HANDLER, NotArrivedError
+from headwater.runtime.pieces.view import OtherScopeHandle
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Links:
         id, colon, stored = link.id.rpartition(":")
         if not colon:
             raise AuthoringError(f"{link!r} points at no piece and at no member of one")
-        self.access.cross(view.instance.space, space)
+        self.access.check_crossing(view.instance.space, space)
         instance = self._registry.find_by_id(space, id)
         seen = view.seen_in(instance)
         if stored == "@":
@@ -77,8 +77,17 @@ class Links:
         return handle.below(link.path) if link.path else handle
 
     def make_input(self, view: ScopedView, member: GivenMember) -> Any:
-        """Return the handle of an input of a piece, as a view sees it."""
-        return _restricted(view, member, self.resolve_input(view.instance, member))
+        """Return the handle of an input of a piece, as a view sees it.
+
+        The open run is refused an input that the record names if it may not use it.
+        """
+        if view.instance.inputs is not None:
+            return _restricted(view, member, self.resolve_input(view.instance, member))
+        found = view.recorded.get(member)
+        if found is None:
+            found = view.recorded[member] = _restricted(view, member, self.resolve_input(view.instance, member))
+        self.access.check_input(view, found)
+        return found
 
     def resolve_input(self, instance: PieceInstance, member: GivenMember) -> Any:
         """Return the input of a piece by its name, from its maker or from its record."""
@@ -96,7 +105,7 @@ class Links:
         found = self._owned(space, parts)
         if found is not None:
             return found
-        given = instance.schema.given(member)
+        given = instance.schema.type_of_input(member)
         assert given.codec is not None
         kind: type[Input[Any]] = Cell if given.is_cell else Input
         made = kind(self._core, space.document(parts.id, parts.scope), given.codec, parts.path)
@@ -152,7 +161,7 @@ class Links:
 
 def _restricted(view: ScopedView, member: GivenMember, value: Any) -> Any:
     """Return the handle that was passed in, restricted to its declaration: an Input is read-only, even of a Cell."""
-    given = view.instance.schema.given(member)
+    given = view.instance.schema.type_of_input(member)
     if isinstance(value, OtherScopeHandle):
         value = value.seen_by(view)
         if isinstance(value, OtherScopeHandle):
@@ -182,7 +191,7 @@ class LinkAccess:
 
     def check(self, document: Document, target: Document) -> None:
         """Check that the open run may follow a link from one document to another. Raise `AccessError` otherwise."""
-        whose = self._whose()
+        whose = self._scopes_of_run()
         if whose is None:
             return
         key = target.key
@@ -193,15 +202,15 @@ class LinkAccess:
             )
         core = self._core
         if target.home is not document.home:
-            self.cross(core.space_of(document), core.space_of(target))
+            self.check_crossing(core.space_of(document), core.space_of(target))
 
-    def cross(self, here: LocalSpace, there: LocalSpace, what: str = "a link") -> None:
+    def check_crossing(self, here: LocalSpace, there: LocalSpace, what: str = "a link") -> None:
         """Check that every possible writer of data in one space may read the other space that the data leads into.
 
         Raise `AccessError` otherwise. For a handler, also check the sender of the event.
         """
         run = self._core.current.run
-        if run is None or here is there or self._whose() is None:
+        if run is None or here is there or self._scopes_of_run() is None:
             return
         mine, others = _read(run, here), _read(run, there)
         current = self._events.current
@@ -223,7 +232,7 @@ class LinkAccess:
 
     # ---- records -----------------------------------------------------------------------------------
 
-    def given(self, view: ScopedView, handle: Any) -> None:
+    def check_input(self, view: ScopedView, handle: Any) -> None:
         """Check that the open run may use an input that the record of a piece names. Raise `AccessError` if not."""
         run, instance = self._core.current.run, view.instance
         if run is None or (self._events.current is None and not isinstance(run.node, Node)):
@@ -231,7 +240,7 @@ class LinkAccess:
         what = f"the record of {instance.name!r}"
         if isinstance(handle, Handler):
             there = self._core.space(handle.sender.place(handle.member).partition("/")[0])
-            self.cross(instance.space, there, what)
+            self.check_crossing(instance.space, there, what)
             if not self._includes(run, instance.space, there, RIGHT_FOR[handle.member.allow]):
                 raise AccessError(
                     f"{what} names the handler {handle!r}, and a user who may write {instance.space.name} may not send "
@@ -245,9 +254,9 @@ class LinkAccess:
                     f"{what} leads to {kept}, which this run may not read: open the piece with it, as in "
                     f"{instance.cls.__name__}(...)"
                 )
-            self.cross(instance.space, self._core.space_of(handle.document), what)
+            self.check_crossing(instance.space, self._core.space_of(handle.document), what)
 
-    def _whose(self) -> tuple[str, tuple[str, ...]] | None:
+    def _scopes_of_run(self) -> tuple[str, tuple[str, ...]] | None:
         """Return the space of the open run and the scopes of that space it may see. None: it is a program's own run."""
         run = self._core.current.run
         if run is None:

@@ -1,10 +1,10 @@
 """The stored documents of pieces: which there are, and their erasure.
 
 `Erasures` erases the documents of children whose keys were removed, for every `each` declared with `forget=True`. The
-coordinator stores the keys that are due for erasure in the same commit that leaves them out of its list of rows. An
+child set stores the keys that are due for erasure in the same commit that leaves them out of its list of rows. An
 erasure deletes the documents of one such child and removes its key from the stored keys, in one commit. The commit is
 conditional on the key not being in the source: a key that has returned by then keeps the data of its child, so that no
-write to the child is lost. If the runtime is killed in between, the next runtime with this coordinator repeats the
+write to the child is lost. If the runtime is killed in between, the next runtime with this child set repeats the
 erasure.
 """
 

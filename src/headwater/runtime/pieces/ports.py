@@ -2,7 +2,7 @@
 
 `EventSender` sends the events of open pieces and knows the event that is being handled. `NodeSource` decides, for each
 node of a piece, whether it is installed from its stored observation or runs. A runtime that is only inspected has
-another `NodeSource`, which runs nothing. `PieceGuard` decides, by the record of a piece, whether its nodes may run.
+another `NodeSource`, which runs nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from headwater.scheduler.node import Guard
-
 if TYPE_CHECKING:
     from headwater.pieces.piece import Context
     from headwater.runtime.pieces.identity import NodeIdentity
     from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.pieces.view import ScopedView
     from headwater.scheduler.node import Node
     from headwater.scheduler.registry import NodeSpec
 
@@ -48,6 +47,9 @@ class EventSender(Protocol):
     @property
     def current(self) -> HandledEvent | None:
         """The event whose handler is being called. None: no handler is."""
+
+    def context(self, view: ScopedView) -> Context:
+        """Return the value of `ctx` for a view: of the event whose handler is being called, or of a node."""
 
     def start_periods(self, instance: PieceInstance) -> list[asyncio.Task[None]]:
         """Start sending the events of the periodic handlers of an open piece, until the tasks are cancelled."""
@@ -87,6 +89,9 @@ class NodeSource(Protocol):
     def may_sleep(self, root: PieceInstance) -> bool:
         """Return whether `prepare_open` may put a piece to sleep. False: it is known not to be clean."""
 
+    def may_have_more_nodes(self, root: PieceInstance) -> bool:
+        """Return whether stored nodes of a piece or its children may exist that are not registered here."""
+
     def is_asleep(self, root: PieceInstance) -> bool:
         """Return whether a piece is open without nodes."""
 
@@ -107,10 +112,3 @@ class NodeSource(Protocol):
 
     def drop_fingerprints(self) -> None:
         """Drop cached fingerprints, and wake all sleeping pieces, after code was replaced in the running process."""
-
-
-class PieceGuard(Guard, Protocol):
-    """The guard of the derived nodes of one piece without a parent, and of its children (`generation_check`)."""
-
-    def run_refused_nodes(self) -> None:
-        """Run the nodes again that failed because another program had other code. Each asks again."""

@@ -3,32 +3,41 @@
 The transaction that creates a piece writes its record, so that any program with the class can open the piece again. The
 record is stored under `@`, which cannot be the name of a member. If the class of a record is not imported, the error
 says which module to import.
+
+An input is stored as the address that its handle leads to, so that a piece can be opened again without its maker. A
+callback has no address; it is stored as the name of its handler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
+from headwater.cells.handle import Input
 from headwater.cells.model import Model
+from headwater.data.address import address_text
 from headwater.data.patch import Patch
 from headwater.data.value import ABSENT, Value, freeze
 from headwater.errors import AbsentError, AuthoringError, NotReadyError
+from headwater.pieces.handles import Handler
 from headwater.pieces.names import document_id
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.pieces.classes import cell_names, has_other_code, member_digests
-from headwater.runtime.pieces.inputs import written
+from headwater.runtime.pieces.view import OtherScopeHandle
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
 
 RECORD = "@"
+
+HANDLER: Final = "handler "
+"""Prefix of a callback in its stored form."""
 
 
 def record_document(space: LocalSpace, id: str) -> Document:
@@ -191,3 +200,58 @@ class Records:
     def exists(self, instance: PieceInstance) -> bool:
         """Inside a transaction: return whether the piece has a record."""
         return self.cell(instance.space, instance.id).exists()
+
+
+# ---- inputs --------------------------------------------------------------------------------------------
+
+
+def same_inputs(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two makings of a piece pass the same handles."""
+    return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if isinstance(one, OtherScopeHandle):
+        return one.same(other)
+    if isinstance(one, Input) and isinstance(other, Input):
+        return type(one) is type(other) and one.document is other.document and one.path == other.path
+    if isinstance(one, Handler) and isinstance(other, Handler):
+        return one.same(other)
+    return False
+
+
+def described(core: Core, piece: Piece) -> Value:
+    """Return the stored form of a child: its class, and the places of its inputs."""
+    return freeze({"class": type(piece).__schema__.name, "inputs": written(core, piece.__inputs__)})
+
+
+def written(core: Core, inputs: Mapping[str, Any]) -> Value:
+    """Return the stored form of inputs."""
+    return freeze({name: _written(core, value) for name, value in sorted(inputs.items())})
+
+
+def _written(core: Core, value: Any) -> Value:
+    if _core_of(value) is not core:
+        raise AuthoringError(f"{value!r} is of another runtime: give a piece handles of the runtime that it runs in")
+    if isinstance(value, Input):
+        return place_of(core, value)
+    if isinstance(value, Handler):
+        return f"{HANDLER}{value.sender.place(value.member)}"
+    return repr(value)
+
+
+def _core_of(value: Any) -> object:
+    """Return the core of the runtime that a handle belongs to."""
+    if isinstance(value, Input):
+        return value._runtime
+    if isinstance(value, Handler):
+        return value.sender.core
+    return value.core if isinstance(value, OtherScopeHandle) else None
+
+
+def place_of(core: Core, handle: Input[Any]) -> str:
+    """Return the address that a handle leads to, as text."""
+    key = handle.document.key
+    return address_text(key.scope, key.id, handle.path, space=core.space_of(handle.document).name)

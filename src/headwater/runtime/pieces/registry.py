@@ -5,10 +5,16 @@ Two names of the same piece lead to the same instance.
 A child has no record and is found through the pieces that keep it. Each keeper is brought up to date first, inside a
 run as for any other reader of an `each` or a `child`. So a stored reference to a child, a link or a recorded input,
 leads to the child again in any runtime. No child is made that its keeper would not make.
+
+A piece that is only named (`space.piece`) gets nodes as soon as a caller pulls or watches it, and their results are
+worth keeping for the next read. There is no signal that no further read will come, so `IdlePieces` keeps a limited
+number of such pieces and releases those used longest ago. A released piece gets its nodes again at the next read,
+through any of its handles. A piece with a reader or a demanded node is not released.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -21,13 +27,14 @@ from headwater.pieces.names import SEPARATOR, child_name, piece_id, unescaped
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import whose_record
 from headwater.replica.document import NOT_HERE
+from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.local_space import LocalSpace
 from headwater.runtime.core.observers import Existence
 from headwater.runtime.pieces.classes import class_named, describe_imported
-from headwater.runtime.pieces.idle import IdlePieces
 from headwater.runtime.pieces.instance import InstanceParts, PieceInstance
 from headwater.runtime.pieces.records import Records
-from headwater.scheduler.node import Node
+from headwater.scheduler.graph.edges import readers_of_writes
+from headwater.scheduler.node import Node, NodeKind
 
 if TYPE_CHECKING:
     from headwater.replica.document import Document
@@ -40,16 +47,17 @@ PieceT = TypeVar("PieceT", bound=Piece)
 class PieceRegistry:
     """The pieces of one runtime."""
 
-    __slots__ = ("_core", "_idle", "_instances", "_kept", "_parts", "_records")
+    __slots__ = ("_core", "_instances", "_kept", "_parts", "_records", "idle")
 
     _parts: InstanceParts
 
-    def __init__(self, core: Core, records: Records, idle: IdlePieces) -> None:
+    def __init__(self, core: Core, records: Records, named_most: int) -> None:
+        """`named_most`: pieces that are not open and keep their nodes."""
         self._core = core
         core.find_piece = self.find_piece
         core.scheduler.on_foreign = self._check_generations
         self._records = records
-        self._idle = idle
+        self.idle = IdlePieces(core, named_most)
         # Instances with a holder: a program, a node, an event, their parent. Those that run here are in `_kept`, too.
         self._instances: WeakValueDictionary[tuple[str, str], PieceInstance] = WeakValueDictionary()
         self._kept: dict[PieceInstance, None] = {}
@@ -136,7 +144,7 @@ class PieceRegistry:
     def forget_instance(self, instance: PieceInstance) -> None:
         """Note that a piece was stopped. Its name leads to its instance while that has a holder, unless it is over."""
         self._kept.pop(instance, None)
-        self._idle.forget(instance)
+        self.idle.forget(instance)
         if instance.is_stopped and self._instances.get((instance.space.name, instance.id)) is instance:
             del self._instances[instance.space.name, instance.id]
 
@@ -180,7 +188,7 @@ class PieceRegistry:
             member, text = _keeping(instance, id)
             instance = instance.child_set(member).child(text)
         if instance is None:
-            raise _left(space, id)
+            raise _left_error(space, id)
         return instance
 
     async def pull_descendant(self, root: PieceInstance, id: str) -> PieceInstance:
@@ -188,9 +196,9 @@ class PieceRegistry:
         instance: PieceInstance | None = root
         while instance is not None and instance.id != id:
             member, text = _keeping(instance, id)
-            instance = await instance.child_set(member).pulled(text)
+            instance = await instance.child_set(member).pull_child(text)
         if instance is None:
-            raise _left(root.space, id)
+            raise _left_error(root.space, id)
         return instance
 
     def find_piece(self, document: Document) -> Existence | None:
@@ -218,17 +226,17 @@ class PieceRegistry:
         """Return all instances of this runtime."""
         return tuple(self._instances.values())
 
-    def kept(self) -> tuple[PieceInstance, ...]:
+    def running_pieces(self) -> tuple[PieceInstance, ...]:
         """Return the pieces that run here until they are stopped."""
         return tuple(self._kept)
 
     # ---- running here ------------------------------------------------------------------------------
 
-    def keep(self, instance: PieceInstance, user: str, session: str, *, is_launch: bool = False) -> None:
+    def run_piece(self, instance: PieceInstance, user: str, session: str, *, is_launch: bool = False) -> None:
         """Run a piece here until it is stopped. A piece that a program opened does not depend on a launch any more."""
         instance.is_launched = instance.is_launched and is_launch
         self._kept[instance] = None
-        self._idle.forget(instance)
+        self.idle.forget(instance)
         instance.open(user, session)
         self._parts.events.retry_parked(instance.space.name)
         self._core.request_tick()
@@ -264,6 +272,73 @@ class PieceRegistry:
             instance.is_launched = True
 
 
+class IdlePieces:
+    """The pieces of one runtime that have nodes and are not open."""
+
+    __slots__ = ("_core", "_instances", "_is_asked", "_most")
+
+    def __init__(self, core: Core, most: int) -> None:
+        self._core = core
+        self._instances: OrderedDict[PieceInstance, None] = OrderedDict()
+        self._is_asked = False
+        self._most = most
+
+    def __len__(self) -> int:
+        return len(self._instances)
+
+    def note_use(self, instance: PieceInstance) -> None:
+        """Note that a node of a piece was registered. An open piece is not idle."""
+        while instance.parent is not None:
+            instance = instance.parent
+        if instance.is_open:
+            self._instances.pop(instance, None)
+            return
+        self._instances[instance] = None
+        self._instances.move_to_end(instance)
+        if len(self._instances) > self._most and not self._is_asked:
+            self._is_asked = True
+            self._core.afterwards(self._stop_unused)
+
+    def forget(self, instance: PieceInstance) -> None:
+        self._instances.pop(instance, None)
+
+    def _stop_unused(self) -> None:
+        """Stop pieces above the limit, those used longest ago first, unless they are read or demanded.
+
+        A few are examined at a time: where most of them are in use, each new piece would otherwise cost all of them.
+        """
+        self._is_asked = False
+        before = len(self._instances)
+        for _ in range(RUNTIME_LIMITS.examined_pieces):
+            if len(self._instances) <= self._most:
+                return
+            instance, _ = self._instances.popitem(last=False)
+            if instance.is_open:
+                continue
+            if instance.is_launched or _is_in_use(instance):
+                self._instances[instance] = None
+            else:
+                instance.stop()
+        if self._most < len(self._instances) < before:
+            self._is_asked = True
+            self._core.afterwards(self._stop_unused)
+
+
+def _is_in_use(instance: PieceInstance) -> bool:
+    """Return whether a node of the piece is demanded, suspended, or read by a node outside the piece.
+
+    A materializer, which always demands itself, is demanded by the open piece: here by nothing.
+    """
+    own = set(instance.all_nodes())
+    return any(
+        (node.rooted and node.kind is not NodeKind.MATERIALIZER)
+        or node.provisional
+        or node.suspended
+        or any(each not in own for each in readers_of_writes(node))
+        for node in own
+    )
+
+
 def _keeping(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember, str]:
     """Return the member and the element key of a piece that an id leads through, if it leads through the piece."""
     found = None if instance.is_stopped else _keeper(instance, id)
@@ -272,7 +347,7 @@ def _keeping(instance: PieceInstance, id: str) -> tuple[EachMember | ChildMember
     return found
 
 
-def _left(space: LocalSpace, id: str) -> GoneError:
+def _left_error(space: LocalSpace, id: str) -> GoneError:
     # fault+ inputs.rows_that_left_are_read: return AbsentError(id)
     return GoneError(f"{space.name} has no piece {id!r} any more: its key left, or its parent is gone")
 

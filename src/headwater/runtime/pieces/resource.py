@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from headwater.runtime.writing.transactions import Transactions
 
 
-class Claim(Model):
+class FetchClaim(Model):
     """The runtime that fetches, the input it fetches for, and the time until which the claim holds."""
 
     wanted: str
@@ -60,10 +60,10 @@ class Worker:
         self._is_only = backend.is_only
         self.name = f"{self._life}/{origin}" if self._life else origin
 
-    def has(self, claim: Claim | None) -> bool:
+    def has(self, claim: FetchClaim | None) -> bool:
         return claim is not None and claim.by == self.name
 
-    def waits_for(self, claim: Claim, wanted: str, now_us: int) -> bool:
+    def waits_for(self, claim: FetchClaim, wanted: str, now_us: int) -> bool:
         """Return whether another runtime has the claim and may still be fetching."""
         if claim.wanted != wanted or claim.by == self.name or claim.until_us <= now_us:
             return False
@@ -97,9 +97,9 @@ class ResourceHandle(Resource[T_co], Generic[T_co]):
         core = fetching.core
         super().__init__(core, fetching.wanted.document, codec_for(str))
         self._fetching = fetching
-        self.set_maker(fetching.instance.maker_of(self._again))
+        self.set_maker(fetching.instance.maker_of(self._take_current_fetch))
 
-    def _again(self) -> None:
+    def _take_current_fetch(self) -> None:
         """Continue with the current `Fetch` of the view, after the piece of this one was released."""
         self._fetching = self._fetching.made_anew()
 
@@ -110,7 +110,7 @@ class ResourceHandle(Resource[T_co], Generic[T_co]):
     def get(self, default: Any = None) -> Any:
         """Return the current state. Inside a run this subscribes to the resource and demands its fetch."""
         wanted: Any = super().get("")
-        return self._fetching.shown(wanted)
+        return self._fetching.read_state(wanted)
 
     @property
     def values(self) -> TypeCodec[Any]:
@@ -161,7 +161,7 @@ class Fetch:
         self.values = instance.schema.codec(member)
         self.result: Cell[Result] = Cell(core, view.document(f"{member.stored}/result"), codec_for(Result))
         # Apart from the result, so that a change of the claim runs no reader of the result.
-        self._claim: Cell[Claim] = Cell(core, view.document(f"{member.stored}/claim"), codec_for(Claim))
+        self._claim: Cell[FetchClaim] = Cell(core, view.document(f"{member.stored}/claim"), codec_for(FetchClaim))
         self.wanted: Computed[str] = Computed(core, view.document(member.stored), codec_for(str))
         self._task: tuple[str, asyncio.Task[None]] | None = None
         self._given_up: str | None = None  # the input whose result could not be written
@@ -197,7 +197,7 @@ class Fetch:
 
     # ---- for readers -------------------------------------------------------------------------------
 
-    def shown(self, wanted: str) -> Any:
+    def read_state(self, wanted: str) -> Any:
         result = self.result.get(None)
         if result is None:
             return Pending()
@@ -210,17 +210,17 @@ class Fetch:
     # ---- its node ----------------------------------------------------------------------------------
 
     def _want(self) -> str:
-        """Return the digest of the wanted input. `_look` checks after the run whether its result exists."""
+        """Return the digest of the wanted input. `_start_or_cancel` checks after the run whether its result exists."""
         source = self._input
         try:
             value = source.get()
         except AbsentError:
             return ""
         wanted = digest(source.memo().merge(ABSENT, value))
-        self.core.afterwards(self._look)
+        self.core.afterwards(self._start_or_cancel)
         return wanted
 
-    def _look(self) -> None:
+    def _start_or_cancel(self) -> None:
         """Start a fetch that is wanted and missing; cancel one that is not wanted any more."""
         node, core = self._node, self.core
         if node.removed or self._tasks.is_closed:
@@ -241,7 +241,7 @@ class Fetch:
             return
         task = self._tasks.spawn(self._fetch(wanted), f"resource {node.id}")
         self._task = (wanted, task)
-        task.add_done_callback(lambda _: self._over(wanted, task))
+        task.add_done_callback(lambda _: self._on_fetch_done(wanted, task))
         core.observers.when(lambda: not node.live or task.done(), self._unwanted)
 
     def _wait(self, holds: Callable[[], bool]) -> None:
@@ -251,7 +251,7 @@ class Fetch:
 
     def _woken(self) -> None:
         self._is_waiting = False
-        self.core.afterwards(self._look)
+        self.core.afterwards(self._start_or_cancel)
 
     def _has_result(self, wanted: str) -> bool:
         if self.result.document.value is NOT_HERE:
@@ -259,21 +259,21 @@ class Fetch:
         result = self.result.get(None)
         return result is not None and result.wanted == wanted
 
-    def _is_over(self, claim: Claim) -> bool:
+    def _is_over(self, claim: FetchClaim) -> bool:
         """Return whether the claim of another runtime was released or replaced."""
         return self._claim.document.value is not NOT_HERE and self._claim.get(None) != claim
 
     def _unwanted(self) -> None:
         if not self._node.live:
-            self.core.afterwards(self._look)
+            self.core.afterwards(self._start_or_cancel)
 
-    def _over(self, wanted: str, task: asyncio.Task[None]) -> None:
+    def _on_fetch_done(self, wanted: str, task: asyncio.Task[None]) -> None:
         if self._task is None or self._task[1] is not task:
             return
         self._task = None
         if not task.cancelled() and task.exception() is not None:
             self._given_up = wanted  # The error was reported. Another input is tried again.
-        self.core.afterwards(self._look)
+        self.core.afterwards(self._start_or_cancel)
 
     def _end(self) -> None:
         if self._task is not None:
@@ -288,7 +288,7 @@ class Fetch:
 
     async def _renewed(self) -> None:
         await self._transact(self._outdate)
-        self.core.afterwards(self._look)
+        self.core.afterwards(self._start_or_cancel)
 
     def _transact(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call a function in one transaction of the space of the piece."""
@@ -355,7 +355,7 @@ class Fetch:
 
     # ---- transactions ------------------------------------------------------------------------------
 
-    def _take(self, wanted: str) -> Claim | None:
+    def _take(self, wanted: str) -> FetchClaim | None:
         """Take the claim, unless another runtime has it. Return the valid claim; None: the result exists."""
         if self._has_result(wanted):
             return None
@@ -363,7 +363,7 @@ class Fetch:
         claim = self._claim.get(None)
         if claim is not None and self._worker.waits_for(claim, wanted, now_us):
             return claim
-        fresh = Claim(wanted=wanted, by=self._worker.name, until_us=now_us + RUNTIME_LIMITS.claim_us)
+        fresh = FetchClaim(wanted=wanted, by=self._worker.name, until_us=now_us + RUNTIME_LIMITS.claim_us)
         self._claim.set(fresh)
         return fresh
 

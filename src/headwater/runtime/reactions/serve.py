@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.errors import AuthoringError, HeadwaterError, LoadError, ProtocolError, ReactionBlockedError
 from headwater.protocol.reactions import Delivering, Delivers, QueryReactions, ReactionState, TargetsDue
-from headwater.protocol.reactions import Reactions as ReactionStates
+from headwater.protocol.reactions import ReactionList as ReactionStates
 from headwater.reactions.drain import Drain, Pace, subscribe
 from headwater.reactions.limits import DEFAULT_DRAIN_LIMITS
 from headwater.reactions.port import DEFAULT_LANE, declaration, is_refusal

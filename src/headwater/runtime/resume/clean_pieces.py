@@ -30,9 +30,8 @@ from headwater.protocol.observations import MOST_AWAKE, WHOLE, About, Footprint,
 from headwater.replica.document import Document
 from headwater.runtime.channel.sessions import stable_name
 from headwater.runtime.pieces.classes import with_children
-from headwater.runtime.pieces.handles import WHILE_OPEN
 from headwater.runtime.pieces.identity import KEYS, Key, name_of
-from headwater.runtime.pieces.idle import instances_of, nodes_of
+from headwater.runtime.pieces.view import WHILE_OPEN
 from headwater.runtime.resume.fingerprint import CodeFingerprints, describe_inputs, inputs_of, owner_of
 from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.run_reporter import RunReporter
@@ -103,9 +102,9 @@ def uncovered_nodes(core: Core, root: PieceInstance) -> tuple[str, ...] | None:
     read documents that neither the class of the piece nor its inputs name, such as those of another space. None, too,
     if they are too many.
     """
-    own = set(nodes_of(root))
+    own = set(root.all_nodes())
     given = {doc.id for space, doc in inputs_of(core, root) if space == root.space.name}
-    found = [name_of(key) for instance in instances_of(root) for key in _fetching(instance)]
+    found = [name_of(key) for instance in root.with_descendants() for key in _fetching(instance)]
     for node in own:
         reporter = node.reporter
         if not node.live or WHILE_OPEN in node.id or reporter is None:
@@ -186,19 +185,16 @@ async def report_clean_pieces(resuming: Resume, instances: list[PieceInstance]) 
             continue
         replica, followed = instance.space.replica, sleeping.space_of(instance)
         seq = replica.confirmed.seq
-        if (
-            replica.has_unconfirmed()
-            or not seq
-            or (instance.resume_state is not None and not instance.resume_state.is_over)
-        ):
+        state = resuming.states.get(instance)
+        if replica.has_unconfirmed() or not seq or (state is not None and not state.is_over):
             continue
         if sleeping.is_asleep(instance):
             assert followed is not None
-            assert instance.resume_state is not None
+            assert state is not None
             seq = followed.through
             ran = any(node.reporter is not None and node.runs for node in instance.nodes)
             # With an old report the engine would have to examine many commits.
-            is_old = seq - instance.resume_state.as_of > resuming.parts.limits.reported_commits
+            is_old = seq - state.as_of > resuming.parts.limits.reported_commits
             if not (ran or is_old) or not followed.is_quiet():
                 continue
         channel = channel_of(instance.space.name)

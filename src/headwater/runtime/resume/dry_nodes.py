@@ -153,7 +153,7 @@ class DryNodes(Resume):
         at = (space, root.id, key)
         if observed is None or at in self.nodes:
             return
-        self.fingerprints.look(instance.cls, identity.code)
+        self.fingerprints.why_opaque(instance.cls, identity.code)
         said = about(self.fingerprints, instance, spec, identity, observed.node.generation)
         self._have_records(space, observed)
         implied = self.implied(instance, identity, observed)

@@ -31,8 +31,8 @@ from headwater.protocol.observations import About, NodeKey
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.pieces.classes import class_named, described_members, with_children
 from headwater.runtime.pieces.identity import NodeIdentity, row_of, with_kinds
-from headwater.runtime.pieces.inputs import HANDLER, OtherScopeHandle, written
-from headwater.runtime.pieces.records import RECORD, record_document
+from headwater.runtime.pieces.records import HANDLER, RECORD, record_document, written
+from headwater.runtime.pieces.view import OtherScopeHandle
 from headwater.runtime.resume.limits import DEFAULT_RESUME_LIMITS, ResumeLimits
 from headwater.runtime.resume.writers import DERIVED
 
@@ -348,7 +348,7 @@ class CodeFingerprints:
             found = self._wholes[cls] = made()
         return found
 
-    def look(self, cls: type[Piece], code: str) -> str:
+    def why_opaque(self, cls: type[Piece], code: str) -> str:
         """Examine a class before its code has run, because a run may change globals that the code refers to.
 
         Return why the code of a member has no fingerprint. Empty: it has one.
@@ -358,7 +358,7 @@ class CodeFingerprints:
             known = self._all(cls)
         return known.get(code, UNKNOWN).why if code else ""
 
-    def said(self, instance: PieceInstance, spec: NodeSpec, identity: NodeIdentity) -> tuple[str, str, str]:
+    def fingerprint_node(self, instance: PieceInstance, spec: NodeSpec, identity: NodeIdentity) -> tuple[str, str, str]:
         """Return the fingerprint of a node, empty if it cannot be known, its kind, and its delays."""
         given = describe_inputs(self._core, instance)
         outputs = spec.outputs
@@ -405,7 +405,7 @@ def about(
 ) -> About:
     """Return the part of an observation that is the same in every run of a node."""
     member, child, scope, principal = identity.key(instance.child_id)
-    fingerprint, kind, delays = codes.said(instance, spec, identity)
+    fingerprint, kind, delays = codes.fingerprint_node(instance, spec, identity)
     return About(NodeKey(instance.root.id, generation, member, child, scope, principal), kind, fingerprint, delays)
 
 

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError
 from headwater.protocol.commit import Read
-from headwater.protocol.observations import Current, ForeignRead, Observed, QueryCurrent
+from headwater.protocol.observations import ForeignRead, Observed, OutdatedReads, QueryCurrent
 from headwater.replica.document import NOT_HERE
 from headwater.replica.replica import Replica
-from headwater.runtime.pieces.resume_state import ForeignAnswers
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.judge import Reason
 from headwater.runtime.resume.parts import ResumeParts
+from headwater.runtime.resume.resume_state import ForeignAnswers
 from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.persistence import Held
 
 if TYPE_CHECKING:
     from headwater.runtime.core.local_space import LocalSpace
-    from headwater.runtime.pieces.resume_state import ResumeState
+    from headwater.runtime.resume.resume_state import ResumeState
     from headwater.runtime.writing.space_channel import SpaceChannel
 
 
@@ -65,7 +65,7 @@ class ForeignReadCheck:
         channel = self._parts.channel(self._core.name_of(replica) or "")
         return None if channel is None else channel.driver.session.seen.chain_at(replica.confirmed.seq)
 
-    def unsure(self, node: Node) -> None:
+    def report_when_confirmed(self, node: Node) -> None:
         """Report the run of a node again when its reads of other spaces have verdicts."""
         if len(self._unsure) >= self._parts.limits.unsure_nodes:
             return
@@ -115,7 +115,7 @@ class ForeignReadCheck:
             # fault+ foreign_reads.misaddressed: others = [Read(nowhere, (), each.depth, each.seq) for each in some]
             # fault+ foreign_reads.misaddressed: question = QueryCurrent(0, tuple(others), ())
             answer = await self._parts.ask_engine(there, question)
-            if not isinstance(answer, Current):
+            if not isinstance(answer, OutdatedReads):
                 return
             stale = {place for place, _ in answer.stale}
             # Two reads at one seq with different chains are of different logs: at most one is of this log.
@@ -157,7 +157,7 @@ class ForeignReadCheck:
         instances = [writers.named(pieces, space, doc) for doc in docs]
         known.instances += dict.fromkeys([instance for instance in instances if instance is not None])
 
-    def over(self, state: ResumeState) -> None:
+    def release_when_answered(self, state: ResumeState) -> None:
         """Forget the answers about a sleeping piece if no query for it is under way."""
         if not state.asked:
             known, state.foreign_answers = state.foreign_answers, ForeignAnswers()

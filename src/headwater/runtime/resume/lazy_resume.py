@@ -67,9 +67,7 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.channel.backend import LocalDirectory
 from headwater.runtime.channel.sessions import stable_name
 from headwater.runtime.pieces.classes import with_children
-from headwater.runtime.pieces.handles import show, shown_as, shown_in
 from headwater.runtime.pieces.identity import Key, named, row_of
-from headwater.runtime.pieces.idle import instances_of, nodes_of
 from headwater.runtime.pieces.records import record_document
 from headwater.runtime.resume import clean_pieces
 from headwater.scheduler.introspection.causes import ASLEEP, Explanation
@@ -79,10 +77,9 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.local_space import LocalSpace
     from headwater.runtime.pieces.instance import PieceInstance
-    from headwater.runtime.pieces.registry import PieceRegistry
-    from headwater.runtime.pieces.resume_state import ResumeState
     from headwater.runtime.resume.parts import ResumeParts
     from headwater.runtime.resume.resume import Resume
+    from headwater.runtime.resume.resume_state import ResumeState
     from headwater.runtime.writing.space_channel import SpaceChannel
 
 
@@ -106,7 +103,7 @@ class BulkOpen:
         self._core = parts.core
         self._fingerprints: dict[tuple[type[Piece], int, str, str], str] = {}
 
-    def patched(self) -> None:
+    def drop_fingerprints(self) -> None:
         self._fingerprints.clear()
 
     # ---- falling asleep ------------------------------------------------------------------------------
@@ -128,7 +125,7 @@ class BulkOpen:
     def _may_be_clean(self, instance: PieceInstance) -> bool:
         """Return True if nothing of the piece is loaded, and it has neither a parent nor inputs."""
         if (
-            instance.resume_state is not None
+            instance in self._sleeping.resuming.states
             or instance.is_new
             or instance.is_open
             or instance.generation
@@ -227,7 +224,7 @@ class BulkOpen:
             return all(each.value is not NOT_HERE or core.why_not(each) is not None for each in loads.docs)
 
         waiting = asyncio.get_running_loop().create_task(core.observers.until(are_here))
-        waiting.add_done_callback(lambda task: _over(followed, loads, task))
+        waiting.add_done_callback(lambda task: _on_load_done(followed, loads, task))
 
     def _look_ahead(self, followed: FollowedSpace, loads: LoadBatch, first: PieceInstance) -> None:
         """Request the cells of the next pieces of the same class as well, twice as many each time."""
@@ -250,7 +247,7 @@ class BulkOpen:
                 loads.ahead.update(dict.fromkeys([documents.of(key) for key in keys]))
 
 
-def _over(followed: FollowedSpace, loads: LoadBatch, task: asyncio.Task[None]) -> None:
+def _on_load_done(followed: FollowedSpace, loads: LoadBatch, task: asyncio.Task[None]) -> None:
     if any(document.value is NOT_HERE for document in loads.ahead):
         followed.ahead = -1  # They are too large or too many: no caller may wait for pieces that it did not open.
     if not loads.over.done():
@@ -316,11 +313,11 @@ async def register_nodes(
 async def _registered(
     resuming: Resume, root: PieceInstance, found: Mapping[Key, tuple[Observed, int] | None]
 ) -> list[Node] | None:
-    state = root.resume_state
+    state = resuming.states.get(root)
     if state is None:
         return None  # The piece was stopped while the engine was asked for its nodes.
     # Children are being made: their nodes are registered after them.
-    await resuming.core.observers.until(lambda: not state.asked or root.resume_state is not state)
+    await resuming.core.observers.until(lambda: not state.asked or resuming.states.get(root) is not state)
     state.asked += 1
     try:
         return await _nodes(resuming, root, state, found)
@@ -328,7 +325,7 @@ async def _registered(
         return None  # The whole piece wakes, and the node that fails reports the error.
     finally:
         state.asked -= 1
-        resuming.foreign_reads.over(state)
+        resuming.foreign_reads.release_when_answered(state)
         resuming.core.observers.check_conditions()
 
 
@@ -340,7 +337,7 @@ async def _nodes(
         home_id, _, text = child.partition(BETWEEN)
         if member.endswith(row_of("")):
             rows.update(dict.fromkeys(_of_row(root, home_id, member.removesuffix(row_of("")), text)))
-        above = _above(root, home_id) if home_id else []
+        above = _rows_above(root, home_id) if home_id else []
         if above is None:
             return None
         for parent, stored, at in above:
@@ -355,7 +352,7 @@ async def _nodes(
     missing = [key for key, known in found.items() if known is None]
     if not await resuming.lookup.known(root, state, [*missing, *(key for key in rows if key not in found)]):
         return None
-    if root.resume_state is not state:
+    if resuming.states.get(root) is not state:
         return None
     nodes: list[Node] = []
     for key in found:
@@ -368,12 +365,12 @@ async def _nodes(
 
 
 def _of_row(root: PieceInstance, home_id: str, stored: str, text: str) -> list[Key]:
-    """Return the keys of the coordinator of a row and of the row itself."""
+    """Return the keys of the child set of a row and of the row itself."""
     child = "" if home_id in ("", root.id) else home_id
     return [(stored, child, "", ""), (row_of(stored), f"{child}{BETWEEN}{text}" if text else child, "", "")]
 
 
-def _above(root: PieceInstance, id: str) -> list[tuple[str, str, str]] | None:
+def _rows_above(root: PieceInstance, id: str) -> list[tuple[str, str, str]] | None:
     """Return the rows that lead to a child: the parent, the member and the key of each. None: the id was shortened."""
     found: list[tuple[str, str, str]] = []
     parent = root.id
@@ -396,7 +393,7 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
     stored, child, scope, principal = key
     home_id, _, text = child.partition(BETWEEN)
     instance: PieceInstance | None = root
-    for _, name, at in (_above(root, home_id) or []) if home_id else []:
+    for _, name, at in (_rows_above(root, home_id) or []) if home_id else []:
         row = None if instance is None else _row(instance, name, at)
         instance = None if row is None else row[0]
     if instance is None:
@@ -411,8 +408,8 @@ def _node(root: PieceInstance, key: Key) -> Node | None:
     if isinstance(member, EffectMember):
         return _effect(instance, member, scope, principal)
     if isinstance(member, (EachMember, ChildMember)):
-        coordinator = instance.child_set(member)
-        return None if coordinator.is_sparse else coordinator.node
+        child_set = instance.child_set(member)
+        return None if child_set.is_sparse else child_set.node
     if not isinstance(member, (ComputedMember, FoldMember, MaterializerMember, ResourceMember)):
         return None
     if member.scope != (scope or "space"):
@@ -435,10 +432,10 @@ def _effect(instance: PieceInstance, member: EffectMember, scope: str, user: str
     """Register an effect of a piece for the user that the piece is open for."""
     for whose, session in instance.opened_for():
         view = instance.view("session", user, session)
-        if whose == user and shown_in(view) == scope:
-            id = shown_as(view, member)
+        if whose == user and view.effect_scope() == scope:
+            id = view.effect_id(member)
             there = next((node for node in instance.nodes if node.id == id), None)
-            return there or instance.add_effect(show(view, member), user, session)
+            return there or instance.add_effect(view.register_effect(member), user, session)
     return None
 
 
@@ -490,10 +487,10 @@ class LazyResume:
     async def prepare_open(self, instance: PieceInstance, user: str, session: str) -> None:
         """Put a piece to sleep that is about to be opened, if all of it is known to be clean."""
         resuming = self._resuming
-        if instance.resume_state is not None or instance.is_new or instance.is_open or not instance.generation:
+        if instance in resuming.states or instance.is_new or instance.is_open or not instance.generation:
             return
         followed = await self.follow_space(instance)
-        if followed is None or instance.resume_state is not None or instance.is_open:
+        if followed is None or instance in resuming.states or instance.is_open:
             return
         known = (followed.clean or {}).pop(instance.id, None)
         whom = user, stable_name(session)
@@ -525,7 +522,9 @@ class LazyResume:
             await self._core.observers.until(lambda: channel.is_up() or instance.space.ended is not None)
         if not followed.is_looking and followed.clean is None:
             followed.is_looking = True
-            self._parts.tasks.begin(self._look(followed), f"which pieces of {instance.space.name} are clean")
+            self._parts.tasks.begin(
+                self._load_clean_pieces(followed), f"which pieces of {instance.space.name} are clean"
+            )
         if followed.is_looking:
             await self._core.observers.until(lambda: not followed.is_looking)
         return followed if channel.is_up() else None
@@ -535,7 +534,7 @@ class LazyResume:
         resuming = self._resuming
         if followed.clean is not None:
             followed.clean.pop(instance.id, None)
-        instance.resume_state = resuming.lookup.asleep(instance, known.as_of)
+        resuming.states[instance] = resuming.lookup.asleep(instance, known.as_of)
         followed.sleeping[instance.id] = instance
         resuming.counts["asleep"] += 1
         if followed.task is None:
@@ -545,7 +544,7 @@ class LazyResume:
             followed.waking.append(instance.id)
             self._parts.tasks.begin(self._wake_after_open(followed, instance, known), f"waking {instance!r}")
 
-    async def _look(self, followed: FollowedSpace) -> None:
+    async def _load_clean_pieces(self, followed: FollowedSpace) -> None:
         """Load the clean pieces of a space. A piece without an answer counts as not clean."""
         try:
             await self._ask(followed)
@@ -774,19 +773,19 @@ class LazyResume:
         followed.started.pop(instance.id, None)
         resuming = self._resuming
         resuming.counts["woken"] += 1
-        state = instance.resume_state = resuming.begin(instance, followed.channel)
+        state = resuming.states[instance] = resuming.begin(instance, followed.channel)
         # Later, because the caller may be in the middle of making a part of the piece.
-        self._core.afterwards(lambda: instance.wake() if instance.resume_state is state else None)
+        self._core.afterwards(lambda: instance.register_all() if resuming.states.get(instance) is state else None)
 
     def _wake_all(self, followed: FollowedSpace) -> None:
         for instance in [*followed.sleeping.values()]:
             self.wake_piece(instance)
         followed.clean = {}
 
-    def patched(self) -> None:
+    def wake_all(self) -> None:
         """Wake all pieces, because the code of classes was replaced (hot reload)."""
         self._effects_known.clear()
-        self.bulk_open.patched()
+        self.bulk_open.drop_fingerprints()
         for followed in self._spaces.values():
             self._wake_all(followed)
 
@@ -804,14 +803,15 @@ class LazyResume:
 
 def _is_registered(resuming: Resume, root: PieceInstance) -> bool:
     """Return True if no effect of a piece or of its children waits to be registered."""
-    is_known = root.resume_state is None or not (root.resume_state.asked or root.resume_state in resuming.under_way)
-    return is_known and not any(each.is_loading() for each in instances_of(root))
+    state = resuming.states.get(root)
+    is_known = state is None or not (state.asked or state in resuming.under_way)
+    return is_known and not any(each.is_loading() for each in root.with_descendants())
 
 
 def _awaited_documents(core: Core, root: PieceInstance) -> Iterator[Document]:
     """Yield the documents that may still arrive and for which resumed live nodes would wait if they had to run."""
     why_not = core.why_not
-    for node in nodes_of(root):
+    for node in root.all_nodes():
         if node.live and node.as_of:
             read = [cast(Document, spot.document) for spot in node.reads if spot is not None]
             for document in (*read, *node.outputs):
@@ -848,12 +848,13 @@ KINDS = {
 }
 
 
-def explain_asleep(pieces: PieceRegistry, node: str) -> Explanation | None:
+def explain_asleep(resuming: Resume, node: str) -> Explanation | None:
     """Explain a node that is not registered, by its id. None: it is of no sleeping piece."""
     space, _, place = node.partition("/")
     id, _, stored = place.partition(" ")[0].rpartition(":")
-    root = pieces.find(space, id.partition(SEPARATOR)[0])
-    if root is None or root.resume_state is None or not root.resume_state.as_of or root.id != id:
+    root = resuming.parts.pieces.find(space, id.partition(SEPARATOR)[0])
+    state = None if root is None else resuming.states.get(root)
+    if root is None or state is None or not state.as_of or root.id != id:
         return None
     member = root.schema.get(stored)
     kind = KINDS.get(type(member)) if member is not None else None
@@ -867,5 +868,5 @@ def explain_asleep(pieces: PieceRegistry, node: str) -> Explanation | None:
         steps=(),
         pending=(),
         left_out=0,
-        asleep_since=root.resume_state.as_of,
+        asleep_since=state.as_of,
     )

@@ -40,14 +40,13 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
 from headwater.runtime.pieces.classes import with_children
 from headwater.runtime.pieces.identity import Key, NodeIdentity, row_of
-from headwater.runtime.pieces.idle import nodes_of
-from headwater.runtime.pieces.resume_state import LookupBatch, RegisteredNode, ResumeState
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import CodeFingerprints, about, load_record_of_inputs
 from headwater.runtime.resume.foreign_reads import ForeignReadCheck
 from headwater.runtime.resume.judge import Reason, judge
 from headwater.runtime.resume.lazy_resume import LazyResume
 from headwater.runtime.resume.parts import ResumeParts
+from headwater.runtime.resume.resume_state import LookupBatch, RegisteredNode, ResumeState
 from headwater.scheduler.node import Node, Remembered
 from headwater.scheduler.run_reporter import RunReporter
 
@@ -98,10 +97,10 @@ class ObservationLookup:
         finally:
             del self._resuming.under_way[batch]
             state.asked -= 1
-        now = root.resume_state
+        now = self._resuming.states.get(root)
         if now is state or now is None or now.is_over:
             self._resuming.bring_back(batch.held)
-            self._resuming.foreign_reads.over(state)
+            self._resuming.foreign_reads.release_when_answered(state)
         else:  # Meanwhile the whole piece is queried.
             now.held += batch.held
             for each in batch.held:
@@ -181,7 +180,8 @@ class NodeDescription:
 
     def describe(self) -> About:
         root = self._root
-        generation = root.generation or (0 if root.resume_state is None else root.resume_state.generation)
+        state = self._resume.states.get(root)
+        generation = root.generation or (0 if state is None else state.generation)
         return about(self._resume.fingerprints, self._home, self._spec, self._identity, generation)
 
     def imply(self, documents: list[Document]) -> str | None:
@@ -204,7 +204,7 @@ class NodeDescription:
         return self._resume.foreign_reads.chain_of(replica)
 
     def on_unsure(self, node: Node) -> None:
-        self._resume.foreign_reads.unsure(node)
+        self._resume.foreign_reads.report_when_confirmed(node)
 
 
 class Resume:
@@ -225,6 +225,7 @@ class Resume:
         "lookup",
         "parts",
         "sleeping",
+        "states",
         "under_way",
     )
 
@@ -240,6 +241,7 @@ class Resume:
         self._is_bringing = False
         # Instances that are not open, kept while the writers of their documents are registered.
         self._pinned: list[PieceInstance | None] = []
+        self.states: dict[PieceInstance, ResumeState] = {}  # by root, from its first node on until it is stopped
         self.under_way: dict[ResumeState | LookupBatch, SpaceChannel] = {}
         self.lookup = ObservationLookup(self, parts)
         self.sleeping = LazyResume(self, parts)
@@ -258,7 +260,7 @@ class Resume:
         channel = self.parts.channel(root.space.name)
 
         def is_ready() -> bool:
-            state = root.resume_state
+            state = self.states.get(root)
             if (
                 state is not None
                 and (state in self.under_way or state.asked)
@@ -269,7 +271,7 @@ class Resume:
             if not is_looked_through():
                 return False
             arriving = [node for node in self._loads.nodes() if node.as_of and node.live and self._may_arrive(node)]
-            return not arriving or set(nodes_of(root)).isdisjoint(arriving)
+            return not arriving or set(root.all_nodes()).isdisjoint(arriving)
 
         return is_ready
 
@@ -288,7 +290,7 @@ class Resume:
     def drop_fingerprints(self) -> None:
         """Forget all fingerprints, because the code of classes was replaced (hot reload)."""
         self._codes.forget()
-        self.sleeping.patched()
+        self.sleeping.wake_all()
 
     # ---- nodes -------------------------------------------------------------------------------------
 
@@ -298,11 +300,11 @@ class Resume:
         if channel is None or not channel.driver.session.runs.is_on:
             return
         root = instance.root
-        state = root.resume_state
+        state = self.states.get(root)
         if state is None:
-            state = root.resume_state = self.begin(root, channel)
+            state = self.states[root] = self.begin(root, channel)
         if identity is not None:
-            node.opaque = self._codes.look(instance.cls, identity.code)
+            node.opaque = self._codes.why_opaque(instance.cls, identity.code)
             facts = NodeDescription(self, instance, root, spec, identity)
             node.reporter = RunReporter(channel.driver.session.runs, facts, self.core.scheduler.limits)
         if not state.is_over:
@@ -338,6 +340,7 @@ class Resume:
             self._bring_back()
 
     def begin(self, root: PieceInstance, channel: SpaceChannel) -> ResumeState:
+        """Begin to query the observations of a piece, unless none of its nodes ever ran."""
         state = ResumeState(self.waits_for(root))
         if root.is_new or self.parts.tasks.is_closed:
             state.is_over = True  # None of its nodes ever ran.
@@ -354,7 +357,7 @@ class Resume:
 
     def drop_rows(self, instance: PieceInstance, member: str, here: Container[str]) -> None:
         """Withdraw the observations of elements of an `each` that are not among the keys `here`."""
-        state, channel = instance.root.resume_state, self.parts.channel(instance.space.name)
+        state, channel = self.states.get(instance.root), self.parts.channel(instance.space.name)
         if state is None or not state.table:
             return
         before = f"{instance.child_id}{BETWEEN}"
@@ -371,9 +374,10 @@ class Resume:
     def drop_child(self, instance: PieceInstance, child: str) -> None:
         """Withdraw the observations of a child that is gone: a later child of that name is another one."""
         root, channel = instance.root, self.parts.channel(instance.space.name)
-        if root.resume_state is not None:
-            for key in [key for key in root.resume_state.table if is_below(key[1], child)]:
-                del root.resume_state.table[key]
+        state = self.states.get(root)
+        if state is not None:
+            for key in [key for key in state.table if is_below(key[1], child)]:
+                del state.table[key]
         if channel is not None and channel.driver.session.runs.is_on:
             _withdraw(channel, instance, NodeKey(root.id, root.generation, "", child))
 
@@ -395,6 +399,11 @@ class Resume:
         """Return whether `prepare_open` may put a piece to sleep. False: it is known not to be clean."""
         return self.sleeping.may_be_clean(root)
 
+    def may_have_more_nodes(self, root: PieceInstance) -> bool:
+        """Return whether stored nodes of a piece or its children may exist that are not registered here."""
+        state = self.states.get(root)
+        return state is not None and bool(state.as_of)
+
     def is_asleep(self, root: PieceInstance) -> bool:
         """Return whether a piece is open without nodes."""
         return self.sleeping.is_asleep(root)
@@ -409,6 +418,7 @@ class Resume:
 
     def forget_piece(self, instance: PieceInstance) -> None:
         """Release a piece that was stopped."""
+        self.states.pop(instance, None)
         self.sleeping.forget(instance)
 
     # ---- querying a piece ---------------------------------------------------------------------------------
@@ -426,7 +436,7 @@ class Resume:
         finally:
             del self.under_way[state]
         state.is_over = True
-        for node in nodes_of(root):  # Nodes that were registered before were resumed, or have run.
+        for node in root.all_nodes():  # Nodes that were registered before were resumed, or have run.
             if node.reporter is not None and node.is_known:
                 state.table.pop(key_of(node.reporter.describe().node), None)
         held, state.held = state.held, []
@@ -492,7 +502,7 @@ class Resume:
 
     def _is_held_again(self, registered: RegisteredNode) -> bool:
         """Hold a node whose whole piece is queried meanwhile. Return False if it is not."""
-        state, node = registered.instance.root.resume_state, registered.node
+        state, node = self.states.get(registered.instance.root), registered.node
         if state is None or state.is_over or node.removed:
             return False
         state.held.append(registered)
@@ -502,7 +512,7 @@ class Resume:
     def _queries_again(self, registered: RegisteredNode, observed: Observed, seq: int) -> bool:
         """Query a node again if a document that it read was written since the answer, perhaps at another place."""
         root = registered.instance.root
-        state, channel = root.resume_state, self.parts.channel(root.space.name)
+        state, channel = self.states.get(root), self.parts.channel(root.space.name)
         documents = [root.space.replica.documents.get(read.doc) for read in observed.reads]
         is_behind = any(each is not None and each.value is not NOT_HERE and each.written > seq for each in documents)
         if (
@@ -516,7 +526,7 @@ class Resume:
         return True
 
     def _is_installed(self, registered: RegisteredNode, observed: Observed, seq: int) -> bool:
-        state, scheduler = registered.instance.root.resume_state, self.core.scheduler
+        state, scheduler = self.states.get(registered.instance.root), self.core.scheduler
         held = () if state is None else self.foreign_reads.held(state.foreign_answers, observed)
         node = registered.node
         is_back = self.core.outside_run(lambda: scheduler.resume(node, observed.reads, seq, held))
@@ -544,7 +554,7 @@ class Resume:
     def _take_observation(self, registered: RegisteredNode) -> tuple[Observed, int] | None:
         """Take the observation of a node that can be installed or connected (`TO_RUN`). None: it runs as a new node."""
         instance, node, identity = registered.instance, registered.node, registered.identity
-        state = instance.root.resume_state
+        state = self.states.get(instance.root)
         if state is None or node.removed or node.reporter is None:
             return None
         known = state.table.pop(identity.key(instance.child_id), None)
@@ -562,7 +572,7 @@ class Resume:
         """Judge a node, and restore its rows or its child. Return the reason why it has to run, or None."""
         reporter, identity = registered.node.reporter, registered.identity
         assert reporter is not None
-        state = registered.instance.root.resume_state
+        state = self.states.get(registered.instance.root)
         there = None if state is None else self.foreign_reads.why_not(state.foreign_answers, observed)
         reason = judge(reporter.describe(), self.implied(registered.instance, identity, observed), observed, there)
         if reason is None:

@@ -123,6 +123,9 @@ class RetriedWrite:
     def parked(self, documents: Sequence[Document]) -> None:
         """Called when it begins to wait for stale documents."""
 
+    def behind(self, documents: Sequence[Document]) -> None:
+        """Called when it begins to wait for earlier plain writes to documents."""
+
     def landed(self) -> None:
         """Called when its commit is durable. It ends itself (`Happened.OVER`)."""
         self.take(Happened.OVER)

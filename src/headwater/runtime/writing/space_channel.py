@@ -129,6 +129,7 @@ def wait_until_fresh(
 
 def wait_for_plain_writes(core: Core, write: RetriedWrite, documents: Sequence[Document]) -> None:
     """Wake a parked write when earlier plain writes to documents are made."""
+    write.behind(documents)
 
     def over() -> None:
         if write.state is WriteState.PARKED:

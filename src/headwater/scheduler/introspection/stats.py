@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from headwater.data.trace import Failed, Parked, Ran, Rejected, Removed, RunStarted, Suspended, TraceEvent
+from headwater.data.trace import Parked, Ran, Removed, RunFailed, RunRejected, RunStarted, Suspended, TraceEvent
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.introspection.listeners import Listeners
@@ -134,13 +134,13 @@ class RunStats:
                 del self._open[: -self._most_open]  # The end of an interrupted attempt is never reported.
             case Ran():
                 self._attempt(event.node).runs += 1
-            case Failed():
+            case RunFailed():
                 tally = self._attempt(event.node)
                 tally.runs += 1
                 tally.failures += 1
             case Suspended():
                 self._attempt(event.node).suspensions += 1
-            case Rejected():
+            case RunRejected():
                 self._tally(event.node).rejections += 1
             case Parked():
                 self._tally(event.node).parked += 1

@@ -28,7 +28,7 @@ from headwater.engine.sync.error_codes import LASTING
 from headwater.errors import AccessError, AuthoringError, CorruptionError, HeadwaterError
 from headwater.pieces.piece import Piece
 from headwater.protocol.pages import Place
-from headwater.protocol.reactions import Delivering, QueryReactions, Reactions, ReactionState
+from headwater.protocol.reactions import Delivering, QueryReactions, ReactionList, ReactionState
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.api.entry_points import takes_part, taking_part
 from headwater.runtime.api.runtime import Runtime
@@ -328,7 +328,7 @@ class ReactionSpaces:
                 return True
         return False
 
-    async def _ask_space(self, space: str, topics: tuple[str, ...]) -> Reactions | None:
+    async def _ask_space(self, space: str, topics: tuple[str, ...]) -> ReactionList | None:
         """Ask a space about its reactions. None if the application has no right to write there."""
         spaces = self._service.spaces
         await spaces.enter(space, visits=True)
@@ -337,7 +337,7 @@ class ReactionSpaces:
             answer = await asyncio.to_thread(host.call, lambda engine, _: _query_reactions(engine, question))
         finally:
             spaces.leave(space, visits=True)
-        assert answer is None or isinstance(answer, Reactions)
+        assert answer is None or isinstance(answer, ReactionList)
         return answer
 
     def _open(self, space: str) -> None:

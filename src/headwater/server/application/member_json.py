@@ -26,7 +26,7 @@ from headwater.pieces.handles import Failed, Handler, Pending, Ready
 from headwater.pieces.piece import Piece
 from headwater.replica.document import Document
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.pieces.children.coordinator import ChildHandle, EachHandle
+from headwater.runtime.pieces.child_set import ChildHandle, EachHandle
 from headwater.runtime.pieces.resource import ResourceHandle
 
 __all__ = [

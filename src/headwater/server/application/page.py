@@ -23,28 +23,35 @@ from headwater.cells.runtime_port import Subscription
 from headwater.data.codec import from_json, to_json
 from headwater.data.value import ABSENT, Value
 from headwater.engine.admission.access import Right
-from headwater.errors import AccessError, AuthoringError, HeadwaterError, InvalidValueError, LimitError, ProtocolError
-from headwater.errors import Refused as RefusedError
+from headwater.errors import (
+    AccessError,
+    AuthoringError,
+    HeadwaterError,
+    InvalidValueError,
+    LimitError,
+    ProtocolError,
+    Refused,
+)
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.handles import Handler, Options
 from headwater.pieces.piece import Piece
-from headwater.pieces.signature import given
+from headwater.pieces.signature import argument_error
 from headwater.protocol.pages import (
     PAGE_VERSION,
     Done,
     Enter,
     Entered,
-    Failed,
     FromPage,
     Look,
     LookAway,
     Made,
+    PageWrite,
     Place,
-    Refused,
+    RequestFailed,
+    RequestRefused,
     Send,
     Shown,
     ToPage,
-    Write,
     number_of,
     page_decoder,
     page_encoder,
@@ -86,7 +93,7 @@ class _Watch:
             self.subscription.close()
 
 
-class Page:
+class OpenPage:
     """One page in one browser."""
 
     def __init__(
@@ -160,7 +167,7 @@ class Page:
         limits = self._limits
         return self._calls >= limits.page_calls or (len(self._answers) >= limits.page_answers and self._can_send)
 
-    async def _receive(self) -> tuple[FromPage | Failed, Value]:
+    async def _receive(self) -> tuple[FromPage | RequestFailed, Value]:
         """Return the next message and its value. A long message is decoded on another thread."""
         heard = await self._socket.receive()
         if heard["type"] == "websocket.disconnect":
@@ -173,8 +180,8 @@ class Page:
             return await asyncio.to_thread(self._decode, text)
         return self._decode(text)
 
-    def _decode(self, text: str) -> tuple[FromPage | Failed, Value]:
-        """Decode a message; a wrong or too long call becomes `Failed`. Raises ProtocolError if it has no id. Any
+    def _decode(self, text: str) -> tuple[FromPage | RequestFailed, Value]:
+        """Decode a message; a wrong or too long call becomes `RequestFailed`. Raises ProtocolError if it has no id. Any
         thread.
         """
         size, most = len(text) if text.isascii() else len(text.encode()), self._limits.page_bytes
@@ -185,7 +192,7 @@ class Page:
             match message:
                 case Send():
                     return message, from_json(bytes(message.args))
-                case Write():
+                case PageWrite():
                     return message, from_json(bytes(message.value))
                 case _:
                     return message, None
@@ -197,11 +204,11 @@ class Page:
         # fault page.wrong_call_ends_connection: if True:
         if number is None:
             raise ProtocolError(wrong)
-        return Failed(number, wrong), None
+        return RequestFailed(number, wrong), None
 
     async def _close_with_error(self, why: str) -> None:
         try:
-            await self._socket.send_text(self._encoder.encode(Failed(0, why)).decode())
+            await self._socket.send_text(self._encoder.encode(RequestFailed(0, why)).decode())
             await self._socket.close(1008, why[:120])
         except (RuntimeError, WebSocketDisconnect):
             pass  # The page disconnected first.
@@ -211,7 +218,7 @@ class Page:
         with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # It disconnected first.
             await self._socket.close(code)
 
-    def _authenticate(self, first: FromPage | Failed) -> float | None:
+    def _authenticate(self, first: FromPage | RequestFailed) -> float | None:
         """Authenticate the page by its first message, and return the seconds until its token expires."""
         if not isinstance(first, Enter):
             raise ProtocolError("the first message is 'enter', with a version and a token")
@@ -228,7 +235,7 @@ class Page:
 
     # ---- what it asks ------------------------------------------------------------------------------
 
-    def _dispatch(self, message: FromPage | Failed, value: Value) -> None:
+    def _dispatch(self, message: FromPage | RequestFailed, value: Value) -> None:
         match message:
             case LookAway():
                 self._end_watch(message.id)
@@ -236,9 +243,9 @@ class Page:
                 self._start_watch(message)
             case Send():
                 self._start_call(message.id, self._send(message, value))
-            case Write():
+            case PageWrite():
                 self._start_call(message.id, self._write(message, value))
-            case Failed():
+            case RequestFailed():
                 self._queue_answer(message)
             case Enter():
                 raise ProtocolError("this page entered already")
@@ -251,12 +258,12 @@ class Page:
     async def _run_call(self, id: int, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except RefusedError as refused:
-            self._queue_answer(Refused(id, refused.reason))
+        except Refused as refused:
+            self._queue_answer(RequestRefused(id, refused.reason))
         except HeadwaterError as error:
-            self._queue_answer(Failed(id, str(error)))
+            self._queue_answer(RequestFailed(id, str(error)))
         except Exception as error:  # A defect of Headwater or the application: answered, and raised.
-            self._queue_answer(Failed(id, f"{type(error).__name__}: {error}"))
+            self._queue_answer(RequestFailed(id, f"{type(error).__name__}: {error}"))
             raise
         finally:
             self._calls -= 1
@@ -266,10 +273,10 @@ class Page:
         """Start a watch, and register its id at once, since the next message may refer to it."""
         if message.id in self._watches:
             self._queue_answer(
-                Failed(message.id, f"look {message.id} is there already: give every look a number of its own")
+                RequestFailed(message.id, f"look {message.id} is there already: give every look a number of its own")
             )
         elif len(self._watches) >= self._limits.page_looks:
-            self._queue_answer(Failed(message.id, f"a page looks at {self._limits.page_looks} members at most"))
+            self._queue_answer(RequestFailed(message.id, f"a page looks at {self._limits.page_looks} members at most"))
         else:
             watch = self._watches[message.id] = _Watch()
             self._start_call(message.id, self._watch(message, watch))
@@ -309,7 +316,7 @@ class Page:
             if watch.space == space and watch.subscription is not None and right < watch.right:
                 self._end_watch(id)
                 self._queue_answer(
-                    Failed(id, f"{self._user!r} may not see that any more: ask one of the owners of {space}")
+                    RequestFailed(id, f"{self._user!r} may not see that any more: ask one of the owners of {space}")
                 )
 
     def _end_watch(self, id: int) -> None:
@@ -331,7 +338,7 @@ class Page:
         codec = type(self._find_piece(place)).__schema__.signature(member).result
         self._queue_answer(Done(message.id, _value_json(codec.encode(result))))
 
-    async def _write(self, message: Write, value: Value) -> None:
+    async def _write(self, message: PageWrite, value: Value) -> None:
         place = message.place
         if message.kind not in _INTENTS:
             raise AuthoringError(f"kind {message.kind!r}: use one of {', '.join(_INTENTS)}")
@@ -345,7 +352,7 @@ class Page:
             try:
                 arguments = () if message.kind == "delete" else (handle.decoded(message.kind, value),)
             except InvalidValueError as error:
-                raise InvalidValueError(f"{place.member!r} does not take this: {given(error)}") from None
+                raise InvalidValueError(f"{place.member!r} does not take this: {argument_error(error)}") from None
 
             def write_handle() -> None:
                 write_as_user(handle, self._user, self._session, message.kind, *arguments)
@@ -353,7 +360,7 @@ class Page:
             await self._write_once(name, message, handle.document, write_handle)
         self._queue_answer(Done(message.id))
 
-    async def _write_once(self, name: str, message: Write, document: Document, act: Callable[[], object]) -> None:
+    async def _write_once(self, name: str, message: PageWrite, document: Document, act: Callable[[], object]) -> None:
         """Write in one transaction with the message's key, so that a write that is sent again is not done twice."""
         core = self._runtime.core
         scope = f"session:{self._session}"
@@ -444,8 +451,8 @@ def _watch_message(id: int, handle: Input[Any], value: Any) -> ToPage:
     if value is ABSENT:
         return Shown(id, False)
     if isinstance(value, Unreadable):
-        return Failed(id, value.error)
+        return RequestFailed(id, value.error)
     try:
         return Shown(id, True, member_form(handle, value))
     except HeadwaterError as error:
-        return Failed(id, str(error))
+        return RequestFailed(id, str(error))

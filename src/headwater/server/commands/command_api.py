@@ -30,17 +30,17 @@ from headwater.errors import AbsentError, AuthoringError, HeadwaterError, Invali
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.handles import Effect, Handler, Options
 from headwater.pieces.names import SEPARATOR, document_id, piece_id
-from headwater.pieces.signature import given
+from headwater.pieces.signature import argument_error
 from headwater.protocol.command_messages import CommandQuestion, is_address, split_place
 from headwater.protocol.commit import MAIN
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.api.entry_points import taking_part
 from headwater.runtime.api.runtime import Runtime
-from headwater.runtime.pieces.children.coordinator import EachHandle
+from headwater.runtime.pieces.child_set import EachHandle
 from headwater.runtime.pieces.classes import imported_classes
-from headwater.runtime.pieces.handles import WHILE_OPEN
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.records import record_document
+from headwater.runtime.pieces.view import WHILE_OPEN
 from headwater.scheduler.node import Node
 from headwater.server.application.member_json import (
     RIGHT_FOR,
@@ -75,7 +75,10 @@ Check = Callable[[str, Right], Awaitable[None]]
 
 
 class Engines(Protocol):
-    """Access to the engines of a runtime's spaces."""
+    """Access to the engines of a runtime's spaces.
+
+    A server has `command_route.ServedEngines`, a command on a directory `cli.data.target.EmbeddedEngines`.
+    """
 
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of each space's file, without opening a space."""
@@ -234,7 +237,9 @@ class CommandApi:
         try:
             value = handle.decoded("set", await asyncio.to_thread(from_json_form, asked.value))
         except InvalidValueError as error:
-            raise InvalidValueError(f"{asked.place} does not take this: {given(error)}", path=error.path) from None
+            raise InvalidValueError(
+                f"{asked.place} does not take this: {argument_error(error)}", path=error.path
+            ) from None
         await self._runtime.space(space, user=user).transact(self._write_checked, handle, value, user)
         return {"place": asked.place, "value": json_form(handle.encoded(value))}
 

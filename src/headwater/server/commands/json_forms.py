@@ -17,7 +17,7 @@ from headwater.data.value import Absent, lookup
 from headwater.engine.admission.merge import BranchDiff
 from headwater.engine.engine import Engine
 from headwater.engine.log.history import Logged, every
-from headwater.engine.provenance import End, trace_provenance
+from headwater.engine.provenance import ProvenanceEnd, trace_provenance
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.command_messages import CommandQuestion
 from headwater.protocol.commit import MAIN, Commit, event_id_of, parts_of
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from headwater.runtime.events.table import IntentRow
 
 _ENDS = {
-    End.GOES_ON: None,
-    End.WRITTEN: "written directly",
-    End.FIRST_RUN: "its first run",
-    End.SHOWN_ABOVE: "shown above",
-    End.NOT_KEPT: "never written, or before the history that is kept",
+    ProvenanceEnd.GOES_ON: None,
+    ProvenanceEnd.WRITTEN: "written directly",
+    ProvenanceEnd.FIRST_RUN: "its first run",
+    ProvenanceEnd.SHOWN_ABOVE: "shown above",
+    ProvenanceEnd.NOT_KEPT: "never written, or before the history that is kept",
 }
 
 __all__ = [
@@ -175,10 +175,10 @@ def why_form(
         last is None
         and not is_declared
         and found
-        and found[0].end is End.NOT_KEPT
+        and found[0].end is ProvenanceEnd.NOT_KEPT
         and isinstance(engine.read(key).value, Absent)
     ):
-        raise AbsentError(f"nothing is at {doc_text(key, parts.path)}: {_ENDS[End.NOT_KEPT]}")
+        raise AbsentError(f"nothing is at {doc_text(key, parts.path)}: {_ENDS[ProvenanceEnd.NOT_KEPT]}")
     steps: list[JsonForm] = []
     for step in found:
         logged = step.commit

@@ -30,11 +30,11 @@ from headwater.protocol.commit import MAIN, Read, part_that_wrote
 from headwater.protocol.observations import (
     BETWEEN,
     Backlog,
-    Current,
     ForeignRead,
     NodeKey,
     Observations,
     Observed,
+    OutdatedReads,
     PieceBacklog,
     QueryBacklog,
     QueryCurrent,
@@ -51,7 +51,7 @@ __all__ = ["backlog_form", "current_form", "decode_cursor", "last_run_form", "no
 RECORD: Final = "@"
 
 
-class NodeFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RequestedNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A choice of nodes; an empty or None field does not restrict it.
 
     With `records`, the answer has observations and piece records instead, for a caller that has the code; `also` names
@@ -75,7 +75,7 @@ def nodes_form(
     `foreign_reads` collects questions to other spaces; until `decide`, nodes that read other spaces are unknown.
     """
     try:
-        chosen = msgspec.convert(asked.value or {}, NodeFilter)
+        chosen = msgspec.convert(asked.value or {}, RequestedNodes)
     except msgspec.ValidationError as error:
         raise AuthoringError(f"the filter of nodes is not valid: {error}") from None
     if chosen.generation is not None and chosen.generation < 0:
@@ -118,7 +118,7 @@ def current_form(engine: Engine, asked: CommandQuestion) -> dict[str, JsonForm]:
     reads = tuple([Read(each.doc, each.path, each.depth, each.seq) for each in foreign])
     chains = {each.seq: each.chain for each in foreign if each.chain is not None}
     found = engine.query_observations(QueryCurrent(0, reads, tuple(chains.items())), branch=asked.branch or MAIN)
-    assert isinstance(found, Current)
+    assert isinstance(found, OutdatedReads)
     return {"seq": found.seq, "stale": [list(each) for each in found.stale]}
 
 

@@ -20,8 +20,8 @@ from headwater.protocol.reactions import (
     QueryFailures,
     QueryReactions,
     QueryTargets,
-    Reactions,
-    Targets,
+    ReactionList,
+    TargetPage,
     check_matched,
 )
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
@@ -42,12 +42,12 @@ def reactions_form(engine: Engine, said: object, limit: int, limits: ServerLimit
     does = asked.get("does") or "list"
     _check_options(does, asked)
     if does == "list":
-        return [_struct_form(each) for each in _ask_engine(engine, QueryReactions(0), Reactions).reactions]
+        return [_struct_form(each) for each in _ask_engine(engine, QueryReactions(0), ReactionList).reactions]
     reaction = _find_reaction(engine, asked.get("reaction"))
     key, after, fingerprint = asked.get("key"), asked.get("after"), asked.get("fingerprint")
     if does == "targets":
         question = msgspec.convert(("query_targets", 0, reaction, asked.get("state"), after, limit), QueryTargets)
-        page = _ask_engine(engine, question, Targets)
+        page = _ask_engine(engine, question, TargetPage)
         return {"reaction": reaction, "targets": [_struct_form(each) for each in page.targets], "next": page.next}
     if does == "failures":
         place = asked.get("record")
@@ -120,7 +120,7 @@ def _groups(engine: Engine, reaction: str, most: int) -> JsonForm:
 
 def _find_reaction(engine: Engine, said: object) -> str:
     """Return a reaction by its name, or by an unambiguous end of its name."""
-    names = [each.name for each in _ask_engine(engine, QueryReactions(0), Reactions).reactions]
+    names = [each.name for each in _ask_engine(engine, QueryReactions(0), ReactionList).reactions]
     if not isinstance(said, str) or not said:
         raise AuthoringError(f"say which reaction: {', '.join(names) or 'there is none here'}")
     meant = [name for name in names if name == said] or [name for name in names if name.endswith(f".{said}")]

@@ -24,7 +24,7 @@ from headwater.engine.sync.host import ThreadHost
 from headwater.engine.sync.hub import Hub
 from headwater.errors import StorageError
 from headwater.protocol.messages import FromEngine, Problem, Verdicts
-from headwater.protocol.reactions import QueryReactions, Reactions, ReactionState
+from headwater.protocol.reactions import QueryReactions, ReactionList, ReactionState
 from headwater.protocol.verdict import Accepted
 from headwater.server.operation.loop_watch import LoopWatch
 
@@ -282,5 +282,5 @@ class ReactionMetrics(Collector):
 
 def _states(engine: Engine, _: Hub) -> tuple[ReactionState, ...]:
     answer = engine.deliver(QueryReactions(0))
-    assert isinstance(answer, Reactions)
+    assert isinstance(answer, ReactionList)
     return answer.reactions

@@ -31,7 +31,7 @@ from headwater.server.operation.limits import ServerLimits
 
 
 class Recipient(Protocol):
-    """A connection that accepts messages on any thread."""
+    """A connection that accepts messages on any thread, such as a `server.sync.connection.ServerConnection`."""
 
     def send(self, messages: list[FromEngine]) -> None: ...
 

@@ -45,7 +45,7 @@ REFUSED: Final = 1008
 FAILED: Final = 1011
 
 
-class Connection:
+class ServerConnection:
     """One peer from acceptance to end. Used by the event loop's thread, except where a method says otherwise."""
 
     __slots__ = (

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from headwater import Finding, Member
 from headwater.clock import VirtualClock
-from headwater.data.trace import Failed, HandlerCalled, Ran, RunStarted, TraceEvent
+from headwater.data.trace import HandlerCalled, Ran, RunFailed, RunStarted, TraceEvent
 from headwater.errors import AuthoringError, HeadwaterError
 from headwater.runtime import Outbox, Policy, Runtime, Space
 from headwater.scheduler import Failure
@@ -54,7 +54,7 @@ class Counts:
         """Something happened to a node or a handler of a runtime."""
         if isinstance(event, RunStarted | HandlerCalled):
             self._count(self._attempts, runtime, event.node)
-        elif isinstance(event, Ran | Failed):
+        elif isinstance(event, Ran | RunFailed):
             self.total += 1
             self._trace.note(who, "ran", event.node)
             self._count(self._runs, runtime, event.node)

@@ -19,7 +19,7 @@ from typing import assert_never
 from headwater.data.address import Depth, DocKey
 from headwater.data.path import Path
 from headwater.engine import Limits
-from headwater.engine.verify import AlreadyAccepted, NaiveSpace, Refusal
+from headwater.engine.verify import AlreadyAccepted, NaiveRefusal, NaiveSpace
 from headwater.protocol.commit import (
     Commit,
     Frame,
@@ -204,7 +204,9 @@ class Agreement:
 
     # ---- rejections ------------------------------------------------------------------------------
 
-    def _on_rejection(self, session: str, commit: Commit, rejection: Rejection, judgement: tuple[Refusal, ...]) -> None:
+    def _on_rejection(
+        self, session: str, commit: Commit, rejection: Rejection, judgement: tuple[NaiveRefusal, ...]
+    ) -> None:
         what = f"{session} {commit} was rejected with {rejection}"
         if judgement and judgement[0].rule == "C5":
             return
@@ -234,7 +236,7 @@ class Agreement:
         return False
 
     def _explained(
-        self, session: str, commit: Commit, conflict: Conflict, judgement: tuple[Refusal, ...], what: str
+        self, session: str, commit: Commit, conflict: Conflict, judgement: tuple[NaiveRefusal, ...], what: str
     ) -> list[str]:
         """The kinds of everything the conflict names beyond the naive model. All of it must be explained."""
         around = self.around(session)
@@ -264,7 +266,7 @@ class Agreement:
         session: str,
         commit: Commit,
         collision: Collision,
-        judgement: tuple[Refusal, ...],
+        judgement: tuple[NaiveRefusal, ...],
         around: Circumstances,
         what: str,
     ) -> list[str]:

@@ -10,7 +10,7 @@ from headwater.data.change import changed_touches, overlaps
 from headwater.data.patch import add, apply, increment
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.store.port import BranchRow
-from headwater.engine.verify.document_history import DocumentHistories, DocumentHistory, Write, differences
+from headwater.engine.verify.document_history import DocumentHistories, DocumentHistory, DocumentWrite, differences
 from headwater.engine.verify.naive import NaiveSpace
 from headwater.protocol.commit import Commit
 from headwater.testing.differential import draws
@@ -69,7 +69,7 @@ def test_a_branch_shows_what_folding_shows() -> None:
             if line is None:
                 line = DocumentHistory(1, before, 0)
                 lines.begin(row.branch, A, line)
-            lines.record(row.branch, line, Write(seq, 1, seq, 10, 10, differences(before, after)), after)
+            lines.record(row.branch, line, DocumentWrite(seq, 1, seq, 10, 10, differences(before, after)), after)
             naive.accept("s", Commit(seq, (write("a", patch),), branch=row.name))
         for row in rows.values():
             assert lines.value(row.branch, A) == (naive.value(A, row.name), naive.written(A, row.name)), seed
@@ -88,7 +88,7 @@ def test_what_changed_last_at_a_path_is_the_last_overlapping_write() -> None:
         line = DocumentHistory(1, ABSENT, 0)
         for seq in range(1, 15):
             after = apply(line.value, draws.patch(rng, line.value, A))[0]
-            line.add(Write(seq, 1, seq, 10, 10, differences(line.value, after)), after)
+            line.add(DocumentWrite(seq, 1, seq, 10, 10, differences(line.value, after)), after)
         for _ in range(20):
             path, depth = draws.place(rng, line.value)
             overlapping = [

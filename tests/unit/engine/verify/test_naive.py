@@ -7,7 +7,7 @@ import pytest
 from headwater.data.address import DocKey
 from headwater.data.patch import add, append, increment, remove, remove_value, replace
 from headwater.data.value import ABSENT
-from headwater.engine.verify.naive import AlreadyAccepted, NaiveSpace, Refusal, same
+from headwater.engine.verify.naive import AlreadyAccepted, NaiveRefusal, NaiveSpace, same
 from headwater.protocol.commit import (
     NO_PROVENANCE,
     Commit,
@@ -35,7 +35,7 @@ def space(*commits: tuple[str, Commit]) -> NaiveSpace:
     return naive
 
 
-def rules(found: AlreadyAccepted | tuple[Refusal, ...]) -> list[str]:
+def rules(found: AlreadyAccepted | tuple[NaiveRefusal, ...]) -> list[str]:
     assert not isinstance(found, AlreadyAccepted)
     return [refusal.rule for refusal in found]
 

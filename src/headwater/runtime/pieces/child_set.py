@@ -1,6 +1,6 @@
-"""The coordinator of an `each` or a `child`: the keys of the elements, and one row for each.
+"""The child set of an `each` or a `child`: the keys of the elements, and one row for each.
 
-The node of the coordinator reads the keys of the source and their order, and nothing else of the elements; every row
+The node of the child set reads the keys of the source and their order, and nothing else of the elements; every row
 has a node that calls the author's method with the handle of its element. So a changed element runs its own row, a moved
 element runs no row, and an added element costs the same however many there are. The result of a row is stored; the
 child piece behind it exists only in this runtime. Readers of the member read the order and the rows.
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.codec_base import Mismatch
+from headwater.cells.containers import MappingCodec
 from headwater.cells.handle import Input
 from headwater.cells.model import Json
 from headwater.data.address import SPACE_SCOPE
@@ -36,10 +37,10 @@ from headwater.runtime.core.limits import RUNTIME_LIMITS
 from headwater.runtime.core.nodes import encoder
 from headwater.runtime.core.own_view import OwnView
 from headwater.runtime.core.tracker import TransactionTracker
-from headwater.runtime.pieces import idle
-from headwater.runtime.pieces.children.elements import keys_of
+from headwater.runtime.pieces.elements import MappingEntries, Projection, encode_projection
 from headwater.runtime.pieces.identity import KEYS, NodeIdentity, row_of
-from headwater.runtime.pieces.inputs import OtherScopeHandle, described, same_inputs
+from headwater.runtime.pieces.records import described, same_inputs
+from headwater.runtime.pieces.view import OtherScopeHandle
 from headwater.scheduler.freshness import failed_upstream
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -47,7 +48,7 @@ from headwater.scheduler.runner import Runner
 
 if TYPE_CHECKING:
     from headwater.cells.codec_base import TypeCodec
-    from headwater.runtime.pieces.children.elements import Source
+    from headwater.runtime.pieces.elements import Source
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.piece_documents import Erasures
     from headwater.runtime.pieces.ports import NodeSource
@@ -67,7 +68,7 @@ MEMBER: Final = "member "
 
 
 class Listing:
-    """The children of a coordinator that were last shown together to one reader, and the size of its last request."""
+    """The children of a child set that were last shown together to one reader, and the size of its last request."""
 
     __slots__ = ("_missed", "_most", "reader", "texts")
 
@@ -77,13 +78,13 @@ class Listing:
         self._missed: Document | None = None
         self._most: dict[str, int] = {}
 
-    def shown(self, reader: object, texts: tuple[str, ...]) -> None:
+    def note_shown(self, reader: object, texts: tuple[str, ...]) -> None:
         if self.reader is not reader:
             self.reader, self._missed = reader, None
             self._most.clear()
         self.texts = texts
 
-    def most(self, missed: Document, stored: str) -> int:
+    def request_size(self, missed: Document, stored: str) -> int:
         """Return the number of documents of a member to request with a miss. The same miss may be reported twice."""
         if len(self.texts) < 2 or missed is self._missed:
             return 0
@@ -104,7 +105,7 @@ class ChildRow:
     def __init__(self, key: Any, text: str) -> None:
         self.key = key
         self.text = text
-        self.is_new = False  # its element was added while this coordinator existed
+        self.is_new = False  # its element was added while this child set existed
         self.node: Node | None = None
         self.result: Computed[Any] | None = None
         self.child: PieceInstance | None = None
@@ -147,7 +148,7 @@ class ChildSet:
         self._node_source = node_source
         self._erasures = erasures
         self.member = member
-        self._unmade: dict[str, None] | None = {} if is_sparse else None  # listed rows of a sparse coordinator
+        self._unmade: dict[str, None] | None = {} if is_sparse else None  # listed rows of a sparse child set
         self._unordered: Mapping[str, Exception] = {}  # by key: errors of `order=`, with which their rows fail
         self._elements = instance.schema.elements(member)
         self.rows: dict[str, ChildRow] = {}
@@ -160,7 +161,7 @@ class ChildSet:
         self._gone: dict[str, None] = {}  # keys that left the source, until an erasure finds them stored
         self._due: Cell[Mapping[str, str]] | None = None  # stored keys of children to be erased
         if isinstance(member, EachMember):
-            self._source = keys_of(instance, member, self._elements)
+            self._source = self._find_elements(member)
             if member.forget:
                 document = view.document(f"{member.stored}/due")
                 self._due = Cell(core, document, codec_for(Mapping[str, str]), (), freeze({}))
@@ -188,6 +189,36 @@ class ChildSet:
         if self._due is not None:
             erasures.when_known(self._due.document, self._erase)  # An earlier runtime may have stored some.
 
+    def _find_elements(self, member: EachMember) -> Source:
+        """Return the entries of a Mapping, or the projection of a tuple, whose node is registered."""
+        instance, codec = self._instance, self._elements.source
+
+        def find_source() -> Input[Any]:
+            found: Input[Any] = instance.view("space").handle(member.source)
+            return found
+
+        if isinstance(codec, MappingCodec):
+            return MappingEntries(member, codec, find_source)
+        assert codec is not None
+        view = instance.view("space")
+        stored = f"{member.stored}/elements"
+        document = view.result_document(stored)
+        source = Projection(instance.core, document, member, codec, find_source)
+        instance.register(
+            NodeSpec(
+                id=view.node_id(stored),
+                kind=NodeKind.COMPUTATION,
+                fn=source.project,
+                home=instance.space.replica,
+                outputs=(document,),
+                encode=encode_projection,
+                parent=instance.maker,
+                fingerprint=instance.digest(member, keys=True),
+            ),
+            NodeIdentity(member=stored, code=KEYS + member.stored),
+        )
+        return source
+
     def handle(self, view: ScopedView) -> Any:
         """Create the handle of the member for a view."""
         kind = EachHandle if isinstance(self.member, EachMember) else ChildHandle
@@ -195,8 +226,8 @@ class ChildSet:
         made.set_maker(self._instance.maker_of(lambda: made.now))
         return made
 
-    def now(self) -> ChildSet:
-        """Return the current coordinator of the member: this one may be released. A stopped piece has only this one."""
+    def current_set(self) -> ChildSet:
+        """Return the current child set of the member: this one may be released. A stopped piece has only this one."""
         instance = self._instance
         return self if instance.is_stopped else instance.child_set(self.member)
 
@@ -211,10 +242,10 @@ class ChildSet:
     def child(self, text: str) -> PieceInstance | None:
         """Inside a run: return the child of one element, after the keys and the row are up to date."""
         self._order.get(())
-        self.shown((text,), self._instance.view("space"))
+        self.read_rows((text,), self._instance.view("space"))
         return self._child_of(text, self.rows.get(text))
 
-    async def pulled(self, text: str) -> PieceInstance | None:
+    async def pull_child(self, text: str) -> PieceInstance | None:
         """Outside a run: bring the keys and the row of one element up to date, and return its child. None: no child."""
         core = self._instance.core
         await core.pull(self._order)
@@ -231,14 +262,14 @@ class ChildSet:
         if self._due is not None:
             self._forget(self._due, found)
         if self.is_sparse:  # From here on it has and keeps all rows, as in a piece that is awake.
-            self.complete()
-            self._instance.core.afterwards(lambda: self._instance.keep(self.member))
+            self.make_listed_rows()
+            self._instance.core.afterwards(lambda: self._instance.keep_children(self.member))
         with self._node_source.batch_nodes():
             for text, key in found.items():
                 if text not in self.rows:
                     self.rows[text] = self._row(key, text, is_new=True)
         for text in [text for text in self.rows if text not in found]:
-            self._drop(self.rows.pop(text))
+            self._remove_row(self.rows.pop(text))
         self._fail_unordered({} if self._source is None else self._source.unordered)
         self._node_source.drop_rows(self._instance, self.member.stored, found)
         return tuple(found)
@@ -248,7 +279,7 @@ class ChildSet:
         before, self._unordered = self._unordered, unordered
         changed = [text for text in {**before, **unordered} if repr(before.get(text)) != repr(unordered.get(text))]
         rows = [self.rows[text] for text in changed if text in self.rows]
-        idle.invalidate_readers(self._instance.core, [row.node for row in rows if row.node is not None])
+        self._instance.core.invalidate_readers([row.node for row in rows if row.node is not None])
 
     def _forget(self, due: Cell[Mapping[str, str]], found: Container[str]) -> None:
         """Store the keys that left the source, in the commit of this run.
@@ -330,7 +361,7 @@ class ChildSet:
             except Exception:
                 self._look_first()
                 raise
-            return self._made(row, made)
+            return self._keep_result(row, made)
 
         return call
 
@@ -428,7 +459,7 @@ class ChildSet:
             self._instance.core.scheduler.demand(made.node)
         return self.rows.get(text)
 
-    def complete(self) -> None:
+    def make_listed_rows(self) -> None:
         """Make all listed rows."""
         unmade, self._unmade = self._unmade, None
         if unmade:
@@ -436,13 +467,13 @@ class ChildSet:
 
     def rest(self) -> None:
         """Make all listed rows, and end the demand of single ones: the piece is only named from now on."""
-        self.complete()
+        self.make_listed_rows()
         for row in self.rows.values():
             if row.node is not None and row.node.rooted:
                 self._instance.core.scheduler.demand(row.node, is_demanded=False)
 
     def _restore(self, listed: tuple[str, ...]) -> bool:
-        """Restore the rows that the last run of the coordinator left. Each row is then resumed, or runs, by itself."""
+        """Restore the rows that the last run of the child set left. Each row is then resumed, or runs, by itself."""
         if self._unmade is not None:
             self._unmade = dict.fromkeys(listed)
             return True
@@ -452,7 +483,7 @@ class ChildSet:
                 if text not in self.rows:
                     self.rows[text] = self._row(key, text)
         except (HeadwaterError, ValueError, Mismatch):
-            return False  # The run of the coordinator reports the error; rows made so far stay.
+            return False  # The run of the child set reports the error; rows made so far stay.
         return True
 
     def _key(self, listed: str) -> Any:
@@ -474,13 +505,13 @@ class ChildSet:
         if made is None:
             return False
         # A row is judged again if its piece wakes meanwhile: nodes of its child may have been resumed by then.
-        # fault coordinator.restored_child_replaced: if True:
+        # fault child_set.restored_child_replaced: if True:
         if row.child is None or not _is_same_child(row.child, made):
             id = child_name(self._instance.id, self.member.stored, row.text)
             row.child = self._registry.add_child(self._instance, made, id, row.node, is_back=True)
         return True
 
-    def _made(self, row: ChildRow, made: Any) -> Any:
+    def _keep_result(self, row: ChildRow, made: Any) -> Any:
         """Keep the result of the author's method for an element, and return the value to store."""
         if self._elements.value is not None:
             return made
@@ -489,13 +520,13 @@ class ChildSet:
             # I7: observations of the child of this or an earlier process do not hold for a later child of the row.
             if row.child is not None or (row.node is not None and not row.node.runs):
                 self._node_source.drop_child(self._instance, id)
-            self._let_go(row)
+            self._stop_child(row)
             return None
         self._check_child(made)
         child = row.child
         if child is None or not _is_same_child(child, made):
             if child is not None:
-                self._let_go(row)
+                self._stop_child(row)
                 self._node_source.drop_child(self._instance, id)
             row.child = self._registry.add_child(self._instance, made, id, row.node, is_new=row.is_new)
         return described(self._instance.core, made)
@@ -507,31 +538,31 @@ class ChildSet:
         if made.__bound__ is not None:
             raise AuthoringError(f"{self.member!r} returned {made!r}, which lives elsewhere: make one for this element")
 
-    def _drop(self, row: ChildRow) -> None:
+    def _remove_row(self, row: ChildRow) -> None:
         """Remove a row whose element is gone, with its child."""
-        for each in [*([] if row.child is None else idle.nodes_of(row.child)), *filter(None, [row.node])]:
+        for each in [*([] if row.child is None else row.child.all_nodes()), *filter(None, [row.node])]:
             if each.reporter is not None:
                 each.reporter.report_removal(each)
         id = child_name(self._instance.id, self.member.stored, row.text)
-        if self._elements.value is None and self._instance.opened_asleep():
+        if self._elements.value is None and self._node_source.may_have_more_nodes(self._instance.root):
             self._node_source.drop_child(self._instance, id)
-        self._let_go(row)
+        self._stop_child(row)
         if row.node is not None and not row.node.removed:
             core, node = self._instance.core, row.node
             core.outside_run(lambda: core.remove(node))
 
-    def _let_go(self, row: ChildRow) -> None:
+    def _stop_child(self, row: ChildRow) -> None:
         child, row.child = row.child, None
         if child is not None:
             child.stop()
 
     # ---- for readers -------------------------------------------------------------------------------
 
-    def shown(self, texts: tuple[str, ...], view: ScopedView) -> dict[Any, Any]:
+    def read_rows(self, texts: tuple[str, ...], view: ScopedView) -> dict[Any, Any]:
         """Return the children or values of the rows by key, in order, as a view sees them."""
         found: dict[Any, Any] = {}
         run = self._instance.core.current.run
-        self._need(texts)
+        self._request_results(texts)
         for text in texts:
             row = self.rows.get(text)
             if row is None or row.result is None:
@@ -540,7 +571,7 @@ class ChildSet:
                     made = self._shown_apart(own, text, view)
                     if made is not None:
                         found[self._apart[text]] = made
-                continue  # Otherwise another runtime listed it; this coordinator runs in the next pass.
+                continue  # Otherwise another runtime listed it; this child set runs in the next pass.
             if run is None and row.node is not None and not row.node.is_known and row.node.error is None:
                 continue  # Its document has not arrived: a read outside a run skips the row until then.
             made = row.result.get()
@@ -552,29 +583,29 @@ class ChildSet:
                 found[row.key] = child.view(view.scope, view.user, view.session).piece
         return found
 
-    def keep(self) -> None:
+    def read_all_rows(self) -> None:
         """Inside a run that keeps the rows: read each of them. A row that fails does not release the others."""
         texts: tuple[str, ...] = self._order.get(())
-        self._need(texts)
+        self._request_results(texts)
         for text in texts:
             row = self.rows.get(text)
             if row is not None and row.result is not None:
                 with suppress(UpstreamFailedError):
                     row.result.get()
 
-    def _need(self, texts: tuple[str, ...]) -> None:
+    def _request_results(self, texts: tuple[str, ...]) -> None:
         """Inside a run: request the results of some rows together, and have stale ones run together."""
         run = self._instance.core.current.run
         if run is not None and isinstance(run.tracker, (TransactionTracker, Runner)):
-            self.listing.shown(run.node, texts)
+            self.listing.note_shown(run.node, texts)
             rows = [self.rows[text] for text in texts if text in self.rows]
-            self._fetch(rows)
+            self._load_results(rows)
             for row in rows:
                 if row.node is not None and row.node.status != CLEAN and row.result is not None:
                     run.prepare(row.result.document)  # Without a second call of the function that reads the rows.
             run.tracker.need(run, [row.result.document for row in rows if row.result is not None])
 
-    def _fetch(self, rows: list[ChildRow]) -> None:
+    def _load_results(self, rows: list[ChildRow]) -> None:
         """Request the missing results of resumed rows, all at once."""
         for row in rows:
             if row.result is not None and row.result.document.value is NOT_HERE and row.node and row.node.as_of:
@@ -584,11 +615,11 @@ class ChildSet:
 class EachHandle(Each[K, C_co]):
     """The handle of an `each` for one view."""
 
-    __slots__ = ("_coordinator", "_view")
+    __slots__ = ("_child_set", "_view")
 
-    def __init__(self, coordinator: ChildSet, view: ScopedView, order: Input[Any]) -> None:
+    def __init__(self, child_set: ChildSet, view: ScopedView, order: Input[Any]) -> None:
         super().__init__(view.instance.core, order.document, codec_for(tuple[str, ...]))
-        self._coordinator = coordinator
+        self._child_set = child_set
         self._view = view
 
     @overload
@@ -603,17 +634,17 @@ class EachHandle(Each[K, C_co]):
             if default is _NOT_GIVEN:
                 raise
             return default
-        return MappingProxyType(self.now.shown(texts, self._view))
+        return MappingProxyType(self.now.read_rows(texts, self._view))
 
     @property
     def now(self) -> ChildSet:
-        self._coordinator = self._coordinator.now()
-        return self._coordinator
+        self._child_set = self._child_set.current_set()
+        return self._child_set
 
     @property
     def values(self) -> TypeCodec[Any] | None:
         """The codec of the values that the rows make. None: they make pieces."""
-        return self._coordinator.values
+        return self._child_set.values
 
     def view(self) -> Any:
         """Return the same as `get`: the contents of a child are read when its members are used."""
@@ -629,11 +660,11 @@ class EachHandle(Each[K, C_co]):
 class ChildHandle(Child[C_co]):
     """The handle of a `child` for one view."""
 
-    __slots__ = ("_coordinator", "_view")
+    __slots__ = ("_child_set", "_view")
 
-    def __init__(self, coordinator: ChildSet, view: ScopedView, order: Input[Any]) -> None:
+    def __init__(self, child_set: ChildSet, view: ScopedView, order: Input[Any]) -> None:
         super().__init__(view.instance.core, order.document, codec_for(tuple[str, ...]))
-        self._coordinator = coordinator
+        self._child_set = child_set
         self._view = view
 
     @overload
@@ -643,7 +674,7 @@ class ChildHandle(Child[C_co]):
     def get(self, default: Any = _NOT_GIVEN) -> Any:
         """Return the child. Inside a run this subscribes to the identity of the child, not to its contents."""
         texts: Any = super().get(())
-        found = self.now.shown(texts, self._view)
+        found = self.now.read_rows(texts, self._view)
         if ONLY in found:
             return found[ONLY]
         if default is _NOT_GIVEN:
@@ -652,13 +683,13 @@ class ChildHandle(Child[C_co]):
 
     @property
     def now(self) -> ChildSet:
-        self._coordinator = self._coordinator.now()
-        return self._coordinator
+        self._child_set = self._child_set.current_set()
+        return self._child_set
 
     @property
     def values(self) -> TypeCodec[Any] | None:
         """The codec of the value that the row makes. None: it makes a piece."""
-        return self._coordinator.values
+        return self._child_set.values
 
 
 def _is_same_child(child: PieceInstance, made: Piece) -> bool:

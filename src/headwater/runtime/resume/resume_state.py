@@ -1,6 +1,6 @@
 """`ResumeState`: the stored observations of the nodes of one piece, while the piece is resumed here.
 
-An instance carries this state; only a `NodeSource` reads and changes it.
+`Resume` keeps it for each piece without a parent; the children of the piece use it, too.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.links import Links
-    from headwater.runtime.pieces.ports import EventHeader, EventSender
+    from headwater.runtime.pieces.ports import EventHeader, HandledEvent
     from headwater.runtime.pieces.records import Records
     from headwater.runtime.pieces.registry import PieceRegistry
     from headwater.runtime.pieces.view import ScopedView
@@ -39,7 +39,7 @@ def as_datetime(us: int) -> datetime:
 class Contexts:
     """Makes the contexts of the pieces of one runtime."""
 
-    __slots__ = ("_core", "_events", "_records", "_registry", "links", "make_space")
+    __slots__ = ("_core", "_records", "_registry", "links", "make_space")
 
     def __init__(
         self,
@@ -47,24 +47,21 @@ class Contexts:
         registry: PieceRegistry,
         records: Records,
         links: Links,
-        events: EventSender,
         make_space: Callable[[str, str, str], object],
     ) -> None:
         self._core = core
         self._registry = registry
         self._records = records
         self.links = links
-        self._events = events
         self.make_space = make_space  # returns the application's object for a space, a user and a session
 
-    def current(self, view: ScopedView) -> Context:
-        """Return the current value of `ctx` for a view."""
-        current = self._events.current
-        if current is None:
+    def of_view(self, view: ScopedView, handled: HandledEvent | None) -> Context:
+        """Return the value of `ctx` for a view, while the handler of an event is called or not (None)."""
+        if handled is None:
             return NodeContext(self, view)
-        if current.event.instance is view.instance:
-            return current.context
-        return self.of_event(view, current.event, current.launched)
+        if handled.event.instance is view.instance:
+            return handled.context
+        return self.of_event(view, handled.event, handled.launched)
 
     def of_event(
         self, view: ScopedView, event: EventHeader, launched: list[tuple[PieceInstance, bool]]

@@ -24,14 +24,10 @@ from headwater.data.value import ABSENT, MaybeValue, equal, freeze
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.handles import Computed
 from headwater.replica.document import Document
-from headwater.runtime.pieces.identity import KEYS, NodeIdentity
-from headwater.scheduler.node import NodeKind
-from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import EachMember
-    from headwater.pieces.types import Elements
-    from headwater.runtime.pieces.instance import PieceInstance
+    from headwater.runtime.core.core import Core
 
 
 class Source(Protocol):
@@ -54,39 +50,24 @@ class Source(Protocol):
         """Return the key that a text stands for."""
 
 
-def keys_of(instance: PieceInstance, member: EachMember, elements: Elements) -> Source:
-    """Return the source of a member: the entries of a Mapping, or the projection of a tuple."""
-    if isinstance(elements.source, MappingCodec):
-        return MappingEntries(instance, member, elements.source)
-    assert member.key is not None
-    assert elements.source is not None
-    return Projection(instance, member, elements.source, member.key)
-
-
-def source_of(instance: PieceInstance, member: EachMember) -> Input[Any]:
-    """Return the handle of the source. Resolved in a run: the record that names an input may have to arrive first."""
-    found: Input[Any] = instance.view("space").handle(member.source)
-    return found
+FindSource = Callable[[], Input[Any]]
+"""Returns the handle of the source, in a run: the record that names an input may have to arrive first."""
 
 
 class MappingEntries:
     """The entries of a Mapping."""
 
-    __slots__ = ("_codec", "_instance", "_member", "unordered")
+    __slots__ = ("_codec", "_find_source", "_member", "unordered")
 
-    def __init__(self, instance: PieceInstance, member: EachMember, codec: MappingCodec) -> None:
+    def __init__(self, member: EachMember, codec: MappingCodec, find_source: FindSource) -> None:
         self.unordered: dict[str, Exception] = {}
-        self._instance = instance
         self._member = member
         self._codec = codec
-
-    @property
-    def _source(self) -> Input[Any]:
-        return source_of(self._instance, self._member)
+        self._find_source = find_source
 
     def keys(self) -> dict[str, Any]:
         try:
-            view = self._source.view()
+            view = self._find_source().view()
         except AbsentError:
             return {}
         found = {self._codec.keys.step(key): key for key in view}
@@ -102,55 +83,35 @@ class MappingEntries:
         return {text: found[text] for text in (*ordered, *sorted(self.unordered))}
 
     def element(self, key: Any) -> Input[Any]:
-        return self._source.key(key)
+        return self._find_source().key(key)
 
     def has(self, text: str) -> bool:
-        return self._source.key(self._codec.keys.key(text)).exists()
+        return self._find_source().key(self._codec.keys.key(text)).exists()
 
     def restored(self, text: str, *, is_number: bool) -> Any:
         return self._codec.keys.key(text)
 
 
 class Projection:
-    """The elements of a tuple, by key."""
+    """The elements of a tuple, by key. A node that the child set registers keeps the projection (`project`)."""
 
-    __slots__ = ("_codec", "_document", "_instance", "_key", "_member", "_order", "unordered")
+    __slots__ = ("_codec", "_core", "_document", "_find_source", "_key", "_member", "unordered")
 
     def __init__(
-        self, instance: PieceInstance, member: EachMember, codec: TypeCodec[Any], key: Callable[[Any], Any]
+        self, core: Core, document: Document, member: EachMember, codec: TypeCodec[Any], find_source: FindSource
     ) -> None:
+        assert member.key is not None
         self.unordered: dict[str, Exception] = {}  # A tuple has its own order.
-        self._instance = instance
+        self._core = core
+        self._document = document
         self._member = member
         self._codec = codec
-        self._key = key
-        core = instance.core
-        view = instance.view("space")
-        stored = f"{member.stored}/elements"
-        self._document = view.result_document(stored)
-        whole: Computed[Any] = Computed(core, self._document, codec_for(Json))
-        self._order = whole
-        instance.register(
-            NodeSpec(
-                id=view.node_id(stored),
-                kind=NodeKind.COMPUTATION,
-                fn=self._project,
-                home=instance.space.replica,
-                outputs=(self._document,),
-                encode=_as_it_is,
-                parent=instance.maker,
-                fingerprint=instance.digest(member, keys=True),
-            ),
-            NodeIdentity(member=stored, code=KEYS + member.stored),
-        )
+        self._key = member.key
+        self._find_source = find_source
 
-    @property
-    def _source(self) -> Input[Any]:
-        return source_of(self._instance, self._member)
-
-    def _project(self) -> Any:
+    def project(self) -> Any:
         """Return `{order, items}` of the tuple, or, if two elements have the same key, a description of that."""
-        elements = self._source.get(())
+        elements = self._find_source().get(())
         element = self._codec.element  # type: ignore[attr-defined]  # It is a tuple's.
         at: dict[str | int, int] = {}
         items: dict[str, Any] = {}
@@ -173,24 +134,24 @@ class Projection:
         return {str(key): key for key in self._part("order").get(())}
 
     def _part(self, name: str) -> Input[Any]:
-        return Computed(self._instance.core, self._document, codec_for(Json), (name,))
+        return Computed(self._core, self._document, codec_for(Json), (name,))
 
     def element(self, key: Any) -> Input[Any]:
-        core, codec = self._instance.core, self._codec.element  # type: ignore[attr-defined]
+        core, codec = self._core, self._codec.element  # type: ignore[attr-defined]
         path = ("items", str(key))
-        source = self._source
+        source = self._find_source()
         if isinstance(source, Cell):
             return Element(core, self._document, codec, path, source=source, key=key, key_of=self._key)
         return Input(core, self._document, codec, path)
 
     def has(self, text: str) -> bool:
-        return any(str(self._key(each)) == text for each in self._source.get(()))
+        return any(str(self._key(each)) == text for each in self._find_source().get(()))
 
     def restored(self, text: str, *, is_number: bool) -> Any:
         return int(text) if is_number else text
 
 
-def _as_it_is(result: object, before: MaybeValue) -> MaybeValue:
+def encode_projection(result: object, before: MaybeValue) -> MaybeValue:
     """Return the projection to store. Equal items keep their old object, so that comparing them later costs nothing.
 
     A projection with a duplicate key keeps the previous order and items.
@@ -240,7 +201,8 @@ class Element(Cell[Any]):
     def set(self, value: Any, /, *, group: object | None = None) -> None:
         """Replace the value at the current position of the element."""
         self._codec.encode(value, self._path)
-        self._run_or_write(self._setter(value), group)
+        act = self._setter(value) if self._current.run is None else lambda: self._set(value)
+        self._run_or_write(act, group)
 
     def _run_or_write(self, act: Callable[[], None], group: object | None) -> None:
         def directly() -> None:

@@ -1,32 +1,45 @@
 """`GenerationCheck`: whether this program computes the members of a piece, according to the record of the piece.
 
-`code_versions` says what a generation is. Opening a piece takes it over or is refused. A piece that is only named is
-taken over, or refused, by the same rules, before the first run of a node that stores a result: the run waits until the
-code is claimed and the record is written. Programs without a connection compute what they can, since admission compares
-the generation with each result; programs without the right to write compute for themselves alone.
+Generations. The record of a piece stores the fingerprints of its members and the version of its class as of the last
+time the piece was opened, and a generation number that rises each time they differ from the stored ones. Every derived
+run depends on the number, so that admission rejects commits that an older version of the class has in flight. An older
+version that sees a newer number reports one error and stops running the piece. Handlers of the older version continue:
+an event is a change that a sender asked for. A member without a fingerprint counts as unchanged here, and members that
+store no result (effects, handlers, reactions) do not count.
+
+Claims. Of two codes with the same version, the first is in charge until no process that runs it is connected: before a
+piece is opened, or computed where it is only named, the engine is asked whether connected sessions have claimed another
+code of its class (`ClassClaims`). A higher version has claims of its own, and takes over by the generation; a lower one
+is refused by the record.
+
+Opening a piece takes it over or is refused. A piece that is only named is taken over, or refused, by the same rules,
+before the first run of a node that stores a result: the run waits until the code is claimed and the record is written.
+Programs without a connection compute what they can, since admission compares the generation with each result; programs
+without the right to write compute for themselves alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.data.address import SPACE_SCOPE, Depth, DocKey
+from headwater.data.ids import derive
 from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AuthoringError, HeadwaterError
+from headwater.protocol.messages import ClaimCode
 from headwater.protocol.observations import generation_of
 from headwater.replica.document import NOT_HERE, Document, NotLoaded
 from headwater.replica.replica import Replica
 from headwater.runtime.core.limits import RUNTIME_LIMITS
-from headwater.runtime.pieces import idle
+from headwater.runtime.pieces.classes import member_digests, stored_name
 
 if TYPE_CHECKING:
     from headwater.runtime.core.core import Core
     from headwater.runtime.core.waiting import Tasks
     from headwater.runtime.pieces.instance import PieceInstance
     from headwater.runtime.pieces.records import Records
-    from headwater.runtime.pieces.versions.code_versions import ClassClaims
     from headwater.runtime.writing.space_channel import SpaceChannel
     from headwater.runtime.writing.transactions import Transactions
 
@@ -115,7 +128,7 @@ class GenerationCheck:
             again_us = core.clock.monotonic_us() + RUNTIME_LIMITS.take_over_again_us
             core.scheduler.gates.alarm(again_us, self.run_refused_nodes)
         else:
-            for node in idle.nodes_of(instance):
+            for node in instance.all_nodes():
                 if node.reporter is not None:
                     node.reporter.forget()  # From now on the node belongs to the generation that was taken over.
             self.run_refused_nodes()
@@ -127,7 +140,7 @@ class GenerationCheck:
     def run_refused_nodes(self) -> None:
         """Run the nodes again that failed because another program had other code. Each asks again."""
         self._refused = None
-        for node in idle.nodes_of(self._instance):
+        for node in self._instance.all_nodes():
             if isinstance(node.error, OtherCodeError):
                 self._core.scheduler.outdate(node)
 
@@ -179,6 +192,36 @@ class GenerationCheck:
                 core.report(f"{instance.space.name}/{instance.id}", error)
 
         core.afterwards(stop)
+
+
+class ClassClaims:
+    """The claims that one runtime makes for the code of its classes."""
+
+    __slots__ = ("_channel", "_is_only")
+
+    def __init__(self, channel: Callable[[str], SpaceChannel | None], *, is_only: bool) -> None:
+        """`is_only`: no other process connects to the spaces, so that no code has to be claimed."""
+        self._channel = channel  # returns the channel of a space by its name; None: the space has no engine
+        self._is_only = is_only
+
+    def channel(self, instance: PieceInstance) -> SpaceChannel | None:
+        """Return the channel to the engine of a piece. None: no other process can run the piece."""
+        return None if self._is_only else self._channel(instance.space.name)
+
+    async def claim(self, instance: PieceInstance) -> None:
+        """Before a piece is run: refuse it if connected programs run other code of this version of its class."""
+        channel = self.channel(instance)
+        if channel is None or not (members := member_digests(instance.cls)):
+            return
+        schema = instance.schema
+        name = derive("class", stored_name(instance.cls), str(schema.version))
+        code = derive("code", *[f"{member} {digest}" for member, digest in sorted(members.items())])
+        if not await channel.driver.claim_code(ClaimCode(0, name, code)):
+            raise AuthoringError(
+                f"{instance!r} is not run here: programs that are connected run other code of its class. Open it when "
+                f"they have stopped, or, if the code of this program is newer, write class {instance.cls.__name__}("
+                f"Piece, version={schema.version + 1}), which takes over from them"
+            )
 
 
 class Takeovers:
