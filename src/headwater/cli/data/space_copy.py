@@ -14,14 +14,13 @@ from typing import Final
 from headwater.cli.data.target import ask
 from headwater.cli.directory import open_directory, owner_address
 from headwater.engine.directory import SUFFIX
-from headwater.engine.store.database import LOGS
 from headwater.errors import AbsentError, DirectoryInUseError
 from headwater.protocol.command_messages import CommandQuestion
 from headwater.server.commands.safe_copy import copy_path
 
 MANIFEST: Final = "backup.json"
 """The list of the files of a backup, beside them."""
-PARTS: Final = ("", LOGS[0])
+PARTS: Final = ("", "-wal")
 """Endings of the files that belong to one space."""
 
 
