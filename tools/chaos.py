@@ -67,8 +67,11 @@ class ChaosServer:
         until = time.monotonic() + START_S
         while True:
             try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            except OSError:
+                # An answer says that it serves, and obeys signals. The socket is there before.
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+                await reader.readuntil(b"200 OK")
+            except (OSError, asyncio.IncompleteReadError):
                 if self._process.poll() is not None:
                     raise SystemExit(
                         f"the server ended with {self._process.returncode}: see {self._log.name}"
