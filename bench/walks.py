@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -31,6 +32,11 @@ import headwater
 from bench.author.pieces import EACH_SHOWN, SHOWN, Cart, Line, wide, wide_total
 from bench.figures import note
 from bench.sync import server
+from headwater.data.value import MAX_INT
+from headwater.engine.limits import DEFAULT_LIMITS
+from headwater.runtime import LocalDirectory, Runtime
+from headwater.runtime.channel import driver
+from headwater.runtime.core.limits import RuntimeLimits
 
 # By counter, the functions whose calls are counted: module and qualified name. A name that does not exist is an error.
 Marks: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
@@ -46,7 +52,7 @@ MARKS: Final[Marks] = {
     "attempts": (("headwater.scheduler.runner", "Runner.attempt"),),
 }
 PACKAGE: Final = Path(headwater.__file__).parent
-REPEATS: Final = 5  # of the same walk in one process
+REPEATS: Final = 6  # of the same walk in one process
 PROCESSES: Final = 3  # of a walk that only the first piece of a process can show
 LIMIT_S: Final = 120.0  # for one process
 WARM: Final = 3  # repeats before that are not counted: they fill caches
@@ -142,9 +148,15 @@ Walk: TypeAlias = Callable[[Tally, Path], Coroutine[Any, Any, Found]]
 
 
 async def click(tally: Tally, folder: Path) -> Found:
-    """Await a `send`, embedded, until its effect ran and everything is idle and durable."""
+    """Await a `send`, embedded, until its effect ran and everything is idle and durable.
+
+    On a quick disk, so that the thread of the runtime processes the space, and without the timer of acknowledgements:
+    every third click sends one, whatever the speed of the machine.
+    """
     found = []
-    async with headwater.open(folder) as rt:
+    vars(driver)["RUNTIME_LIMITS"] = RuntimeLimits(ack_delay_s=LIMIT_S)
+    limits = replace(DEFAULT_LIMITS, slow_step_us=MAX_INT)
+    async with LocalDirectory(folder, limits=limits) as data, Runtime(data, reacts=True) as rt:
         cart = await rt.space(SPACE).open(Cart, "ann")
         line = Line(sku="tea", cents=450)
         for turn in range(WARM + REPEATS):

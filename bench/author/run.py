@@ -1,9 +1,10 @@
 """`./dev bench author`: every measurement in a process of its own, with a time limit, and one line per figure.
 
 Processor time is the measure: it is comparable on a machine that others use. Peers keep nothing, and their ratio says
-how many times our time theirs is. The goal of a shape of many pieces is its growth: with four times as many pieces it
-takes at most five times as long as the smaller one. Other figures have no goal. A figure without a value has a reason:
-its process failed, or was stopped at the time limit.
+how many times our time theirs is: at least 1 is the goal for Shiny in each shape of 100 or more nodes, and for reaktiv
+in changes of as many. The goal of a shape of many pieces is its growth: with four times as many pieces it takes at most
+five times as long as the smaller one. A further node, and a piece of one, have goals of their own, without native code.
+Other figures have none. A figure without a value has a reason: its process failed, or was stopped at the time limit.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ LOOKS: Final = ("nothing", "one_value", "everything")
 CHAIN: Final = ("discover", "open", "close", "close_each", "restart")
 GROWTH: Final = 1.25  # the most by which the time of a shape may grow more than its size
 LONG_MS: Final = 200.0  # a shorter time says little about growth
+MANY: Final = 100  # nodes from which on a shape is compared with peers
+OPENED_US: Final = 60.0  # for a further node of a piece that is opened
+CHANGED_US: Final = 18.0  # for a further dependent that runs again
+PIECE_MS: Final = 1.0  # for a piece of one computed that is opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +263,25 @@ def smaller_than(sizes: Sizes) -> dict[str, tuple[str, float]]:
     }
 
 
+def peer_goal(name: str) -> float | None:
+    """Return how many times our time a peer's has to be at least, if that is a goal."""
+    kind, *parts, peer = name.split(".")
+    size = max([int(part) for part in parts if part.isdigit()], default=0)
+    is_goal = size >= MANY and (peer == "shiny" or (peer == "reaktiv" and kind == "change"))
+    return 1.0 if is_goal else None
+
+
+def slopes(sizes: Sizes) -> Iterator[tuple[str, str, str, int, float]]:
+    """Yield the costs of a further node: name, the figures of a small and a large size, nodes between them, goal."""
+    for name, figure, found, goal in (
+        ("open.further_node", f"open.one_piece.{{}}.{OURS}", sizes.opened, OPENED_US),
+        ("change.further_node", "change.{}.set", sizes.dependents, CHANGED_US),
+    ):
+        small, large = min([size for size in found if size >= TEN * TEN], default=0), max(found)
+        if small < large and small:
+            yield f"{name}.{OURS}", figure.format(small), figure.format(large), large - small, goal
+
+
 def run(figures: Figures, sizes: Sizes = FULL) -> None:
     known: dict[str, float] = {}
     smaller = smaller_than(sizes)
@@ -273,7 +297,13 @@ def run(figures: Figures, sizes: Sizes = FULL) -> None:
         is_peer = name.rpartition(".")[2] in peers.PEERS
         ours = known.get(ours_for(name)) if is_peer else None
         ratio = None if ours is None else value / ours
-        figures.report(PREFIX + name, value, unit, against=OURS if ratio is not None else "", ratio=ratio)
+        at_least = None if ratio is None else peer_goal(name)
+        at_most = PIECE_MS if name == f"open.one_piece.1.{OURS}" else None
+        against = OURS if ratio is not None else ""
+        figures.report(PREFIX + name, value, unit, against=against, ratio=ratio, at_least=at_least, at_most=at_most)
+    for name, first, last, nodes, goal in slopes(sizes):
+        if first in known and last in known:
+            figures.report(PREFIX + name, 1e3 * (known[last] - known[first]) / nodes, "us", at_most=goal)
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ class Inline:
     def __init__(self, owner: Attach) -> None:
         self._owner = owner
 
-    def watch(self, docs: Iterable[DocKey]) -> None:
+    def watch(self, docs: Iterable[DocKey], *, is_ahead: bool = False) -> None:
         missing = [doc for doc in docs if not self._owner.replica.is_here(doc)]
         if missing:
             self._owner.wire.watch(missing)

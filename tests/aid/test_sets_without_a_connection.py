@@ -310,6 +310,24 @@ async def test_default_that_an_undecided_write_stored_on_its_way_is_not_written_
         assert await piece.cards.pull() == {"k": Card(title="T")}
 
 
+@pytest.mark.parametrize("moment", range(0, 60, 2))
+@simulated(seeds=2)
+async def test_set_over_an_undecided_first_value_keeps_keys_that_another_writer_stored_before(
+    sim: Simulation, moment: int
+) -> None:
+    """At some moments Ann's value is here, and Bob's first write, which will be made again, still covers it."""
+    ann, bob = [await sim.runtime(user).space("s").open(Note, "n") for user in ("ann", "bob")]
+    await sim.settle()
+    with sim.offline("bob"):
+        ann.counts.set({"a": 1})
+        await sim.runtime("ann").durable()
+        bob.counts.set({"y": 1})
+    await sim.advance(seconds=0.001 * moment)
+    bob.counts.set({**bob.counts.get(), "z": 1})
+    await sim.settle()
+    assert await ann.counts.pull() == {"a": 1, "y": 1, "z": 1}
+
+
 @simulated(seeds=5)
 async def test_event_that_waits_for_a_write_that_is_not_shown_names_its_document(sim: Simulation) -> None:
     """The connection is lost again between the removal by Ann and the verdict on Bob's write."""

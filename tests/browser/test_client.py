@@ -14,11 +14,23 @@ from tests.browser.kit import Served, browser, served
 APP = """
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import headwater
-from headwater import Cell, Piece, Refused, cell, handler
+from headwater import Cell, Input, Piece, Refused, cell, computed, each, given, handler
+
+
+class Row(Piece):
+    number: Input[int] = given()
+    note: Cell[str] = cell(default="")
+
+    @computed
+    def double(self) -> int:
+        return self.number.get() * 2
 
 
 class Form(Piece):
+    numbers: Cell[Mapping[str, int]] = cell(default={})
     count: Cell[int] = cell(default=0)
     tags: Cell[tuple[str, ...]] = cell(default=())
     text: Cell[str] = cell(default="")
@@ -32,6 +44,18 @@ class Form(Piece):
             raise Refused("less than none")
         self.count.set(by)
         return by
+
+    @each(numbers)
+    def rows(self, number: Input[int]) -> Row:
+        return Row(number=number)
+
+    @handler
+    def keep(self, key: str) -> None:
+        self.numbers.key(key).set(1)
+
+    @handler
+    def drop(self, key: str) -> None:
+        self.numbers.key(key).delete()
 
 
 async def start(rt: headwater.Runtime) -> None:
@@ -138,6 +162,28 @@ def test_one_wrong_call_fails_alone(chromium: Browser, form: Served) -> None:
     assert told(page, "[online, app.isOnline]") == [[False, True], True]
     assert told(page, "form.fill.send({ by: 5 })") == 5
     page.wait_for_function("form.count.value === 5 && counts.at(-1) === 5")
+
+
+def test_watch_of_a_row_that_left_tells_its_page(chromium: Browser, form: Served) -> None:
+    page = opened(chromium, form)
+    logged: list[str] = []
+    page.on("console", lambda message: logged.append(message.text))
+    told(page, "form.keep.send({ key: 'a' })")
+    told(page, "window.ended = []")
+    told(page, "void form.rows.watch(rows => window.rows = rows)")
+    page.wait_for_function("window.rows?.length === 1")
+    told(page, "window.row = app.space('forms').child(rows[0])")
+    told(page, "void row.note.bind(document.createElement('input'), { onError: error => ended.push(error) })")
+    told(page, "void row.double.watch(n => window.n = n, { onError: error => ended.push(error) })")
+    page.wait_for_function("window.n === 2")
+    assert logged == []
+    told(page, "form.drop.send({ key: 'a' })")
+    page.wait_for_function("ended.length === 2 && window.rows.length === 0")
+    assert told(page, "ended.map(error => [error.name, error.message.includes('its key left')])") == [
+        ["Failed", True],
+        ["Failed", True],
+    ]
+    assert logged == []
 
 
 def test_inputs_are_bound_by_their_kind(chromium: Browser, form: Served) -> None:

@@ -158,7 +158,7 @@ class TestTransactions:
     def test_a_rollback_takes_back_writes_to_every_table(self, store: Store) -> None:
         store.begin()
         store.append(log_row(1))
-        store.put_doc(1, DocKey("space", "d"))
+        store.put_docs([(1, DocKey("space", "d"))])
         store.put_heads([head_row(1, 1, 1)])
         store.put_snapshot(snapshot(1, 1))
         store.put_marks(MarksRow(1, 1, 1, b"m"))
@@ -288,7 +288,7 @@ UNSTORABLE: dict[str, Callable[[Store], object]] = {
     "row_at": lambda store: store.row_at(LARGE),
     "rows_after": lambda store: store.rows_after(LARGE, 1),
     "row_of_session": lambda store: store.row_of_session(1, LARGE),
-    "put_doc": lambda store: store.put_doc(1, DocKey("space", LONE)),
+    "put_docs": lambda store: store.put_docs([(1, DocKey("space", LONE))]),
     "doc_of": lambda store: store.doc_of(DocKey("space", LONE)),
     "sum_before": lambda store: store.sum_before(LARGE),
     "docs_of_scope": lambda store: store.docs_of_scope(LONE, "", 1),
@@ -462,29 +462,33 @@ class TestLog:
 class TestDocuments:
     def test_a_document_is_found_both_ways(self, open_store: Store) -> None:
         store = open_store
-        store.put_doc(7, DocKey("user:ann", "settings"))
+        store.put_docs([(7, DocKey("user:ann", "settings"))])
         assert store.doc_of(DocKey("user:ann", "settings")) == 7
+        store.put_docs([(8, DocKey("space", "a")), (9, DocKey("space", "b"))])
+        named = [DocKey("space", "b"), DocKey("space", "none"), DocKey("user:ann", "settings"), DocKey("space", "a")]
+        assert store.docs_of(named) == {named[0]: 9, named[2]: 7, named[3]: 8}
+        assert store.docs_of([]) == {}
         assert store.key_of(7) == DocKey("user:ann", "settings")
         assert store.doc_of(DocKey("space", "settings")) is None
-        assert store.key_of(8) is None
+        assert store.key_of(10) is None
 
     def test_the_last_number_starts_at_zero(self, open_store: Store) -> None:
         store = open_store
         assert store.last_doc() == 0
-        store.put_doc(3, DocKey("space", "c"))
-        store.put_doc(2, DocKey("space", "b"))
+        store.put_docs([(3, DocKey("space", "c"))])
+        store.put_docs([(2, DocKey("space", "b"))])
         assert store.last_doc() == 3
 
     def test_a_name_is_taken_once(self, open_store: Store) -> None:
         store = open_store
-        store.put_doc(1, DocKey("space", "a"))
+        store.put_docs([(1, DocKey("space", "a"))])
         with pytest.raises(StorageError):
-            store.put_doc(2, DocKey("space", "a"))
+            store.put_docs([(2, DocKey("space", "a"))])
 
     def test_look_alike_names_are_different_documents_in_code_point_order(self, open_store: Store) -> None:
         store = open_store
         for number, name in enumerate(NAMES, 1):
-            store.put_doc(number, DocKey("space", name))
+            store.put_docs([(number, DocKey("space", name))])
         assert [store.doc_of(DocKey("space", name)) for name in NAMES] == list(range(1, len(NAMES) + 1))
         listed = store.docs_of_scope("space", "", 100)
         assert [name for _, name in listed] == sorted(NAMES)
@@ -493,14 +497,14 @@ class TestDocuments:
     def test_a_scope_is_matched_whole_and_exactly(self, open_store: Store) -> None:
         store = open_store
         for number, scope in enumerate(["user:s1", "user:s12", "user:S1", "user:s", "space"], 1):
-            store.put_doc(number, DocKey(scope, "d"))
+            store.put_docs([(number, DocKey(scope, "d"))])
         assert store.docs_of_scope("user:s1", "", 10) == [(1, "d")]
         assert store.docs_of_scope("user:s%", "", 10) == []
 
     def test_pages_of_a_scope_join_without_a_gap_or_a_repeat(self, open_store: Store) -> None:
         store = open_store
         for number in range(1, 24):
-            store.put_doc(number, DocKey("space", f"d{number:02}"))
+            store.put_docs([(number, DocKey("space", f"d{number:02}"))])
         seen: list[str] = []
         for _ in range(10):
             page = store.docs_of_scope("space", seen[-1] if seen else "", 5)
@@ -698,7 +702,7 @@ class TestChecks:
             store.put_session(session_row(1, "k", judged=judged))
             store.put_branch(branch_row(1, "main")._replace(merged_seq=judged))
             store.put_marks(MarksRow(1, 1, judged, b"m"))
-            store.put_doc(judged, DocKey("space", f"d{judged}"))
+            store.put_docs([(judged, DocKey("space", f"d{judged}"))])
             store.put_events([EventRow(f"e{judged}", judged, "s", 0, b"p")])
             store.put_records([RecordRow(judged, 0, "t", "k", b"p")])
             store.put_heads([head_row(1, 1, judged), head_row(2, judged, judged)])
@@ -877,8 +881,9 @@ class TestObservations:
         )
         store.put_readers([ReaderRow(7, 1, 2, 0), ReaderRow(7, 1, 3, 9), ReaderRow(-4, 1, 1, 1)], 0)
         assert ([store.reader(7, 1, piece) for piece in (1, 2, 3)], store.count_readers(1)) == ([1, 0, 9], 3)
+        assert store.counts_of_readers(1, 1, [7, -4, 9]) == {7: 1, -4: 1}
         assert store.has_absent_readers()
-        store.rename_readers(-4, 8)
+        store.rename_readers({-4: 8, -5: 9})
         assert (store.readers_of(8, 1, 0, 9), store.has_absent_readers()) == ([1], False)
         store.check(Part.READERS)
 
@@ -886,7 +891,7 @@ class TestObservations:
         store = open_store
         keys = {number: DocKey("space", f"d{number}") for number in range(1, 1_203)}
         for number, key in keys.items():
-            store.put_doc(number, key)
+            store.put_docs([(number, key)])
         store.put_heads([head_row(1, number, number + 5) for number in keys])
         assert store.head_seqs(1, [*keys, 5_000]) == {number: number + 5 for number in keys}
         assert store.head_seqs(2, keys) == {}

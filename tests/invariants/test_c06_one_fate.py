@@ -125,7 +125,7 @@ def test_an_interruption_in_the_middle_leaves_no_half_known_state(
 
 
 @pytest.mark.parametrize("kind", [StorageError, LimitError, AuthoringError, RuntimeError])
-@pytest.mark.parametrize("point", ["savepoint", "append", "put_doc", "release", "commit"])
+@pytest.mark.parametrize("point", ["savepoint", "append", "put_docs", "release", "commit"])
 def test_an_error_of_any_kind_in_the_middle_of_a_group_leaves_memory_as_the_disk_is(
     planted: tuple[Engine, FaultyStore], kind: type[Exception], point: str
 ) -> None:

@@ -109,7 +109,7 @@ def test_a_failure_at_any_call_leaves_all_of_the_commit_or_nothing(
 
 
 def test_the_commit_tried_above_uses_every_kind_of_write() -> None:
-    assert {"begin", "append", "put_doc", "put_events", "put_records", "put_snapshot", "commit"} <= set(CALLS)
+    assert {"begin", "append", "put_docs", "put_events", "put_records", "put_snapshot", "commit"} <= set(CALLS)
 
 
 def test_a_rejected_commit_leaves_nothing_of_itself() -> None:

@@ -13,6 +13,7 @@ import pytest
 import headwater
 from headwater import (
     Cell,
+    DirectoryInUseError,
     HandlerFailed,
     InvalidValueError,
     Model,
@@ -229,6 +230,20 @@ async def test_failure_after_a_change_names_the_address_that_changed(sim: Simula
     assert [note for note in notes if note.startswith("because of")] == ["because of space:p:n"]
     raised = await _raised(UpstreamFailedError, wrong.inverse.pull)
     assert "<spot" not in "".join(traceback.format_exception(raised))
+
+
+def test_refused_open_shows_the_authors_frames_only_under_plain_asyncio(tmp_path: Path) -> None:
+    async def enter() -> None:
+        async with headwater.open(tmp_path):
+            pass
+
+    async def main() -> None:
+        async with headwater.open(tmp_path):
+            for make in (enter, lambda: headwater.open(tmp_path)):
+                error = await _raised(DirectoryInUseError, make)
+                assert set(_frames(error)) == {__name__}
+
+    asyncio.run(main())
 
 
 def test_refused_calls_show_the_authors_frames_only_under_plain_asyncio() -> None:

@@ -131,3 +131,107 @@ async def test_results_on_their_way_do_not_stay_when_their_piece_is_deleted(sim:
     await sim.settle()
     members = ("n", "double", "more")
     assert [await bob.cell("s", f"t:{each}", int, default=-1).pull() for each in members] == [-1, -1, -1]
+
+
+class Diary(Piece, name="promises.deleted.Diary"):
+    pages: Cell[tuple[str, ...]] = cell(default=())
+    title: Cell[str] = cell(default="")
+    mood: Cell[str] = cell(default="", scope="user")
+
+    @computed
+    def count(self) -> int:
+        return len(self.pages.get())
+
+    @handler
+    def write(self, text: str) -> int:
+        self.pages.push(text)
+        return self.count.get()
+
+
+@simulated(seeds=20, faults=("delay",))
+async def test_documents_that_are_made_while_their_piece_is_deleted_do_not_stay(sim: Simulation) -> None:
+    """An event and a plain write land before the deletion, during it, or after it. Only after it they are kept."""
+    ann, bob = sim.runtime("ann").space("s"), sim.runtime("bob").space("s")
+    diary = await ann.open(Diary, "d")
+    await sim.settle()
+    named = bob.piece(Diary, "d")
+    await named.title.pull()
+
+    async def act() -> None:
+        await asyncio.sleep(sim.seed / 1_000)
+        named.title.set("mine")
+        await named.write.send("one")
+
+    await asyncio.gather(ann.delete(diary), act())
+    await sim.settle()
+    is_there = bool((await ann.find(Diary)).items)
+    again = ann.piece(Diary, "d")
+    assert await again.pages.pull() == (("one",) if is_there else ())
+    assert await again.count.pull() == int(is_there)
+    if not is_there:
+        assert await again.title.pull() in (
+            "",
+            "mine",
+        )  # A plain write makes no piece, and may land after the deletion.
+
+
+class Chain(Piece, name="promises.deleted.Chain"):
+    pages: Cell[tuple[str, ...]] = cell(default=())
+    marks: Cell[tuple[str, ...]] = cell(default=())
+
+    @computed
+    def first(self) -> int:
+        return len(self.marks.get()) * 0
+
+    @computed
+    def second(self) -> int:
+        return self.first.get() + 1
+
+    @computed
+    def third(self) -> int:
+        return self.second.get() + 1
+
+    @effect
+    def keep(self) -> None:
+        self.first.get()
+
+    @handler
+    def write(self, text: str) -> int:
+        self.pages.push(text)
+        return self.third.get()
+
+
+@simulated(seeds=10, faults=("delay", "drop"))
+async def test_computeds_that_an_event_demands_do_not_fail_when_their_piece_is_deleted(sim: Simulation) -> None:
+    """The deletion removes the results of all of them. One that was found clean, and did not run, runs first."""
+    ann, bob = sim.runtime("ann"), sim.runtime("bob")
+    failures: list[str] = []
+    for rt in (ann, bob):
+        rt.on_error(lambda error: failures.append(str(error)))
+    chain = await ann.space("s").open(Chain, "c")
+    await bob.space("s").open(Chain, "c")
+    sent = asyncio.create_task(chain.write.send("one"))
+    await asyncio.sleep(sim.seed % 7 / 200)
+    await ann.space("s").delete(chain)
+    assert await sent == 2
+    await sim.settle()
+    assert [each for each in failures if "connection" not in each] == []
+
+
+@simulated(seeds=20, faults=("delay",))
+async def test_event_of_a_program_that_only_names_a_piece_makes_it_again_while_it_is_deleted(sim: Simulation) -> None:
+    """The record goes while the program asks who runs the piece. Nobody does then."""
+    ann, bob = sim.runtime("ann").space("s"), sim.runtime("bob").space("s")
+    chain = await ann.open(Chain, "c")
+    await sim.settle()
+    named = bob.piece(Chain, "c")
+    await named.pages.pull()
+
+    async def delete() -> None:
+        await asyncio.sleep(sim.seed / 1_000)
+        await ann.delete(chain)
+
+    deleting = asyncio.create_task(delete())
+    assert await named.write.send("one") == 2
+    await deleting
+    assert await named.third.pull() == 2

@@ -147,3 +147,47 @@ def test_a_wrong_handler_is_refused_when_the_class_is_made() -> None:
 
             @reaction(on=placed, otherwise=two, on_exhausted="never")
             async def pay(self, name: str) -> None: ...
+
+
+def test_handler_that_does_not_take_the_result_is_refused_when_the_class_is_made() -> None:
+    """It would fail after each attempt, and the reaction would be repeated for that."""
+    with pytest.raises(AuthoringError, match=r"name a handler of this class that takes the result, as in def paid"):
+
+        class Nothing(Piece, name="promises.NothingThen"):
+            placed: Topic[str] = topic()
+
+            @handler
+            def paid(self) -> None: ...
+
+            @reaction(on=placed, then=paid)  # type: ignore[arg-type]
+            async def pay(self, name: str) -> str:
+                return name
+
+    with pytest.raises(AuthoringError, match=r"pay: its result is int, and 'paid', which gets it, takes str"):
+
+        class Other(Piece, name="promises.OtherThen"):
+            placed: Topic[str] = topic()
+
+            @handler
+            def paid(self, receipt: str) -> None: ...
+
+            @reaction(on=placed, then=paid)  # type: ignore[arg-type]
+            async def pay(self, name: str) -> int:
+                return 1
+
+    class Wider(Piece, name="promises.WiderThen"):
+        placed: Topic[str] = topic()
+
+        @handler
+        def paid(self, price: float | None, note: str = "") -> None: ...
+
+        @handler
+        def counted(self, number: float) -> None: ...
+
+        @reaction(on=placed, then=paid)
+        async def pay(self, name: str) -> float:
+            return 1.5
+
+        @reaction(on=placed, then=counted)
+        async def count(self, name: str) -> int:
+            return 1

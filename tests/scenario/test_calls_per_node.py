@@ -11,7 +11,7 @@ import pytest
 
 import headwater
 from headwater import Cell, Computed, Piece, Space, cell, computed, handler
-from headwater.protocol.messages import Watch
+from headwater.protocol.messages import Transact, Watch
 from headwater.runtime import LocalDirectory, Runtime
 from tests.scenario.pieces_kit import alone, run
 from tests.scenario.wire_kit import Wire
@@ -289,5 +289,34 @@ def test_large_piece_that_is_only_named_is_fetched_with_the_second_document_that
             piece = rt.space("s").piece(Wide, "w")
             assert await piece.total.pull() == 100 + sum(range(100))
             assert max(Counter(CALLS).values()) <= 3
+
+    run(work)
+
+
+Widest = wide("Widest", 500)
+
+
+def test_a_thousand_changes_without_awaiting_any_are_few_waves_and_their_last_values_are_durable(
+    tmp_path: Path,
+) -> None:
+    async def work() -> None:
+        async with LocalDirectory(tmp_path, synchronous="OFF") as data:
+            wire = Wire(data)
+            async with Runtime(wire) as rt:
+                piece = await rt.space("s").open(Widest, "w")
+                look = piece.total.sink(lambda _: None)
+                await rt.durable()
+                wire.sent.clear()
+                for number in range(1, 1_001):
+                    piece.start.set(number)
+                await rt.durable()
+                frames = [message for _, message in wire.sent if isinstance(message, Transact)]
+                assert len([commit for frame in frames for commit in frame.commits if commit.results]) <= 30
+                look.close()
+        async with headwater.open(tmp_path) as rt:
+            CALLS.clear()
+            piece = await rt.space("s").open(Widest, "w")
+            assert await piece.total.pull() == 500 * 1_000 + sum(range(500))
+            assert CALLS == []
 
     run(work)

@@ -286,3 +286,28 @@ def test_results_of_a_reader_are_fresh_and_stay_in_its_process(tmp_path: Path) -
             assert not [each for each in log_of(directory.space("s")) if each.commit.provenance.derived]
 
     run(work)
+
+
+class Ledger(Piece, name="derived.Ledger"):
+    amounts: Cell[Mapping[str, int]] = cell(default={})
+
+    @computed
+    def total(self) -> int:
+        return sum(self.amounts.key(f"k{number}").get(0) for number in range(10_000))
+
+
+def test_a_result_of_ten_thousand_reads_that_all_changed_is_stored(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            ledger = await rt.space("s").open(Ledger, "l")
+            ledger.total.sink(lambda _: None)
+            for amount in (1, 2):
+                ledger.amounts.set({f"k{number}": amount for number in range(10_000)})
+                await rt.durable()
+                assert await ledger.total.pull() == 10_000 * amount
+        async with headwater.open(tmp_path) as rt:
+            ran = Ranned(rt)
+            assert await (await rt.space("s").open(Ledger, "l")).total.pull() == 20_000
+            assert node_runs(ran) == 0
+
+    run(work)

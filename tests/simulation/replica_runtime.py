@@ -68,7 +68,7 @@ class Wire:
         self.watched: dict[str, None] = {}
         self.asked = 0
 
-    def watch(self, docs: Iterable[DocKey]) -> None:
+    def watch(self, docs: Iterable[DocKey], *, is_ahead: bool = False) -> None:
         keys = list(docs)
         self.asked += 1
         self.watched.update(dict.fromkeys(key.id for key in keys))

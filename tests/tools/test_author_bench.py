@@ -152,5 +152,38 @@ def test_goal_of_many_pieces_is_their_growth(
     assert printed["author.chain.ring.4000.close.headwater"]["goal"] is None, "too short to be judged"
 
 
+def test_goals_are_costs_of_a_further_node_and_peers_that_are_slower(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = [
+        ("open.one_piece.1.headwater", 2.0, "ms", ""),
+        ("open.one_piece.100.headwater", 10.0, "ms", ""),
+        ("open.one_piece.10000.headwater", 505.0, "ms", ""),
+        ("open.one_piece.100.shiny", 9.0, "ms", ""),
+        ("open.one_piece.100.reaktiv", 1.0, "ms", ""),
+        ("change.100.set", 2.0, "ms", ""),
+        ("change.1000.set", 20.0, "ms", ""),
+        ("change.100.reaktiv", 3.0, "ms", ""),
+    ]
+    monkeypatch.setattr(run, "measured", lambda _sizes: iter(measured))
+    figures = Figures()
+    run.run(figures)
+    printed = {
+        line["name"].removeprefix("author."): line for line in map(json.loads, capsys.readouterr().out.splitlines())
+    }
+    goals = {name: (line["goal"], line["met"]) for name, line in printed.items() if line["goal"]}
+    assert goals == {
+        "open.one_piece.1.headwater": ("<= 1", False),
+        "open.one_piece.100.shiny": (">= 1", False),
+        "change.100.reaktiv": (">= 1", True),
+        "open.further_node.headwater": ("<= 60", True),
+        "change.further_node.headwater": ("<= 18", False),
+    }
+    assert (printed["open.further_node.headwater"]["value"], printed["change.further_node.headwater"]["value"]) == (
+        50,
+        20,
+    )
+
+
 def test_help_lists_every_bench() -> None:
     assert tuple(BENCHES) == dev.BENCHES

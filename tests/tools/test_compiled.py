@@ -40,7 +40,8 @@ def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
 def test_the_scheduler_and_the_replica_hold_as_native_code_too() -> None:
     assert compiled.main([]) == 0
-    command = [sys.executable, "-m", "pytest", "-q", "-o", "pythonpath=.", "tests/unit/scheduler", "tests/unit/replica"]
+    tests = ["tests/unit/scheduler", "tests/unit/replica", "tests/scenario/test_derived_results.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "pythonpath=.", *tests]
     variables = {**os.environ, "PYTHONPATH": str(compiled.TARGET), "HEADWATER_RANDOM_SCALE": "0.1"}
     ran = subprocess.run(command, cwd=compiled.ROOT, env=variables, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-3_000:]

@@ -89,6 +89,11 @@ def test_a_spread_has_median_least_and_most_of_each_counter() -> None:
     assert found["repetitions"] == 3
 
 
+# What a click costs at most. The goals are 800 calls and 60 modules: lower the numbers with each gain.
+CLICK_CALLS = 955
+CLICK_MODULES = 118
+
+
 def test_a_click_is_counted_in_a_process_of_its_own() -> None:
     done = subprocess.run([sys.executable, "-m", "bench.walks", "click"], check=True, stdout=subprocess.PIPE)
     (counts,) = json.loads(done.stdout).values()
@@ -96,6 +101,9 @@ def test_a_click_is_counted_in_a_process_of_its_own() -> None:
     for each in counts:
         assert set(each) == set(walks.COUNTERS)
         assert each["calls"] > each["modules"] > 10
-        assert each["messages"] >= 1
-        assert each["transactions"] >= 1
-        assert each["ticks"] > each["empty_ticks"]
+    # Something else may come in between once: what an earlier click left to be sent, or a collection of garbage.
+    median = walks.spread(counts)["median"]
+    assert median["messages"] == median["transactions"] == median["ticks"] == 1
+    assert median["empty_ticks"] == 0
+    assert median["calls"] <= CLICK_CALLS
+    assert median["modules"] <= CLICK_MODULES

@@ -333,16 +333,20 @@ class Cell(Input[T]):
         """Return the change that a caller who sees a value asks for now."""
         if type(seen) is not dict or type(wanted) is not dict:
             return FieldChange(seen, wanted)
-        # fault cell.undecided_fields_left_out: is_replaced, places = False, []
-        is_replaced, places = self._runtime.undecided_places(document, path)
-        if is_replaced:
+        # fault cell.undecided_fields_left_out: return FieldChange(seen, wanted)
+        undecided = self._runtime.undecided_places(document, path)
+        places = undecided.below
+        if undecided.is_replaced:
             # A write that stores a default on its way does not count as a write of all fields of the default.
             confirmed: MaybeValue = ABSENT if document.confirmed is NOT_HERE else document.confirmed
             decided = lookup(confirmed, path)
             if decided is ABSENT and document is self._document and path == self._path:
                 decided = self._read_in(confirmed, path, self._cell_depth)
             # fault+ cell.default_on_the_way_repeated: decided = ABSENT
-            places += changed_fields(decided, seen) if type(decided) is dict else all_fields(seen)
+            wrote = changed_fields(decided, seen) if type(decided) is dict else all_fields(seen)
+            # A write that made a value where none was removed nothing: other fields came from other writers since.
+            # fault cell.fields_of_others_removed: places += wrote
+            places += (place for place in wrote if undecided.is_removed or lookup(seen, place) is not ABSENT)
         return FieldChange(seen, wanted, tuple(places))
 
     def _with_unseen(self, change: FieldChange, document: Document, path: Path) -> FieldChange:

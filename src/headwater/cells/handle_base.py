@@ -37,8 +37,10 @@ class NotAValue:
     def __hash__(self) -> int:
         return id(self) >> 4
 
-    def _no(self, what: str) -> NoReturn:
-        raise AuthoringError(f"{self!r} is a handle, not a value, and has no {what}: write {self._instead()}")
+    def _no(self, what: str, instead: str = "") -> NoReturn:
+        raise AuthoringError(
+            f"{self!r} is a handle, not a value, and has no {what}: write {instead or self._instead()}"
+        )
 
     def _instead(self) -> str:
         """Return the call to write instead."""
@@ -54,6 +56,20 @@ class NotAValue:
         def __ne__(self, other: object) -> bool:
             return not self == other
 
+        @author_call
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):  # Python itself looks for it, or the handle is not complete and cannot be shown.
+                raise AttributeError(name)
+            cls = type(self)
+            is_change = name in _CHANGES or name in _WRITES
+            if not hasattr(cls, "get"):
+                instead = self._instead()
+            elif not is_change:
+                instead = f".get().{name}"
+            else:
+                instead = _CHANGES[name] if hasattr(cls, "set") else "to a cell that it is made of"
+            raise AttributeError(f"{self!r} is a handle, not a value, and has no {name!r}: write {instead}")
+
 
 @author_call
 def _set_known(self: NotAValue, name: str, value: object) -> None:
@@ -65,10 +81,10 @@ def _set_known(self: NotAValue, name: str, value: object) -> None:
     object.__setattr__(self, name, value)
 
 
-def _refusing(what: str) -> Callable[..., NoReturn]:
+def _refusing(what: str, name: str) -> Callable[..., NoReturn]:
     @author_call
     def refuse(self: NotAValue, *_: object) -> NoReturn:
-        self._no(what)
+        self._no(what, _CHANGES.get(name, "") if hasattr(type(self), "set") else "")
 
     return refuse
 
@@ -92,10 +108,24 @@ _REFUSED: Final = {
     ),
 }
 """Properties that only a value has, and the methods that would ask for them."""
+_CHANGES: Final = {
+    "append": ".push(element)",
+    "extend": ".push(element), for each one",
+    "insert": ".push(element)",
+    "remove": ".discard(element)",
+    "clear": ".delete()",
+    "pop": ".key(key).delete()",
+    "setdefault": ".key(key).set(value)",
+    "setitem": ".key(key).set(value)",
+    "delitem": ".key(key).delete()",
+}
+"""Methods that change a list, a dict or a set in place, and the calls of a cell to write instead."""
+_WRITES: Final = ("set", "update", "push", "add", "discard", "increment", "delete")
+"""Methods of a cell."""
 
 for _what, _names in _REFUSED.items():
     for _name in _names:
-        setattr(NotAValue, f"__{_name}__", _refusing(_what))
+        setattr(NotAValue, f"__{_name}__", _refusing(_what, _name))
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -129,5 +159,6 @@ class Member(Generic[T_co]):
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(
-                f"{self!r} is the name of a member; only a piece has something there: write piece.{self.name}.{name}"
+                f"{self!r} is the declaration of a member. Only a member of a piece has {name!r}: open a piece, and "
+                f"write piece.{self.name}.{name}"
             )

@@ -95,6 +95,14 @@ class SinkSubscription(Subscription):
         self._set_delays(Delays.of(debounce_ms, throttle_ms, auto_debounce))
 
 
+class UndecidedPlaces(NamedTuple):
+    """Where earlier writes of a runtime that have no outcome yet have written, as seen from one path."""
+
+    is_replaced: bool  # one of them replaced the value at the path, or the path itself
+    is_removed: bool  # one of them removed it: fields that are confirmed may be missing because of that
+    below: list[Path]  # the places below the path, relative to it
+
+
 class HandleRuntime(Protocol):
     """The part of a runtime that handles call; `runtime.core.core.Core` implements it."""
 
@@ -128,11 +136,8 @@ class HandleRuntime(Protocol):
         A refusal that is not awaited goes to the error channel.
         """
 
-    def undecided_places(self, document: Document, path: Path) -> tuple[bool, list[Path]]:
-        """Return whether an earlier write without an outcome replaced the value at a path, and where below they wrote.
-
-        The places are relative to the path.
-        """
+    def undecided_places(self, document: Document, path: Path) -> UndecidedPlaces:
+        """Return where earlier writes without an outcome have written a document, at a path and below."""
 
     def unseen_places(self, document: Document) -> Iterable[Path]:
         """Return where earlier writes have written a document after the write that is being made was asked for.

@@ -92,7 +92,7 @@ def run(tokens: Sequence[str]) -> int:
     try:
         return _run_command(tokens)
     except HeadwaterError as error:
-        print_error(str(error))
+        print_error(*str(error).split("\n"))
         return FAILED
     except OutputFailed as failed:
         if failed.is_closed_pipe:

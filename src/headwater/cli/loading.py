@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import sysconfig
+import traceback
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Final
 
-from headwater.errors import AbsentError, AuthoringError
+import headwater
+from headwater.errors import AbsentError, AuthoringError, HeadwaterError
 from headwater.pieces.piece import Piece
 
 PAGE: Final = "page"
@@ -28,6 +31,16 @@ MAIN: Final = "app.py"
 """The file of an application that is given as a folder."""
 INSTALLED: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 """Paths of `sysconfig` that contain no modules of applications."""
+
+
+class ApplicationError(HeadwaterError):
+    """The code of an application failed while it was imported. The message has the traceback of that code alone."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        ours = (os.path.dirname(headwater.__file__), "<frozen ", os.path.dirname(importlib.__file__))
+        steps = [step for step in traceback.extract_tb(error.__traceback__) if not step.filename.startswith(ours)]
+        lines = [*traceback.format_list(steps), *traceback.format_exception_only(error)]
+        super().__init__(f"{name} cannot be imported:\n{''.join(lines).rstrip()}")
 
 
 class SourceLoader(SourceFileLoader):
@@ -80,6 +93,16 @@ def load_application(app: str) -> tuple[ModuleType, list[type[Piece]], Path]:
 
 
 def _import_application(name: str) -> tuple[ModuleType, Path]:
+    """Import an application. An error of its code becomes an `ApplicationError`."""
+    try:
+        return _import(name)
+    except HeadwaterError:
+        raise
+    except Exception as error:
+        raise ApplicationError(name, error) from error
+
+
+def _import(name: str) -> tuple[ModuleType, Path]:
     file = Path(name).resolve()
     if file.is_dir() and (file / MAIN).is_file():
         file /= MAIN

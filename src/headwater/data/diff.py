@@ -16,7 +16,7 @@ from headwater.data.patch import Patch, apply
 from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue, Value, equal, lookup, same, size_of
 
-__all__ = ["aligned", "all_fields", "changed_fields", "diff", "field_patches", "ordered_diff"]
+__all__ = ["aligned", "all_fields", "changed_fields", "diff", "diff_at", "field_patches", "ordered_diff"]
 
 
 Inside = Callable[[Path], bool]
@@ -40,6 +40,60 @@ def diff(before: MaybeValue, after: MaybeValue, may_cut: Inside = lambda _: True
     patches: list[Patch] = []
     _compare(before, after, (), patches, may_cut)
     return tuple(patches)
+
+
+def diff_at(
+    before: MaybeValue, after: MaybeValue, places: Iterable[Path], may_cut: Inside = lambda _: True
+) -> tuple[Patch, ...]:
+    """Return `diff` of two values that differ only at or below some places. Keys beside these are not looked at.
+
+    The patches may come in another order, and make the same order of keys.
+    """
+    if type(before) is not dict or type(after) is not dict:
+        return diff(before, after, may_cut)
+    patches: list[Patch] = []
+    _compare_at(before, after, list(places), (), patches, may_cut)
+    return tuple(patches)
+
+
+def _compare_at(
+    before: Value, after: Value, places: list[Path], path: Path, patches: list[Patch], may_cut: Inside
+) -> None:
+    depth = len(path)
+    below: dict[str, list[Path]] = {}
+    for place in places:
+        step = place[depth] if len(place) > depth else None
+        if type(step) is not str or type(before) is not dict or type(after) is not dict:
+            _compare(before, after, path, patches, may_cut)
+            return
+        below.setdefault(step, []).append(place)
+    assert type(before) is dict
+    assert type(after) is dict
+    added: dict[str, None] = {}
+    for key, further in below.items():
+        old, item = before.get(key, ABSENT), after.get(key, ABSENT)
+        if item is ABSENT:
+            if old is not ABSENT:
+                patches.append(Patch("remove", (*path, key), None))
+        elif old is ABSENT:
+            added[key] = None
+        else:
+            _compare_at(old, item, further, (*path, key), patches, may_cut)
+    for key in _in_order(added, after):
+        patches.append(Patch("add", (*path, key), after[key]))
+
+
+def _in_order(added: dict[str, None], after: dict[str, Value]) -> Iterable[str]:
+    """Return new keys of an object in its order. New keys come last in it, so that few others are passed."""
+    if len(added) < 2:
+        return added
+    found: list[str] = []
+    for key in reversed(after):
+        if key in added:
+            found.append(key)
+            if len(found) == len(added):
+                break
+    return reversed(found)
 
 
 def ordered_diff(before: MaybeValue, after: MaybeValue) -> tuple[Patch, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from headwater.data.address import Link
 from headwater.data.json_form import canonical
@@ -128,15 +128,21 @@ def _splice(current: MaybeValue, path: Path, arg: Value) -> Edited:
 
 
 def _append(current: MaybeValue, path: Path, arg: Value) -> Edited:
-    items, keep = cast(tuple[tuple[Value, ...], int | None], arg)  # `_check_append` gave it this form.
-    array = _array(current, path, "append")
+    made: Any = arg
+    items: tuple[Value, ...]
+    keep: int | None
+    items, keep = made  # `_check_append` gave it this form.
+    array = current if type(current) is tuple else _array(current, path, "append")
     grown = (*(array or ()), *items)
     dropped = 0 if keep is None else max(len(grown) - keep, 0)
-    grown = grown[dropped:]
+    if dropped:
+        grown = grown[dropped:]
     if array is None:
         return grown, (Touch(path, True),)
     if dropped:
         return (current, ()) if equal(array, grown) else (grown, (Touch(path, False),))
+    if len(items) == 1:
+        return grown, (Touch((*path, len(array)), True),)
     return grown, tuple([Touch((*path, index), True) for index in range(len(array), len(grown))])
 
 

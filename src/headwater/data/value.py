@@ -17,6 +17,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import sys
 from collections.abc import Collection, Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
@@ -37,6 +38,7 @@ __all__ = [
     "equal",
     "freeze",
     "invalid_value",
+    "is_frozen",
     "lookup",
     "refuse_text",
     "refuse_type",
@@ -260,6 +262,52 @@ def freeze(raw: object, limits: ValueLimits = DEFAULT_VALUE_LIMITS, *, at: Path 
     return _freeze_slowly(raw, limits, at)
 
 
+def is_frozen(raw: object, limits: ValueLimits, level: int = 0) -> bool:
+    """Return True if `raw` is a value already: `freeze` would return one that is equal to it, of the same types.
+
+    `level` is the number of containers around it. It calls no function for a part of a value.
+    """
+    room = limits.total_bytes
+    todo: list[tuple[Iterable[object], int]] = [((raw,), level)]
+    while todo:
+        items, level = todo.pop()
+        for item in items:
+            if type(item) is str:
+                length = len(item) if item.isascii() else utf8_length(item)
+                if not 0 <= length <= limits.string_bytes:
+                    return False
+                room -= length
+            elif type(item) is int:
+                if not _MIN_INT <= item <= MAX_INT:
+                    return False
+            elif type(item) is dict or type(item) is tuple:
+                room -= len(item) + 1
+                # Checked at every container, so that shared parts that unfold without end stop here.
+                if level >= limits.depth or len(item) > limits.container_items or room < 0:
+                    return False
+                if type(item) is dict:
+                    for key in item:
+                        if type(key) is not str:
+                            return False
+                        length = len(key) if key.isascii() else utf8_length(key)
+                        if not 0 <= length <= limits.key_bytes:
+                            return False
+                        room -= length
+                    todo.append((item.values(), level + 1))
+                else:
+                    todo.append((item, level + 1))
+            elif type(item) is float:
+                if item - item != 0:
+                    return False
+            elif type(item) is bytes:
+                if len(item) > limits.string_bytes:
+                    return False
+                room -= len(item)
+            elif not (item is None or type(item) is bool or type(item) is Link):
+                return False
+    return room >= 0
+
+
 def _freeze_slowly(raw: object, limits: ValueLimits, at: Path) -> Value:
     room = [limits.total_bytes]
     try:
@@ -462,54 +510,35 @@ def lookup(value: MaybeValue, path: Path) -> MaybeValue:
     return value
 
 
-def size_up_to(value: MaybeValue, most: int) -> int:
-    """The same as `size_of`, but of a value that is larger than `most` no more is counted than shows that."""
-    if type(value) is dict:
-        total = 3
-        for key, item in value.items():
-            if total > most:
-                break
-            total += 2 + len(key) + size_up_to(item, most - total)
-        return total
-    if type(value) is tuple:
-        total = 3
-        for item in value:
-            if total > most:
-                break
-            total += size_up_to(item, most - total)
-        return total
-    return size_of(value)
+def size_of(value: MaybeValue, most: int = sys.maxsize) -> int:
+    """About how many bytes `codec.encode` would need. Never less than 1, cheap, not exact.
 
-
-def size_of(value: MaybeValue) -> int:
-    """About how many bytes `codec.encode` would need. Never less than 1, cheap, not exact."""
-    if type(value) is str:
-        return 3 + (len(value) if value.isascii() else 2 * len(value))
-    if type(value) is dict:
-        total = 3 + 2 * len(value)
-        for key, item in value.items():
-            total += len(key)
-            # The most common leaves, without a call.
+    Of a value that is larger than `most` no more is counted than shows that.
+    """
+    total = 0
+    todo: list[Iterable[MaybeValue]] = [(value,)]  # A call for each container would cost more than the counting.
+    while todo:
+        for item in todo.pop():
             if type(item) is str:
                 total += 3 + (len(item) if item.isascii() else 2 * len(item))
             elif type(item) is int:
                 total += 1 if -32 <= item < 128 else 5
-            elif item is None:
-                total += 1
+            elif type(item) is dict:
+                total += 3 + 2 * len(item)
+                if total <= most:
+                    total += sum(map(len, item))
+                    todo.append(item.values())
+            elif type(item) is tuple:
+                total += 3
+                todo.append(item)
+            elif type(item) is float:
+                total += 9
+            elif type(item) is bytes:
+                total += 5 + len(item)
+            elif type(item) is Link:
+                total += 24 + len(item.id) + len(item.scope) + 8 * len(item.path)
             else:
-                total += size_of(item)
-        return total
-    if type(value) is tuple:
-        total = 3
-        for item in value:
-            total += size_of(item)
-        return total
-    if type(value) is int:
-        return 1 if -32 <= value < 128 else 5
-    if type(value) is float:
-        return 9
-    if type(value) is bytes:
-        return 5 + len(value)
-    if type(value) is Link:
-        return 24 + len(value.id) + len(value.scope) + 8 * len(value.path)
-    return 1
+                total += 1
+            if total > most:
+                return total
+    return total

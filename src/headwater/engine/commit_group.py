@@ -46,6 +46,7 @@ from headwater.protocol.commit import (
     decode_frame,
     encode_commit,
     encode_frame,
+    is_sound,
     without,
     without_results,
 )
@@ -258,13 +259,18 @@ class CommitGroup:
 
     def _validate(self, frame: Frame) -> Frame:
         """Check a frame made in this process: content that cannot be read back must not be stored."""
+        limits = self._limits.values
+        # What a well-formed frame consists of has the right types, and so is read back as it was written.
+        is_well_formed = isinstance(frame, WellFormed)
+        if is_well_formed and is_sound(frame, limits):
+            return frame
         try:
-            checked = checked_frame(frame, self._limits.values)
+            checked = checked_frame(frame, limits)
         except UNWRITABLE as error:
             raise ProtocolError(f"the frame is not a sequence of commits: {error}") from error
-        if isinstance(frame, WellFormed):
-            return checked  # What it consists of has the right types, and so is read back as it was written.
-        return decode_frame(_encode_for_check(checked), self._limits.values)
+        if is_well_formed:
+            return checked
+        return decode_frame(_encode_for_check(checked), limits)
 
     def begin(self) -> None:
         """All frames of a group have one time: when it was begun."""

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from headwater.clock import Clock, RealClock
 from headwater.data.address import DocKey, check_id, check_scope
-from headwater.data.value import MAX_INT
+from headwater.data.value import MAX_INT, MaybeValue
 from headwater.engine.admission.access import ANYONE, Access, Founders, Right
 from headwater.engine.admission.admission import Admission
 from headwater.engine.admission.merge import BranchDiff, Merge
@@ -217,7 +217,9 @@ class Engine:
             alone = len(batch) == 1 and not founds
             take = self._judge_and_found if founds else self._judge
             runs = observed or {}
-            outcomes = [take(key, frame, alone, runs.get(at, _NONE)) for at, (key, frame) in enumerate(batch)]
+            outcomes: list[Outcome] = []
+            for at, (key, frame) in enumerate(batch):
+                outcomes.append(take(key, frame, alone, runs.get(at, _NONE)))
             if group.finish() or is_written:
                 store.commit()
             else:
@@ -247,8 +249,9 @@ class Engine:
 
     @property
     def last_seq(self) -> int:
-        self._reopen_if_broken()
-        return self._parts.log.last_seq
+        if self._closed or self._broken:
+            self._reopen_if_broken()
+        return self._parts.log.next_seq - 1
 
     @property
     def kept_from(self) -> int:
@@ -272,6 +275,16 @@ class Engine:
         found = self._read(lambda: self._parts.history.read(doc, branch, at))
         self._parts.heads.trim()
         return found
+
+    def read_all(self, docs: Sequence[DocKey], *, branch: str = MAIN) -> Iterator[tuple[DocKey, int, MaybeValue]]:
+        """Documents as they are now, each with the seq that wrote it last."""
+        self._reopen_if_broken()
+        heads = self._parts.heads
+        try:
+            for head in heads.many(self._parts.branches.get(branch), docs):
+                yield head.key, head.seq or head.inherited_seq, head.value
+        finally:
+            heads.trim()
 
     def prefetch(self, docs: Iterable[DocKey], *, branch: str = MAIN) -> None:
         """Rebuild documents that are about to be read, together, as far as memory for them goes."""
@@ -443,25 +456,25 @@ class Engine:
 
     def size_in_memory(self, doc: DocKey, *, branch: str = MAIN) -> int | None:
         """About how many bytes a document has; 0: it is not there. None: the disk would have to be asked."""
-        head = self._head_in_memory(doc, branch)
-        return None if head is None else head.base_bytes + head.patch_bytes
+        heads = self.heads_in_memory((doc,), branch=branch)
+        return None if heads is None else heads[0].base_bytes + heads[0].patch_bytes
 
-    def seqs_behind(self, doc: DocKey, seq: int, *, branch: str = MAIN) -> int | None:
-        """How far a seq is behind the last write of a document; None if memory lacks the writes since."""
-        head = self._head_in_memory(doc, branch)
-        if head is None or (head.seq > seq and head.marks.since > seq):
-            return None
-        return max(0, head.seq - seq)
-
-    def _head_in_memory(self, doc: DocKey, branch: str) -> Head | None:
+    def heads_in_memory(self, docs: Iterable[DocKey], *, branch: str = MAIN) -> list[Head] | None:
+        """The heads of documents; None if the disk would have to be asked for one of them."""
         at = None if self._broken else self._parts.branches.find(branch)
         if at is None:
             return None
-        try:
-            head = self._parts.heads.in_memory(at, doc)
-        except HeadwaterError:
-            return None  # Unknown. The work itself meets the error of the disk and raises it.
-        return None if head is None or (head.inherited_seq and not head.seq) else head
+        in_memory = self._parts.heads.in_memory
+        found: list[Head] = []
+        for doc in docs:
+            try:
+                head = in_memory(at, doc)
+            except HeadwaterError:
+                return None  # Unknown. The work itself meets the error of the disk and raises it.
+            if head is None or (head.inherited_seq and not head.seq):
+                return None
+            found.append(head)
+        return found
 
     @property
     def bytes_held(self) -> int:

@@ -16,7 +16,7 @@ class Limits:
 
     # commits
     frame_commits: int = 1_000
-    commit_reads: int = 10_000
+    commit_reads: int = 100_000  # with the causes that it names
     commit_operations: int = 10_000
     commit_patches: int = 10_000
     commit_events: int = 10_000  # that it sends, and that it handles
@@ -100,7 +100,7 @@ class Limits:
     group_commits: int = 256  # frames that one store transaction may take together
     backlog_frames: int = 16_384  # frames that may wait for the thread of a space
     replayed_rows: int = 256  # log rows in memory while a space is opened
-    names_per_row: int = 2  # names that are used by a row, about: beyond it names are left over
+    names_per_row: int = 3  # names of its own that a row has, about: beyond it names are left over
 
     # nodes that are affected by writes
     clean_reports: int = 16_384  # sessions, and pieces, whose reports of clean pieces are kept in memory

@@ -43,15 +43,13 @@ class PlannedWrites:
         written: Written = []
         heads, limits = self._heads, self._limits
         by, touches, patches_due = session.id, limits.commit_touches, limits.snapshot_patches
-        next_doc = heads.next_doc
+        new: list[tuple[int, DocKey]] = []
         for (head, value, touched), size in zip(plan, sizes, strict=True):
             # fault group.equal_writes_kept: if False:
             if not touched:
                 continue
-            if not head.doc:
-                # No document was made since, on any branch, except by this commit, whose documents differ.
-                is_new = head.absent_of == next_doc
-                head.doc = (0 if is_new else self._store.doc_of(head.key) or 0) or self._new_doc(head.key)
+            if not head.doc and not heads.number_of(head):
+                new.append((heads.new_number(head), head.key))
             head.value = value
             head.seq = seq
             head.patches += 1
@@ -67,11 +65,7 @@ class PlannedWrites:
                 self._snapshots.store_index(branch, head)
             if 4 * head.patch_bytes > head.weight or 300 * head.marks.nodes > head.weight:
                 heads.reweigh(head)
+        if new:
+            self._store.put_docs(new)
+            self._readers.note_created(new)
         return written
-
-    def _new_doc(self, key: DocKey) -> int:
-        doc = self._heads.next_doc
-        self._heads.next_doc = doc + 1
-        self._store.put_doc(doc, key)
-        self._readers.note_created(key, doc)
-        return doc

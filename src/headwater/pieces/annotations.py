@@ -15,7 +15,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["Unresolved", "annotations_of", "names_around", "resolve"]
+__all__ = ["Names", "Unresolved", "annotations_of", "resolve"]
 
 _UNIONS: Final = (typing.Union, types.UnionType)
 
@@ -39,10 +39,27 @@ def annotations_of(thing: Any) -> dict[str, Any]:
     return dict(found or {})
 
 
-def names_around(module: str, around: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names for annotations of a class: the class itself, the locals where it was made, its module."""
-    found = sys.modules.get(module)
-    return {**vars(builtins), **(vars(found) if found is not None else {}), **around, **own}
+class Names(dict[str, Any]):
+    """The names for annotations of a class: its own, the locals where it was made, those of its module.
+
+    Each is looked up when it is needed: a class of a thousand members has an annotation for each of them.
+    """
+
+    def __init__(self, cls: type[Any], around: Mapping[str, Any], hidden: type[Any]) -> None:
+        """`hidden`: the type of the values in the body of the class that its annotations do not see."""
+        super().__init__()
+        module = sys.modules.get(cls.__module__)
+        self._body = vars(cls)
+        self._hidden = hidden
+        self._outer = ({cls.__name__: cls}, around, {} if module is None else vars(module), vars(builtins))
+
+    def __missing__(self, name: str) -> Any:
+        if name in self._body and not isinstance(self._body[name], self._hidden):
+            return self._body[name]
+        for names in self._outer:
+            if name in names:
+                return names[name]
+        raise NameError(f"name {name!r} is not defined", name=name)
 
 
 def resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
@@ -52,7 +69,7 @@ def resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
     if not isinstance(annotation, str):
         return _inside(annotation, names)
     try:
-        return _inside(eval(annotation, {"__builtins__": {}}, _Names(names)), names)
+        return _inside(eval(annotation, {"__builtins__": {}}, names), names)
     except NameError as error:
         raise Unresolved(annotation, error.name or annotation) from None
 
@@ -77,13 +94,3 @@ def _inside(said: Any, names: Mapping[str, Any]) -> Any:
     if origin is typing.Annotated:
         return typing.Annotated[found]
     return origin[found]  # Whatever has arguments was made that way.
-
-
-class _Names(dict[str, Any]):
-    """Names for `eval`, which raises the name that it did not find."""
-
-    def __init__(self, names: Mapping[str, Any]) -> None:
-        super().__init__(names)
-
-    def __missing__(self, name: str) -> Any:
-        raise NameError(f"name {name!r} is not defined", name=name)

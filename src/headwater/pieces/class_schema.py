@@ -395,6 +395,7 @@ class ClassSchema:
                         "its function takes the record, and the delivery if it wants it",
                         f"async def {member.name}(self, record: Order, delivery: Delivery) -> None",
                     )
+                self.typing.check_then(member)
             case ResourceMember():
                 self.typing.check_resource(member)
             case FoldMember():

@@ -73,8 +73,8 @@ class Declaration:
         bound = piece.__bound__
         if bound is None:
             raise AuthoringError(
-                f"{self!r} of a {type(piece).__name__} that runs nowhere yet: return it from @each or @child, or "
-                f"give it to space.open() or ctx.launch(), and use what those answer"
+                f"{self!r} of a {type(piece).__name__} that is in no space yet: return it from @each or @child, or "
+                f"pass it to space.open() or ctx.launch(), and use the piece that these return"
             )
         handle = bound.handles.get(self)
         return bound.handle(self) if handle is None else handle
@@ -292,6 +292,11 @@ class HandlerMember(FunctionMember):
         self.reads = reads
         self.coalesce = coalesce
 
+    def takes_one(self) -> bool:
+        """Return whether it can be called with one argument."""
+        parameters = self.parameters()
+        return bool(parameters) and all(each.default is not each.empty for each in parameters[1:])
+
 
 class ReactionMember(FunctionMember):
     """Something done outside, at least once for each record of a topic."""
@@ -334,8 +339,11 @@ class ReactionMember(FunctionMember):
         super().__init__(fn, was=was)
         if not isinstance(on, TopicMember):
             raise AuthoringError(f"@reaction {fn.__name__}: on={shown(on)}: name a topic of this class")
-        if then is not None and not isinstance(then, HandlerMember):
-            raise AuthoringError(f"@reaction {fn.__name__}: then={shown(then)}: name a handler of this class")
+        if then is not None and (not isinstance(then, HandlerMember) or not then.takes_one()):
+            raise AuthoringError(
+                f"@reaction {fn.__name__}: then={shown(then)}: name a handler of this class that takes the result, as "
+                "in def paid(self, receipt: str) -> None"
+            )
         if otherwise is not None and (not isinstance(otherwise, HandlerMember) or len(otherwise.parameters()) != 2):
             raise AuthoringError(
                 f"@reaction {fn.__name__}: otherwise={shown(otherwise)}: name a handler of this class that takes the "

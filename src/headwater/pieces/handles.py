@@ -234,6 +234,9 @@ class Handler(NotAValue, Generic[P, R]):
         self._options = options or Options()
         self.member = member
 
+    def _instead(self) -> str:
+        return ".send(...) or, in a handler, .post(...)"
+
     if TYPE_CHECKING:
 
         @overload

@@ -7,7 +7,7 @@ Decorators take members of the same class, never functions of `self`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from inspect import signature
+from inspect import isfunction, signature
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from headwater.backoff import Backoff
@@ -309,6 +309,11 @@ def resource(
     was: str | None = None,
 ) -> Callable[[Callable[[Any, A], Awaitable[T]]], Resource[T]]:
     """A value from outside, while it is observed: awaited outside any run, for one input."""
+    given: object = input
+    if isfunction(given):
+        raise AuthoringError(
+            f"@resource {given.__name__} takes one input: write @resource(cell), a member that is read"
+        )
     return lambda fn: ResourceMember(  # type: ignore[return-value]
         fn,
         input=input,  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ class Piece:
     def ctx(self) -> Context:
         """The run: the sender of the event, the time, ids that stay the same in every retry."""
         if self.__bound__ is None:
-            raise AuthoringError(f"ctx of a {type(self).__name__} that runs nowhere yet: use it inside a run")
+            raise AuthoringError(f"ctx of a {type(self).__name__} that is in no space yet: use it inside a run")
         return self.__bound__.context()
 
     def __repr__(self) -> str:

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from headwater.cells.codec_base import TypeCodec
 from headwater.cells.containers import decode_given
+from headwater.data.limits import DEFAULT_VALUE_LIMITS
 from headwater.data.text import shown
-from headwater.data.value import Value, freeze
+from headwater.data.value import Value, freeze, is_frozen
 from headwater.errors import AuthoringError, InvalidValueError
 
 __all__ = ["Signature", "argument_error"]
@@ -63,7 +64,7 @@ class Signature:
                 payload[name] = self._codecs[name].encode(value)
             except InvalidValueError as error:
                 raise InvalidValueError(f"{self._name}, argument {name}: {error}", path=(name, *error.path)) from None
-        return freeze(payload)
+        return payload if is_frozen(payload, DEFAULT_VALUE_LIMITS) else freeze(payload)
 
     def encode_result(self, result: Any) -> Value:
         """Return the result of a call as it is stored."""
@@ -76,9 +77,9 @@ class Signature:
         """The arguments that a payload stands for."""
         if type(payload) is not dict:  # As `freeze` makes every object.
             raise InvalidValueError(f"{self._name} takes {self._shape}, not {shown(payload)}: name each argument")
-        unknown = [name for name in payload if name not in self._codecs]
-        if unknown:
-            raise InvalidValueError(f"{self._name} takes {self._shape}: there is no argument {shown(unknown[0])}")
+        for name in payload:
+            if name not in self._codecs:
+                raise InvalidValueError(f"{self._name} takes {self._shape}: there is no argument {shown(name)}")
         arguments = {}
         for name, parameter in self._parameters.items():
             if name in payload:

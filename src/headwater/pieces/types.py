@@ -21,7 +21,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from headwater.cells.cell import Cell
-from headwater.cells.codec import codec_for
+from headwater.cells.codec import codec_for, type_text
 from headwater.cells.codec_base import TypeCodec
 from headwater.cells.containers import KeyCodec, MappingCodec, TupleCodec
 from headwater.cells.handle import Input
@@ -30,7 +30,7 @@ from headwater.cells.scalars import FloatCodec
 from headwater.cells.selector import PathSelector
 from headwater.data.text import shown
 from headwater.errors import AuthoringError, InvalidValueError
-from headwater.pieces.annotations import annotations_of, names_around, resolve
+from headwater.pieces.annotations import Names, annotations_of, resolve
 from headwater.pieces.declarations import (
     SCOPES,
     CellMember,
@@ -41,6 +41,7 @@ from headwater.pieces.declarations import (
     FunctionMember,
     GivenMember,
     HandlerMember,
+    ReactionMember,
     ResourceMember,
     TopicMember,
 )
@@ -147,6 +148,23 @@ class MemberTypes:
         self.codec(member)
         self._check_wide(member, member.input, f"@resource({member.input.name}, scope={member.input.scope!r})")
 
+    def check_then(self, member: ReactionMember) -> None:
+        """Check that the handler of the result takes it: otherwise the reaction would be repeated for each failure."""
+        returned = annotations_of(member.fn).get("return")
+        if not isinstance(member.then, HandlerMember) or returned is None:
+            return
+        self.signature(member.then)  # Its arguments have types.
+        name = member.then.parameters()[0].name
+        result = self._home_of(member)._resolve(returned)
+        taken = self._home_of(member.then)._resolve(annotations_of(member.then.fn)[name])
+        result = type(None) if result is None else result
+        is_other = isinstance(result, type) and isinstance(taken, type) and not issubclass(result, taken)
+        if is_other and not (taken is float and issubclass(result, int)):
+            raise member.fault(
+                f"its result is {type_text(result)}, and {member.then.name!r}, which gets it, takes {type_text(taken)}",
+                f"def {member.then.name}(self, {name}: {type_text(result)}) -> None",
+            )
+
     def _check_wide(self, member: Declaration, source: Declaration, instead: str) -> None:
         if SCOPES.index(source.scope) > SCOPES.index(member.scope):
             raise member.fault(f"{source.name!r} is of one {source.scope} each, and this is wider", instead)
@@ -158,9 +176,7 @@ class MemberTypes:
         return None if said is None else self._resolve(said)
 
     def _resolve(self, said: Any) -> Any:
-        cls = self._cls
-        body = {name: made for name, made in vars(cls).items() if not isinstance(made, Declaration)}
-        return resolve(said, names_around(cls.__module__, self._around, {cls.__name__: cls, **body}))
+        return resolve(said, Names(self._cls, self._around, Declaration))
 
     def _returned(self, member: FunctionMember, example: str) -> Any:
         said = annotations_of(member.fn)
@@ -278,7 +294,7 @@ class MemberTypes:
         self._check_wide(member, member.source, f"{member.source.name}: Cell[...] = cell(...) without scope=")
         if isinstance(member, EachMember) and isinstance(codec, TupleCodec) and member.key is None:
             raise member.fault(
-                f"{member.source.name!r} is a tuple, whose elements have no names",
+                f"{member.source.name!r} is a tuple, whose elements have no keys",
                 f"@each({member.source.name}, key=lambda row: row.id)",
             )
         if isinstance(member, EachMember) and isinstance(codec, MappingCodec) and member.key is not None:

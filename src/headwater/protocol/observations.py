@@ -162,7 +162,8 @@ def decode_footprint(data: bytes, limits: ValueLimits) -> Footprint:
     try:
         footprint = _footprints.decode(data)
         for read in footprint.reads:
-            check_path(read.path, limits)
+            if read.path:
+                check_path(read.path, limits)
     except (msgspec.MsgspecError, ValueError, InvalidValueError) as error:
         raise ProtocolError(f"the reads of an observation cannot be decoded: {error}") from error
     return footprint

@@ -10,8 +10,8 @@ may be watched without a value here: the engine tells its changes, and its value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from headwater.data.address import DocKey
@@ -26,7 +26,7 @@ from headwater.replica.weak_refs import Referable, WeakReference
 if TYPE_CHECKING:
     from headwater.replica.replica import Replica
 
-OwnPatches = Callable[[int, DocKey], "tuple[Patch, ...] | None"]
+OwnMade = Callable[[int, DocKey], "Made | None"]
 """Returns the patches of an own commit to a document; None: the commit was settled before."""
 Made = tuple["MaybeValue | NotLoaded", "MaybeValue", "tuple[Patch, ...]"]
 """What a result makes of a document: the value before it, the value, and the patches that lead there."""
@@ -52,7 +52,8 @@ class Documents:
         self._loose = loose
 
         def vanished(reference: ref[Document]) -> None:
-            key = cast(WeakReference, reference).key
+            assert isinstance(reference, WeakReference)
+            key = reference.key
             if loose.get(key) is reference:
                 del loose[key]
 
@@ -155,11 +156,11 @@ class Confirmed:
         self.seq = seq
 
     def integrate(
-        self, changes: list[tuple[Document, DocChange]], seq: int, own: OwnPatches, wave: Mapping[DocKey, Made]
+        self, changes: list[tuple[Document, DocChange]], seq: int, own: OwnMade
     ) -> dict[Document, list[Path] | None]:
         """Apply changes of the log to documents that have a value here, and move to `seq`. On error nothing is changed.
 
-        `wave` are the results under way, which need not be applied again to the value that they were made from.
+        `own` returns what an own commit made of a document: it is not applied again to the value that it was made from.
         Return the paths that changed in each document; None instead of paths means anywhere.
         """
         staged: dict[Document, tuple[MaybeValue, int]] = {}
@@ -167,12 +168,7 @@ class Confirmed:
         for document, change in changes:
             value = staged[document][0] if document in staged else document.confirmed
             assert value is not NOT_HERE  # The caller checked it.
-            made = wave.get(change.doc) if wave and type(change) is Own else None
-            patches: tuple[Patch, ...] | None
-            if made is not None and made[0] is value:
-                after, patches = made[1], made[2]
-            else:
-                after, patches = _changed(change, value, own)
+            after, patches = _changed(change, value, own)
             # fault confirmed.written_seq_not_kept: staged[document] = (after, document.written)
             staged[document] = (after, change.seq)
             before = places.setdefault(document, [])
@@ -187,7 +183,7 @@ class Confirmed:
         return places
 
 
-def _changed(change: DocChange, value: MaybeValue, own: OwnPatches) -> tuple[MaybeValue, tuple[Patch, ...] | None]:
+def _changed(change: DocChange, value: MaybeValue, own: OwnMade) -> tuple[MaybeValue, tuple[Patch, ...] | None]:
     match change:
         case Whole():
             return change.get(), None
@@ -198,8 +194,13 @@ def _changed(change: DocChange, value: MaybeValue, own: OwnPatches) -> tuple[May
             mine = own(local_seq, doc)
             if mine is None:
                 raise ProtocolError(f"the engine speaks of commit {local_seq}, which was settled before")
-            what = f"own commit {local_seq} was accepted but does not fit {doc.scope}:{doc.id}"
-            return _patched(value, mine, what), mine
+            before, after, patches = mine
+            # fault confirmed.own_value_of_another_basis: if before is not NOT_HERE:
+            if before is value:
+                return after, patches
+            return _patched(
+                value, patches, f"own commit {local_seq} was accepted but does not fit {doc.scope}:{doc.id}"
+            ), patches
 
 
 def _patched(value: MaybeValue, patches: tuple[Patch, ...], what: str) -> MaybeValue:

@@ -28,7 +28,7 @@ class Detached:
         self.frames = 0  # number of confirmed waves
         replica.on_layer = self._wave.append
 
-    def watch(self, docs: Iterable[DocKey]) -> None:
+    def watch(self, docs: Iterable[DocKey], *, is_ahead: bool = False) -> None:
         """Give documents that are not here the value ABSENT. Without an engine, an unwritten document is absent."""
         missing = [doc for doc in docs if not self.replica.is_here(doc)]
         if missing:

@@ -32,6 +32,7 @@ class LayerLimits:
     separate_spans: int = 32
     exact_spans: int = 8  # the newest ranges, which are never joined
     joined_numbers: int = 2_048  # in one joined range; an engine accepts a read that names 4,096 layers
+    compared_patches: int = 16  # of a layer, that are compared with a read one by one; beyond it there is an index
     spare_places: int = 64  # beyond twice the number of layers, that may be left over from layers that are gone
 
 

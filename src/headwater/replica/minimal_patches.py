@@ -6,9 +6,9 @@ module sees values and paths only, no layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 
-from headwater.data.diff import diff
+from headwater.data.diff import diff_at
 from headwater.data.patch import Patch
 from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue, lookup
@@ -22,11 +22,12 @@ SAYS_IT = SAYS_ALL | {"remove"}
 def difference(
     before: MaybeValue,
     after: MaybeValue,
-    written: Iterable[tuple[Path, bool, Iterable[Path]]],
+    written: Collection[tuple[Path, bool, Iterable[Path]]],
     has_read: Callable[[Path], bool],
 ) -> tuple[Patch, ...]:
     """Return the patches that make `after` of `before`, and those that repeat a value or an absence.
 
+    The two differ only at or below the paths of `written`.
     Each entry of `written` has the path of a write, outside arrays; whether a layer wrote there or above; and, if no
     layer did, the paths below where layers wrote. C1: an array that the commit does not read is written as a whole,
     since without a read no check keeps a difference to this array from being applied to another one.
@@ -34,7 +35,7 @@ def difference(
     repeated = {at: None for path, is_repeated, below in written for at in ((path,) if is_repeated else below)}
     if () in repeated and after is not ABSENT:
         return (Patch("add", (), after),)  # The patch contains the whole document.
-    patches = diff(before, after, has_read)
+    patches = diff_at(before, after, [path for path, _, _ in written], has_read)
     if not repeated:
         return patches
     told = {patch.path for patch in patches if patch.kind in SAYS_IT}

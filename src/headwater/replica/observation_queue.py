@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-import msgspec
-
 from headwater.data.address import DocKey
 from headwater.data.path import Path
 from headwater.data.value import MAX_INT, same
-from headwater.protocol.messages import Transact
+from headwater.protocol.commit import Commit
 from headwater.protocol.observations import ForeignRead, Layers, Observation
 from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
 from headwater.replica.limits import DEFAULT_REPLICA_LIMITS, ReplicaLimits
@@ -186,6 +184,11 @@ class ObservationQueue:
     def are_many(self) -> bool:
         return len(self._noted) >= self._limits.noted_runs
 
+    @property
+    def are_waiting(self) -> bool:
+        """True if an observation of a run without a commit waits for a frame."""
+        return bool(self._noted)
+
     def settle(self, replica: Replica, before: int = MAX_INT) -> None:
         """Make the observations of drafts that stand on no commit from number `before` on: those were not sent yet.
 
@@ -217,11 +220,14 @@ class ObservationQueue:
         noted, self._noted = self._noted, []
         return tuple(noted)
 
-    def with_frame(self, frame: Transact, *, again: bool = False) -> Transact:
-        """Add the observations of a frame's commits and, unless the frame is sent again, those that wait for one."""
-        noted = () if again else self.taken()
-        made = [run for commit in frame.commits for _, _, run in self._made.get(commit.local_seq, ())]
-        return msgspec.structs.replace(frame, observations=(*noted, *made)) if noted or made else frame
+    def taken_with(self, commits: Iterable[Commit]) -> tuple[Observation, ...]:
+        """Take out the observations of runs without a commit, and add those of commits that are sent now."""
+        noted = self.taken() if self._noted else ()
+        return (*noted, *self.of_commits(commits)) if self._made else noted
+
+    def of_commits(self, commits: Iterable[Commit]) -> list[Observation]:
+        """Return the observations of the runs that made commits."""
+        return [run for commit in commits for _, _, run in self._made.get(commit.local_seq, ())]
 
     def ended(self, local_seq: int) -> None:
         """Forget the observation of a commit that has its verdict: the engine has stored or discarded it."""

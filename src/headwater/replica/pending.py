@@ -191,6 +191,7 @@ class Layer:
         "group",
         "hops",
         "local_seq",
+        "made",
         "misfits",
         "rejection",
         "seq",
@@ -220,6 +221,7 @@ class Layer:
         self.seq = 0
         self.settled: list[Settled] | None = None
         self.misfits: set[DocKey] | None = None  # documents whose current state the layer does not fit
+        self.made: dict[DocKey, tuple[MaybeValue, MaybeValue]] = {}  # by document: the values before and after it
         self._named: Named | None = None
         self._patches: dict[DocKey, tuple[Patch, ...]] | None = None  # those of its commit, by document
         self.frame = 0  # the first local_seq of the frame in which it was sent
@@ -284,6 +286,10 @@ class Layer:
     def covers(self, doc: DocKey, path: Path) -> bool:
         """Return True if the layer sets the value at a path of a document, whatever is under it."""
         return any(patch.kind in SAYS_ALL and starts_with(path, patch.path) for patch in self.patches(doc))
+
+    def removes(self, doc: DocKey, path: Path) -> bool:
+        """Return True if the layer removes the value at a path of a document, or the value that it is part of."""
+        return any(patch.kind == "remove" and starts_with(path, patch.path) for patch in self.patches(doc))
 
     def is_held(self) -> bool:
         """Return True if the layer is not to be sent yet: it stands on an unaccepted commit of another space."""
@@ -448,8 +454,10 @@ class Pending:
             return NOTHING
         if document.wrote is None and (len(layers) == 1 or layers[1].local_seq >= before):
             # Most documents have one layer, and need no lookup. For a hidden or local layer, `document.wrote` is set.
-            number = layers[0].local_seq
-            return StandsOn(((number, number),)) if is_written(layers[0], document, outside_arrays(path)) else NOTHING
+            layer = layers[0]
+            if not path or len(layer.patches(document.key)) <= LAYER_LIMITS.compared_patches:
+                number = layer.local_seq
+                return StandsOn(((number, number),)) if is_written(layer, document, outside_arrays(path)) else NOTHING
         wrote = self._wrote(document, before)
         whole = outside_arrays(path)
         local = [each for each in wrote.local if each.local_seq < before and each.local_seq not in wrote.hidden]

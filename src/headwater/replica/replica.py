@@ -29,13 +29,13 @@ from headwater.data.diff import aligned
 from headwater.data.patch import Patch, PatchError, Touch, apply
 from headwater.data.path import Path
 from headwater.data.reader_trie import Spot
-from headwater.data.value import ABSENT, MaybeValue, equal, same
+from headwater.data.value import ABSENT, MaybeValue, equal, lookup, same
 from headwater.errors import AuthoringError, InvariantViolation, LimitError
 from headwater.protocol.commit import MAIN, Commit, Operation, Provenance, Read
 from headwater.protocol.hop_counts import longest_hops
 from headwater.protocol.messages import DocChange, Own, State, Sync
 from headwater.protocol.verdict import Collision, Conflict, Rejection
-from headwater.replica.confirmed import Confirmed, Documents, NotHere
+from headwater.replica.confirmed import Confirmed, Documents, Made, NotHere
 from headwater.replica.document import NOT_HERE, Document, EntryState, TierEntry
 from headwater.replica.feed import Changed, Feed, Kind, Notification, ignore, notification
 from headwater.replica.limits import DEFAULT_REPLICA_LIMITS, ReplicaLimits
@@ -200,12 +200,14 @@ def unchanged(changes: Iterable[tuple[Document, DocChange]], seq: int) -> list[D
             continue
         doc = document.key
         leaving, staying = document.layers[: len(numbers)], document.layers[len(numbers) : len(numbers) + 1]
-        if (
-            [layer.local_seq for layer in leaving] == numbers
-            and all(0 < layer.seq <= seq and layer.fits(doc) for layer in leaving)
-            and all(not 0 < layer.seq <= seq for layer in staying)
-            and not (document.wrote is not None and document.wrote.local)
-        ):
+        if len(leaving) != len(numbers) or (document.wrote is not None and document.wrote.local):
+            continue
+        if staying and 0 < staying[0].seq <= seq:
+            continue
+        for number, layer in zip(numbers, leaving, strict=True):
+            if layer.local_seq != number or not 0 < layer.seq <= seq or not layer.fits(doc):
+                break
+        else:
             same.append(document)
     return same
 
@@ -224,13 +226,18 @@ def _in_any_case(patch: Patch) -> Patch:
     return patch._replace(kind="add")
 
 
-def applied(layer: Layer, documents: Documents, seq: int, values: dict[Document, MaybeValue]) -> Conflict | None:
+def applied(
+    layer: Layer, transaction: Transaction, documents: Documents, seq: int, values: dict[Document, MaybeValue]
+) -> Conflict | None:
     """Apply a commit to the shown values, into `values`. If a patch does not fit, the view was stale: a conflict."""
     for operation in layer.commit.operations:
         document = documents.of(operation.doc)
-        value = ABSENT if document.value is NOT_HERE else document.value
+        before = value = ABSENT if document.value is NOT_HERE else document.value
+        made = transaction.made_of(operation, before)
         touched: tuple[Touch, ...] = ()
-        for patch in operation.patches:
+        if made is not None:
+            value, touched = made
+        for patch in operation.patches if made is None else ():
             try:
                 value, more = apply(value, patch)
             except PatchError as error:
@@ -238,8 +245,17 @@ def applied(layer: Layer, documents: Documents, seq: int, values: dict[Document,
                 return Conflict((Collision(operation.doc, patch.path, Depth.DEEP, seq, seq, "", "", reason),))
             touched += more
         layer.touched[operation.doc] = touched
+        layer.made[operation.doc] = (before, value)
         values[document] = value
     return None
+
+
+def _differ_at(before: MaybeValue, after: MaybeValue, places: Iterable[Path] | None) -> bool:
+    """Return True if two values are seen to differ at one of a few places. False: they may differ all the same."""
+    for path in places or ():  # noqa: SIM110  # A loop, because a generator doubles the cost.
+        if path and not same(lookup(before, path), lookup(after, path)):
+            return True
+    return False
 
 
 _ROOT: Final[tuple[Path, ...]] = ((),)
@@ -399,7 +415,11 @@ class Replica:
         values: dict[Document, MaybeValue] = {}
         # fault replica.dead_basis_sent: dead = ()
         dead = transaction.dead()  # C4: a commit that stands on a dead layer is never sent.
-        refusal = Conflict(dead_layers=dead) if dead else applied(layer, self.documents, self.confirmed.seq, values)
+        refusal = (
+            Conflict(dead_layers=dead)
+            if dead
+            else applied(layer, transaction, self.documents, self.confirmed.seq, values)
+        )
         if refusal is not None:
             layer.fate, layer.rejection = Fate.DEAD, refusal
             self.settle(layer, settled, refusal)
@@ -633,12 +653,16 @@ class Replica:
         self.may_write = False
         self._show_without(self.tier.make_local())
 
-    def _own_patches(self, local_seq: int, doc: DocKey) -> tuple[Patch, ...] | None:
+    def _own_made(self, local_seq: int, doc: DocKey) -> Made | None:
+        """Return what an own commit made of a document. None: it was settled before."""
         wave = self.tier.get(local_seq)
         if wave is not None:
-            return wave.made[doc][2] if doc in wave.made else ()
+            return wave.made.get(doc) or (NOT_HERE, ABSENT, ())
         layer = self.pending.get(local_seq)
-        return None if layer is None else layer.patches(doc)
+        if layer is None:
+            return None
+        before, after = layer.made.get(doc) or (NOT_HERE, ABSENT)
+        return before, after, layer.patches(doc)
 
     # ---- verdicts ----------------------------------------------------------------------------------
 
@@ -701,10 +725,11 @@ class Replica:
                 unknown[change.doc] = None
             else:
                 here.append((document, change))
-        touched = self.confirmed.integrate(here, sync.seq, self._own_patches, self.tier.under_way())
-        same = unchanged(here, sync.seq)
+        touched = self.confirmed.integrate(here, sync.seq, self._own_made)
+        same = {*unchanged(here, sync.seq)}
         yielded, left = self._yielded(touched)
-        places = joined(touched, left, places_of(yielded, self.documents), self._covered())
+        fallen = places_of(yielded, self.documents) if yielded else {}
+        places = joined(touched, left, fallen, self._covered(same))
         for document in same:
             places.pop(document, None)  # Its layers became confirmed state unchanged: the shown value is the same.
         for document in list(places):
@@ -756,20 +781,30 @@ class Replica:
             entry = document.entry
             if entry is not None and (entry.owner or entry).state is EntryState.LOCAL:
                 left.update({each.document: None for each in self.tier.drop(entry)})
-        return [layer for document in documents if document.layers for layer in self.pending.yielded(document)], left
+        yielded: list[Layer] = []
+        for document in documents:
+            if document.layers:
+                yielded += self.pending.yielded(document)
+        return yielded, left
 
     def _end(self, yielded: list[Layer]) -> None:
         for layer in yielded:
             self.settle(layer, layer.settled, None)
 
-    def _covered(self) -> Places:
-        """Take out the accepted layers that confirmed state includes by now, and return the paths that they wrote."""
-        done = self.pending.covered(self.confirmed.seq)
-        places: Places = {
-            document: at
-            for document, at in places_of(done, self.documents).items()
-            if document.confirmed is not NOT_HERE
-        }
+    def _covered(self, same: Collection[Document] = ()) -> Places:
+        """Take out the accepted layers that confirmed state includes by now, and return the paths that they wrote.
+
+        The documents `same` are left out: they are shown as they were.
+        """
+        written: dict[Document, dict[Path, None]] = {}
+        for layer in self.pending.covered(self.confirmed.seq):
+            for doc in layer.touched:
+                document = self.documents.get(doc)
+                if document is not None and document.confirmed is not NOT_HERE and document not in same:
+                    written.setdefault(document, {}).update(dict.fromkeys(layer.written(doc)))
+        places: Places = {}
+        for document, at in written.items():
+            places[document] = list(at)
         for entry in self.tier.covered():
             places[entry.document] = None
         return places
@@ -825,7 +860,7 @@ class Replica:
             document.value, document.stale = after, NOT_HERE
             if shown is NOT_HERE:
                 changes.append(Changed(document, ABSENT, after, None, False))
-            elif not same(shown, after):
+            elif _differ_at(shown, after, places) or not same(shown, after):
                 # A layer may have another effect on the new state under it.
                 again = document.written_by(document.layers) if made is None else []
                 changes.append(Changed(document, shown, after, None if places is None else [*places, *again]))

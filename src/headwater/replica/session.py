@@ -133,20 +133,20 @@ class LogPosition:
         )
 
 
-def replayed(commits: Iterable[Layer | SentWave]) -> Iterator[Transact]:
+def replayed(commits: Iterable[Layer | SentWave]) -> Iterator[tuple[Commit, ...]]:
     """Yield the frames that were on the wire, byte for byte (C10). A frame stays whole: its commits name each other."""
     frame: list[Layer | SentWave] = []
     # fault resuming.replays_reversed: for sent in [*commits][::-1]:
     for sent in commits:
         # fault resuming.waves_split: if frame:
         if frame and sent.frame != frame[0].frame:
-            yield Transact(tuple([other.commit for other in frame]))
+            yield tuple([other.commit for other in frame])
             frame = []
         # fault+ resuming.renumbered: commit = sent.commit.__replace__(local_seq=sent.local_seq + 999)
         # fault+ resuming.renumbered: sent = SentWave(commit, (), {})
         frame.append(sent)
     if frame:
-        yield Transact(tuple([other.commit for other in frame]))
+        yield tuple([other.commit for other in frame])
 
 
 CAPABILITIES: Final = ("waves", "follow")
@@ -171,6 +171,8 @@ class Session:
         "_heard",
         "_held",
         "_keeps_derived",
+        "_last_frame",
+        "_last_frame_bytes",
         "_new_token",
         "_resume",
         "_retried",
@@ -188,6 +190,7 @@ class Session:
         "runs",
         "seen",
         "space",
+        "unacknowledged",
     )
 
     def __init__(
@@ -217,8 +220,11 @@ class Session:
         self._retried = False
         self._acked = 0  # the number that the engine was told
         self._heard = 0  # verdicts up to here have arrived
+        self.unacknowledged = 0  # messages that were taken in; the caller decides when to acknowledge them
         self.seen = LogPosition()
         self._wave: list[Layer] = []
+        self._last_frame: Transact | None = None  # further commits join it until it is taken from `outgoing`
+        self._last_frame_bytes = 0
         self._held: dict[Layer, list[Layer]] = {}  # undecided commits of other spaces: the layers that wait for each
         self._watches = Watches(replica, self._say)
         self.runs = ObservationQueue(replica.limits)
@@ -233,6 +239,7 @@ class Session:
             raise SessionExpiredError(f"session {self.key!r} is over. Open a new one.")
         self.queries.fail("the connection was replaced")
         self.outgoing.clear()
+        self.unacknowledged = 0
         self._wave.clear()
         self.link = LinkState.GREETING
         self.outgoing.append(Hello((VERSION,), CAPABILITIES, self._token))
@@ -276,20 +283,21 @@ class Session:
                 self._expect_up(message)
                 if self._watches.arrived(message):
                     self.seen.heard(message.seq, message.chain)
-                    self._acknowledge()
+                    self.unacknowledged += 1
             case Sync():
                 self._expect_up(message)
                 self.replica.integrate(message)
                 self.seen.heard(message.seq, message.chain)
                 self._watches.followed(message)
-                self._acknowledge()
+                self.unacknowledged += 1
             case Renewed():
                 pass  # No state depends on it: the next connection sends the new token in any case.
             case Problem():
                 self._problem(message)
             case _:
                 self.queries.answered(message.id, message)
-        self.replica.report()
+        if self.replica.feed.errors:
+            self.replica.report()
 
     def _expect_up(self, message: FromEngine) -> None:
         if self.link is not LinkState.UP:
@@ -335,7 +343,7 @@ class Session:
         # C5: replays go out first, before any message that the callbacks below cause.
         # fault session.nothing_replayed: sent = ()
         sent = replayed([commit for commit in self._undecided() if commit.local_seq not in landed])
-        self.outgoing.extend([self.runs.with_frame(frame, again=True) for frame in sent])
+        self.outgoing.extend([Transact(frame, tuple(self.runs.of_commits(frame))) for frame in sent])
         self.link = LinkState.UP
         self._watches.reopened(message)
         self.queries.connected()
@@ -419,16 +427,17 @@ class Session:
             return
         while (wave := self.replica.compose_wave()) is not None:
             # A result that is longer than a wave may be is alone in its wave.
-            size = size_of_commit(wave.commit) if len(wave.commit.results) == 1 else 0
+            is_alone = len(wave.commit.results) == 1
+            size = size_of_commit(wave.commit) if is_alone else wave.size
             self.runs.made_wave(wave)
-            if size <= limits.commit_bytes:
-                self.outgoing.append(self.runs.with_frame(Transact(WellFormed([wave.commit]))))
+            if size <= limits.commit_bytes or not is_alone:
+                wave.frame = self._put_frame([wave.commit], size)
                 return
             self._wave_judged(wave, Rejected(wave.local_seq, _too_long(size, limits.commit_bytes)))
             self.replica.report()
 
     def _send_layers(self) -> None:
-        """Send the waiting layers: consecutive derived commits as one frame, a handler's commit alone.
+        """Send the waiting layers.
 
         A commit that stands on undecided commits of other spaces waits for them, and later commits wait behind it:
         commits of a session are sent in the order in which they were made. A commit cannot wait for itself, since the
@@ -442,8 +451,6 @@ class Session:
         # I4: a value that was read of another space is committed there before this commit is sent.
         held = next((at for at, layer in enumerate(self._wave[:room]) if layer.is_held()), room)
         waiting, self._wave = self._wave[:held], self._wave[held:]
-        wave: list[Layer] = []
-        length = 0
         for layer in waiting:
             if layer.fate is not Fate.QUEUED:
                 continue  # C4: refused before it is sent
@@ -451,16 +458,9 @@ class Session:
             if size > limits.commit_bytes:
                 self.replica.rejected(layer.local_seq, _too_long(size, limits.commit_bytes))
                 continue
-            derived = layer.commit.provenance.derived
-            length += size
-            if not derived or len(wave) == limits.frame_commits or length > limits.frame_bytes:
-                self._send(wave)
-                wave, length = [], size
-            wave.append(layer)
-            if not derived:
-                self._send(wave)
-                wave = []
-        self._send(wave)
+            # From now on its commit does not change: a replay repeats it.
+            layer.send(self._put_frame([layer.commit], size))
+            self.replica.pending.sent(layer)
 
     def tell_runs(self) -> None:
         """Send the observations of runs that changed nothing, if the commits that they stand on were sent."""
@@ -469,15 +469,32 @@ class Session:
             if observed := self.runs.taken():
                 self.outgoing.append(Transact((), observed))
 
-    def _send(self, layers: list[Layer]) -> None:
-        """Put one frame on the wire. From now on its commits do not change: a replay repeats them."""
-        if layers:
-            # fault session.frames_not_trusted: frame = tuple([layer.commit for layer in layers])
-            frame = WellFormed([layer.commit for layer in layers])
-            for layer in layers:
-                layer.send(frame[0].local_seq)
-                self.replica.pending.sent(layer)
-            self.outgoing.append(self.runs.with_frame(Transact(frame)))
+    def _put_frame(self, commits: list[Commit], size: int) -> int:
+        """Put commits on the wire, in the last frame if it was not taken from `outgoing` yet and has room for them.
+
+        Returns the number of the frame, which is that of its first commit.
+        """
+        limits, outgoing, last = self.replica.limits, self.outgoing, self._last_frame
+        if (
+            last is not None
+            and outgoing
+            and outgoing[-1] is last
+            and self._last_frame_bytes + size <= limits.frame_bytes
+            and len(last.commits) + len(commits) <= limits.frame_commits
+            and not self.runs.are_waiting  # They may stand on a commit of that frame, which has to be judged first.
+        ):
+            outgoing.pop()
+            before, seen = last.commits, last.observations
+            self._last_frame_bytes += size
+        else:
+            before, seen = (), ()
+            self._last_frame_bytes = size
+        observations = (*seen, *self.runs.taken_with(commits))
+        # fault session.frames_not_trusted: frame = Transact((*before, *commits), observations)
+        frame = Transact(WellFormed((*before, *commits)), observations)
+        self._last_frame = frame
+        outgoing.append(frame)
+        return frame.commits[0].local_seq
 
     def _verdicts(self, verdicts: Iterable[Accepted | Rejected]) -> None:
         """Apply verdicts in order (C5). The verdict of a replayed commit may repeat an earlier one."""
@@ -547,9 +564,12 @@ class Session:
         # fault session.retries_too_early: return self.link is LinkState.UP
         return self.link is LinkState.UP and self.replica.confirmed.seq >= newest
 
-    def _acknowledge(self) -> None:
-        self._acked = self._releasable()
-        self.outgoing.append(Ack(self.replica.confirmed.seq, self._acked))
+    def acknowledge(self) -> None:
+        """Acknowledge the messages that were taken in since the last acknowledgement, with one for all of them."""
+        if self.unacknowledged and self.link is LinkState.UP:
+            self.unacknowledged = 0
+            self._acked = self._releasable()
+            self.outgoing.append(Ack(self.replica.confirmed.seq, self._acked))
 
     def _releasable(self) -> int:
         """Return the number up to which no later commit will replay or name a commit.

@@ -44,12 +44,14 @@ _LOCAL: Final = EntryState.LOCAL
 class SentWave:
     """A wave on the wire, until its rejection or until confirmed state covers it."""
 
-    __slots__ = ("commit", "entries", "frame", "local_seq", "made", "seq")
+    __slots__ = ("commit", "entries", "frame", "local_seq", "made", "seq", "size")
 
     def __init__(self, commit: Commit, entries: Sequence[TierEntry], made: Mapping[DocKey, Made]) -> None:
         self.commit = commit
+        self.size = 0  # on the wire, approximately
         self.entries = entries  # each has the place of its result; a second document is beside its entry
-        self.local_seq = self.frame = commit.local_seq
+        self.local_seq = commit.local_seq
+        self.frame = commit.local_seq  # the first local_seq of the frame in which it was sent
         self.seq = 0  # where it was accepted
         self.made = made
 
@@ -73,7 +75,6 @@ class Composed(NamedTuple):
     fallen: list[TierEntry]  # outdated results of nodes that are invalid and not demanded: the caller drops them
 
 
-_NOTHING: Final[Mapping[DocKey, Made]] = {}
 _SMALL: Final = frozenset((int, float, bool, type(None)))
 _WAVE: Final = Provenance(derived=True)
 """The provenance of a wave. That of each result says more."""
@@ -225,10 +226,6 @@ class Tier:
         wave = self._wave
         return wave if wave is not None and wave.local_seq == local_seq else None
 
-    def under_way(self) -> Mapping[DocKey, Made]:
-        """Return what the results of the wave under way make of their documents."""
-        return _NOTHING if self._wave is None else self._wave.made
-
     def on_wire(self) -> SentWave | None:
         """Return the wave without a verdict: a reconnect replays it."""
         return None if self._wave is None or self._wave.seq else self._wave
@@ -339,9 +336,11 @@ class Tier:
         placed, is_cyclic = _ordered(ready)
         if not placed:
             return made
+        size = limits.wave_bytes
         if not is_cyclic:
-            placed = _first_of(placed, limits)
+            placed, size = _first_of(placed, limits)
         self._wave = wave = self._made(number, branch, placed, is_cyclic=is_cyclic)
+        wave.size = size
         return made._replace(wave=wave)
 
     def _ready(self, made: Composed) -> dict[TierEntry, None]:
@@ -490,20 +489,21 @@ def _joined(placed: Sequence[TierEntry]) -> Provenance:
 
 
 def _named(causes: Iterable[Spot]) -> Causes:
-    return tuple([(cast(Document, spot.document).key, spot.path) for spot in causes])
+    return tuple([(spot.document.key, spot.path) for spot in causes])  # type: ignore[attr-defined]
 
 
-def _first_of(placed: list[TierEntry], limits: ReplicaLimits) -> list[TierEntry]:
-    """Return as many of the results as one wave may have. Each comes after those that it read."""
+def _first_of(placed: list[TierEntry], limits: ReplicaLimits) -> tuple[list[TierEntry], int]:
+    """Return as many of the results as one wave may have, and their size. Each comes after those that it read."""
     size = 0
     for count, entry in enumerate(placed):
         # About the size on the wire, in bytes.
-        size += 96 + 32 * len(entry.spots)
+        length = 96 + 32 * len(entry.spots)
         if type(entry.value) not in _SMALL:
-            size += size_of(entry.value)
-        if count and (count >= limits.wave_results or size > limits.wave_bytes):
-            return placed[:count]
-    return placed
+            length += size_of(entry.value)
+        if count and (count >= limits.wave_results or size + length > limits.wave_bytes):
+            return placed[:count], size
+        size += length
+    return placed, size
 
 
 def _sources(entry: TierEntry, frozen: TierEntry) -> dict[Spot, Document]:

@@ -35,7 +35,7 @@ from headwater.protocol.commit import (
 )
 from headwater.replica.confirmed import Documents, NotHere
 from headwater.replica.document import NOT_HERE, Document, TierEntry
-from headwater.replica.minimal_patches import difference, is_within
+from headwater.replica.minimal_patches import SAYS_ALL, difference, is_within
 from headwater.replica.number_ranges import ranges, united
 from headwater.replica.pending import NOTHING, Fate, Layer, StandsOn, having_a_say, is_written, outside_arrays
 
@@ -277,7 +277,9 @@ class Transaction:
             if not journal:
                 continue
             if doc in self._anchors:
-                patches = self._differences(doc, [patch for patch, _ in journal])
+                patches = tuple([patch for patch, _ in journal])
+                if doc in self._plain:
+                    patches = self._differences(doc, patches)
             else:
                 written = [patch.path for patch, _ in journal]
                 patches = self._difference(doc, self._base(doc), self._overlay[doc], written)
@@ -286,7 +288,7 @@ class Transaction:
         operations += [Operation(doc, (Patch("add", (), value),)) for doc, value in self._created.items()]
         return tuple(operations)
 
-    def _differences(self, doc: DocKey, journal: list[Patch]) -> tuple[Patch, ...]:
+    def _differences(self, doc: DocKey, journal: Iterable[Patch]) -> tuple[Patch, ...]:
         """Return the intents of a journal, with the changes of the plain writes before, between and after them."""
         # fault+ transaction.mixed_journals_sent: return tuple(journal)
         before = after = self._base(doc)
@@ -304,6 +306,25 @@ class Transaction:
             before = after
         made += self._difference(doc, before, after, written) if written else ()
         return tuple(made)
+
+    def made_of(self, operation: Operation, before: MaybeValue) -> tuple[MaybeValue, tuple[Touch, ...]] | None:
+        """Return what an operation of the commit makes of a value, with the places. None: not known without trying.
+
+        Patches that are sent as they were applied make the same again of the value that they were applied to.
+        """
+        doc, patches = operation.doc, operation.patches
+        journal = self._patches.get(doc)
+        # fault transaction.patches_applied_to_other_values: if journal is None or len(journal) != len(patches):
+        if journal is None or len(journal) != len(patches) or self._base(doc) is not before:
+            return None
+        touched: tuple[Touch, ...] = ()
+        for patch, (applied, more) in zip(patches, journal, strict=True):
+            # An `add` to a key that is there is sent as the `replace` that it is.
+            is_same = patch.kind == applied.kind or (patch.kind in SAYS_ALL and applied.kind in SAYS_ALL)
+            if not is_same or patch.path != applied.path or patch.arg is not applied.arg:
+                return None
+            touched += more
+        return self._overlay[doc], touched
 
     def _difference(self, doc: DocKey, before: MaybeValue, after: MaybeValue, written: list[Path]) -> tuple[Patch, ...]:
         """Return the changes of plain writes, and the values of pending layers that they repeat and that may fall.

@@ -123,13 +123,13 @@ class CommitVerdicts:
                 self._look_again(node, Spot(document, (), Depth.DEEP), hops, told)
 
     def on_shown(self, notification: Notification) -> None:
-        """Make nodes invalid whose results another writer changed: a peer, or a raw write.
+        """Make nodes invalid whose results another writer changed: a peer, a raw write, or the deletion of a piece.
 
         The inputs of a peer's result need not differ here, since a catch-up sends net differences. A reverted change
         matters only for nodes that found their result in place: `on_settled` handles a node whose own commit was
         rejected.
         """
-        is_heard = notification.kind in FROM_OTHERS
+        is_other = notification.kind is not Kind.REVERT
         for change in notification.changes:
             hops = hops_of(change, notification.source)
             for node in change.document.writers:
@@ -137,7 +137,7 @@ class CommitVerdicts:
                     continue
                 # I1: a node's own result counts as read.
                 # fault fates.foreign_result_kept: if _has_found(node):
-                if _has_found(node) or (is_heard and _is_replaced(node, change)):
+                if _has_found(node) or (is_other and _is_replaced(node, change)):
                     if hops > self._answered_hops and not self.own.isdisjoint(_read_elsewhere(node)):
                         continue
                     self._look_again(node, Spot(change.document, (), Depth.DEEP), hops, notification)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from headwater.cells.open_run import Run
-from headwater.data.reader_trie import Spot
+from headwater.data.reader_trie import Spot, TrieNode
 from headwater.errors import UpstreamFailedError, describe_failure
 from headwater.replica.document import Document
 from headwater.scheduler.graph.graph import Graph
@@ -71,7 +71,7 @@ class Freshness:
 
     def _known(self, run: Run, spot: Spot) -> Spot | None:
         """Return another spot for the same place that other nodes read, or that this run read first, if any."""
-        twig = cast(Document, spot.document).twig
+        twig: TrieNode | None = spot.document.twig  # type: ignore[attr-defined]  # Every spot is one of a document's.
         found = None if twig is None else twig.find(spot.path, spot.depth)
         if found is None:
             if run.fresh is None:
@@ -102,9 +102,10 @@ class Freshness:
 
         A writer that cannot be run this way is left as it is, and the read itself then stops the attempt.
         """
-        node = cast(Node, run.node)
+        node: Node = run.node  # type: ignore[assignment]  # Both are the scheduler's own.
         if self.stopped is None and run.transaction is None:
-            for writer in cast("tuple[Node, ...]", document.writers):
+            writers: tuple[Node, ...] = document.writers  # type: ignore[assignment]
+            for writer in writers:
                 if writer is not node:
                     # Each turn of the loop runs one node, and `NestedRuns` bounds how many may run.
                     while writer.status != CLEAN or writer.verified != self._marks.count:

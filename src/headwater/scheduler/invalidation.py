@@ -81,7 +81,10 @@ class Invalidation:
             twig = change.document.twig
             if twig is not None:
                 self._mark_readers(twig, change, notification)
-        if notification.kind is not _COMMIT and not isinstance(source, Node):
+        # A transaction that deletes a piece removes the results of its nodes.
+        # fault invalidation.own_deletion_not_told: is_deletion = False
+        is_deletion = notification.kind is _COMMIT and notification.after is ABSENT
+        if (notification.kind is not _COMMIT or is_deletion) and not isinstance(source, Node):
             self.on_told(notification)
 
     def returned(self, documents: Iterable[Document]) -> None:

@@ -13,7 +13,7 @@ nothing: it runs the requested node. Upholds I1, I6.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from headwater.cells.open_run import Current, Run
 from headwater.scheduler.gates import Gates
@@ -115,7 +115,7 @@ class NestedRuns:
             return False
         self._left -= 1
         self.slice_left -= 1
-        node = cast("Node | None", outer.node)
+        node: Node | None = outer.node  # type: ignore[assignment]  # It is the scheduler's own.
         marks, current = self._marks, self._current
         running = marks.running  # of a transaction: the observer whose function made it, if there is one (I6)
         began_us = self._gates.now_us()

@@ -9,7 +9,8 @@ nothing about running.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Final, Protocol, cast
 
 from headwater.data.address import Depth, DocKey
@@ -26,6 +27,7 @@ from headwater.scheduler.node import CLEAN, Node
 
 FAILURE_CHARACTERS: Final = 1_000
 """Characters of an error message that the id of a failure depends on. Stored ids are compared: do not change it."""
+_DOCUMENT: Final[Callable[[tuple[Document, Path]], Document]] = itemgetter(0)
 SESSION: Final = "session:"
 """Prefix of the scope of session documents: the next process is another session."""
 
@@ -118,9 +120,7 @@ class RunReporter:
         self._due = (observed.reads[place].doc, observed.reads[place].path)
 
     def _about(self, is_known: bool) -> bytes:
-        found = self._about_known if is_known else self._about_unknown
-        if found:
-            return found
+        """Make the description of the node, with or without its fingerprint."""
         said = self._facts.describe()
         if self._implied is None:
             self._implied = self._below()
@@ -142,7 +142,7 @@ class RunReporter:
     def report_removal(self, node: Node) -> None:
         """Report that the node was removed, so that its observations are deleted."""
         self.runs.drop(node)
-        self.runs.gone(self._about(False), node.home.confirmed.seq)
+        self.runs.gone(self._about_unknown or self._about(False), node.home.confirmed.seq)
 
     def report_run(
         self,
@@ -167,7 +167,8 @@ class RunReporter:
         is_known = (
             self._is_comparable
             and self._implied is not None
-            and node.expect is node.reads  # Otherwise the run was shown a failure, which cannot be compared later.
+            # Otherwise the run was shown a failure, which cannot be compared later.
+            and (node.expect is node.reads or node.reads[0] is None)
             and node.cleanup is None  # Otherwise the effect's setup is gone with the process.
             and children is not None
             and (self._keeps_children or not node.children)
@@ -183,7 +184,7 @@ class RunReporter:
                 self._unsure = (cause, took_us)
                 self._facts.on_unsure(node)
             is_known, foreign = False, ()
-        about = self._about(is_known)
+        about = (self._about_known if is_known else self._about_unknown) or self._about(is_known)
         is_known = is_known and failure is None
         if layer is None and (node.status != CLEAN or (not node.home.may_write and self._stands_on_local())):
             runs.drop(node)
@@ -229,7 +230,7 @@ class RunReporter:
         if not self._stands_on_local():
             cause, took_us = unsure
             self.is_told = True
-            about = self._about(True)
+            about = self._about_known or self._about(True)
             draft = RunDraft(about, self._footprint, self._places, cause=cause, foreign=foreign, took_us=took_us)
             self.runs.record(node, draft)
 
@@ -288,8 +289,10 @@ class RunReporter:
 
         They are as much a part of the node's behaviour as its code.
         """
-        documents = [document for document, _ in self._places]
-        return self._facts.imply(documents + [cast(Document, spot.document) for spot in self._foreign])
+        documents = [*map(_DOCUMENT, self._places)]
+        if self._foreign:
+            documents += [cast(Document, spot.document) for spot in self._foreign]
+        return self._facts.imply(documents)
 
     def _stands_on_local(self) -> bool:
         """True if a value that the node read or found will never be sent."""

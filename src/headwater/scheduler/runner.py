@@ -27,7 +27,7 @@ from headwater.scheduler.freshness import Freshness
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.node import AFRESH, CLEAN, Guard, Marks, Node, NodeKind
+from headwater.scheduler.node import AFRESH, CLEAN, Marks, Node, NodeKind
 from headwater.scheduler.suspension import Suspend, Suspension
 from headwater.scheduler.waiting_nodes import WaitingNodes
 
@@ -347,9 +347,13 @@ class Runner:
         if run.transaction is not None:
             return self._commit_journal(node, run, result)
         document = node.outputs[0]
-        before = _shown(node, document)
+        before = document.value
+        if before is NOT_HERE:
+            raise _let_go(node, document)
         kind = result.__class__
-        if node.encode is not None or kind not in _SCALARS:
+        if node.encode is not None:
+            value = node.encode(result, before)
+        elif kind not in _SCALARS:
             value = self._value(node, result, before)
         # fault runner.same_result_told: elif False:
         elif kind is before.__class__ and result == before and document.entry is None:
@@ -357,20 +361,23 @@ class Runner:
         else:
             value = freeze(result)
         # I8: provenance: the node by identity, its id, and the spots whose change made it run.
-        reads = node.reads if node.guard is None else _sent_reads(node, node.guard)
+        reads = node.sent if node.sent_for is node.reads else _sent_reads(node)
         return node.home.show_result(document, value, reads, node, node.id, run.causes, node.last_hops)
 
     def _show_both(self, node: Node, run: Run, result: object) -> TierEntry | None:
         """Show a result of two documents. The run wrote the second one, or left it as it is."""
         document, second = node.outputs
-        value = self._value(node, result, _shown(node, document))
+        before = document.value
+        if before is NOT_HERE:
+            raise _let_go(node, document)
+        value = self._value(node, result, before)
         beside: tuple[Document, MaybeValue] | None = None
         if run.transaction is not None:
             beside = second, run.transaction.peek(second.key)
             self._discard(run)
         elif second.value is not NOT_HERE:
             beside = second, second.value
-        reads, hops = node.reads if node.guard is None else _sent_reads(node, node.guard), node.last_hops
+        reads, hops = _sent_reads(node), node.last_hops
         return node.home.show_result(document, value, reads, node, node.id, run.causes, hops, beside)
 
     def _commit_journal(self, node: Node, run: Run, result: object) -> Layer | None:
@@ -382,7 +389,7 @@ class Runner:
             key = document.key
             value = self._value(node, result, transaction.peek(key))
             transaction.write(key, Patch("remove", (), None) if value is ABSENT else Patch("add", (), value))
-        for spot in node.reads if node.guard is None else _sent_reads(node, node.guard):
+        for spot in _sent_reads(node):
             if spot is not None:
                 seen = cast(Document, spot.document)
                 if seen.home is node.home:
@@ -446,9 +453,9 @@ class Runner:
         cast("dict[Document, None]", run.overlay)[document] = None
 
 
-def _sent_reads(node: Node, guard: Guard) -> Sequence[Spot | None]:
+def _sent_reads(node: Node) -> Sequence[Spot | None]:
     """Return the reads of a node with the spot of its guard, which no run reads."""
-    spot = guard.spot
+    spot = None if node.guard is None else node.guard.spot
     # fault generations.guard_not_sent: if True:
     if spot is None:
         return node.reads
@@ -457,9 +464,5 @@ def _sent_reads(node: Node, guard: Guard) -> Sequence[Spot | None]:
     return node.sent
 
 
-def _shown(node: Node, document: Document) -> MaybeValue:
-    """Return the shown value of an output."""
-    value = document.value
-    if value is NOT_HERE:
-        raise InvariantViolation(f"{node.id}: its output {document!r} was let go while it ran")
-    return value
+def _let_go(node: Node, document: Document) -> InvariantViolation:
+    return InvariantViolation(f"{node.id}: its output {document!r} was let go while it ran")

@@ -55,6 +55,12 @@ class RuntimePort(Protocol):
         """Receive a failure (the error channel)."""
 
 
+class Traced(Protocol):
+    """A component that emits trace events."""
+
+    trace: Trace | None
+
+
 class Scheduler:
     """All nodes of one runtime, with the components that schedule them."""
 
@@ -107,7 +113,8 @@ class Scheduler:
         self.invalidation.on_told = self._shown
         self.on_foreign: Callable[[Notification], object] = ignore  # called with changes that other sessions made
         self.faults.subscribe(self.invalidation.on_notification)
-        self._trace: Trace | None = None
+        self.trace: Trace | None = None  # the receiver of trace events, if there is one
+        self.traced: list[Traced] = []  # what else emits them
         self.introspection = Introspection(
             self.current,
             self.registry,
@@ -179,8 +186,8 @@ class Scheduler:
                 throttle_us=round(spec.throttle_ms * 1_000) or None,
                 no_auto=spec.no_auto_debounce or None,
             )
-        if self._trace is not None:
-            self._trace.emit(Registered(node.id, node.kind.value))
+        if self.trace is not None:
+            self.trace.emit(Registered(node.id, node.kind.value))
         # fault scheduler.register_demands: if True:
         if rooted if rooted is not None else node.kind is not NodeKind.COMPUTATION:
             self.graph.liveness.set_root(node, True)
@@ -219,8 +226,8 @@ class Scheduler:
             for document in (*gone.outputs, *(inside for inside, _ in gone.envelope)):
                 self._left(document)
             self.runner.clean_up(gone)
-            if self._trace is not None:
-                self._trace.emit(Removed(gone.id))
+            if self.trace is not None:
+                self.trace.emit(Removed(gone.id))
         if self.loads.is_untidy():
             self._port.request_tick()  # A node may have waited behind a removed one.
 
@@ -418,20 +425,16 @@ class Scheduler:
 
     # ---- callbacks of components -------------------------------------------------------------------
 
-    @property
-    def trace(self) -> Trace | None:
-        """The receiver of trace events, if there is one."""
-        return self._trace
-
     def set_trace(self, trace: Trace | None) -> None:
         """Set the receiver of trace events for all components. Tracing changes no decision (P10)."""
-        self._trace = trace
-        for component in (self.pass_, self.runner, self.invalidation, self.commit_verdicts):
+        self.trace = trace
+        components: tuple[Traced, ...] = (self.pass_, self.runner, self.invalidation, self.commit_verdicts)
+        for component in (*components, *self.traced):
             component.trace = trace
 
     def _demanded(self, node: Node) -> None:
-        if self._trace is not None:
-            self._trace.emit(Demanded(node.id))
+        if self.trace is not None:
+            self.trace.emit(Demanded(node.id))
         if node.status != CLEAN:
             self.pass_.enqueue(node)
 
@@ -444,7 +447,10 @@ class Scheduler:
 
     def _is_current(self, node: object) -> bool:
         """True if the result of a node follows from the values that are shown now."""
-        if not self._is_clean(node) or not isinstance(node, Node) or node.error is not None:
+        if not isinstance(node, Node) or node.status != CLEAN or node.removed or node.error is not None:
+            return False
+        run = self.current.run
+        if run is not None and run.node is node:
             return False
         return node.guard is None or node.guard.is_passed()
 

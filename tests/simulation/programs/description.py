@@ -165,6 +165,7 @@ class Remake:
     """Delete a piece and make it again."""
 
     piece: str
+    is_busy: bool = False  # events may be under way meanwhile
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,7 @@ class _SharedSteps:
         self._is_steady = draw.random() < 0.3  # nobody goes
         self._offline: set[str] = set()
         self._stopped: set[tuple[str, str]] = set()  # users and pieces
+        self._plainly_written: set[str] = set()  # pieces
 
     def drawn(self) -> tuple[SharedStep, ...]:
         steps: list[SharedStep] = []
@@ -146,7 +147,9 @@ class _SharedSteps:
         """Have a user who has a piece open delete it and make it again, while everybody has a connection."""
         has_it = (user, piece.name) not in self._stopped | self._handles
         is_possible = has_it and not self._offline and self._features.remakes and self._steps.may_go(piece)
-        return [By(user, Remake(piece.name))] if is_possible else []
+        # The model of merged plain writes does not know that a piece is deleted while one of them has no outcome.
+        is_busy = piece.name not in self._plainly_written and self._draw.random() < 0.5
+        return [By(user, Remake(piece.name, is_busy=is_busy))] if is_possible else []
 
     def _logged(self, step: Transact) -> Transact:
         first = step.writes[0]
@@ -162,6 +165,7 @@ class _SharedSteps:
         cell = draw.choice(cells)
         is_link = bool(self._classes[piece.of].of_kind("link")) and draw.random() < 0.3
         steps: list[SharedStep] = []
+        self._plainly_written.add(piece.name)
         for _ in range(draw.choice((1, 1, 1, 2, 4))):
             written = self._steps.write_link(piece) if is_link else self._steps.write(piece, cell)
             steps.append(By(user, written))

@@ -266,13 +266,18 @@ class SharedPlayer(Listener):
             case Open():
                 await self._open(user, self._program.piece_named(step.piece))
             case Remake():
-                await self._remake(user, self._program.piece_named(step.piece))
+                await self._remake(user, self._program.piece_named(step.piece), is_busy=step.is_busy)
             case _:
                 raise AssertionError(f"shared programs do not draw {step}")
 
-    async def _remake(self, user: _User, piece: Piece) -> None:
-        """Delete a piece and make it again. Sinks on it end where it is not open, and where it is deleted."""
-        await self.rest()
+    async def _remake(self, user: _User, piece: Piece, *, is_busy: bool) -> None:
+        """Delete a piece and make it again. Sinks on it end where it is not open, and where it is deleted.
+
+        If events are under way, one of them may make the piece before a sink is told of the deletion. Such a sink may
+        go on.
+        """
+        if not is_busy:
+            await self.rest()
         self._has_deleted = True
         user.open.discard(piece.name)
         # On a server all connections are of one user, who may not delete cells of others: there are none then.
@@ -285,9 +290,10 @@ class SharedPlayer(Listener):
         for each in self._users.values():
             for number, (watch, sink, _) in tuple(each.sinks.items()):
                 if watch.piece == piece.name and piece.name not in each.open:
-                    if not isinstance(sink.ended, GoneError):
+                    if not isinstance(sink.ended, GoneError) and not (is_busy and sink.ended is None):
                         raise Mismatch(f"{each.name}: sink {number} on {piece.name} ended with {sink.ended!r}")
-                    del each.sinks[number]
+                    if sink.ended is not None:
+                        del each.sinks[number]
         await self._open(user, piece)
 
     def _acts(self, user: _User, step: Send | Write | Transact, seen: Any = UNSEEN) -> None:

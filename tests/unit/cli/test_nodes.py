@@ -85,7 +85,7 @@ def test_nodes_are_listed_page_by_page_and_chosen_by_piece_member_and_generation
     assert code == 0
     assert "ann:total" in out
     assert "more: --after " in out
-    assert ask("nodes", data, "shop", "--piece", "nobody")[1] == "nothing is known of such nodes in shop\n"
+    assert ask("nodes", data, "shop", "--piece", "nobody")[1] == "shop has no stored run of such a node\n"
 
 
 def test_a_branch_has_nodes_of_its_own(data: Path, ask: Ask) -> None:

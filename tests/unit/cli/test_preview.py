@@ -172,7 +172,7 @@ def test_a_directory_where_nothing_was_computed_yet(tmp_path: Path, shop: Path, 
     assert ask("send", path, "shop", "Cart:ann.add", TEA, "--app", shop, "--user", "ann")[0] == 0
     code, out, err = ask("preview", shop, "--data", path, "--check")
     assert (code, err) == (0, "")
-    assert "nothing is known of any node there" in out
+    assert "no run of a node is stored there" in out
 
 
 def test_what_cannot_be_read_is_bad_usage(tmp_path: Path, data: Path, shop: Path, ask: Ask) -> None:

@@ -17,7 +17,7 @@ from typing import IO
 import pytest
 
 from headwater.cli.app import run
-from headwater.cli.loading import load_application, page_folder
+from headwater.cli.loading import ApplicationError, load_application, page_folder
 from headwater.engine.directory import Directory
 from headwater.errors import AbsentError, AuthoringError
 from tests.unit.cli.kit_app import SHOP, imported, write_app
@@ -287,7 +287,7 @@ class TestLoading:
             load_application(str(write_app(tmp_path, "x = 1\n")))
 
     def test_a_program_that_raises_leaves_no_half_module_behind(self, tmp_path: Path) -> None:
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ApplicationError, match="ZeroDivisionError"):
             load_application(str(write_app(tmp_path, "1 / 0\n", name="broken_app")))
         assert "broken_app" not in sys.modules
 

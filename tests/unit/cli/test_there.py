@@ -50,7 +50,8 @@ def test_a_member_that_is_not_there_is_told_with_those_that_are(
 ) -> None:
     assert command([what, str(data), "groceries", "main.lef"]) == 1
     told = capsys.readouterr().err
-    assert "It keeps left, note; a cell that still has its default is known to the application only: --app" in told
+    assert "It keeps left, note; a cell that still has its default, and a computed that never ran, are known" in told
+    assert "are known to the application only: --app" in told
     assert command([what, str(data), "groceries", "mian.left"]) == 1
     assert "Pieces there: main, ann." in capsys.readouterr().err
     assert command([what, str(data), "groceries", "space:none:x"]) == 1

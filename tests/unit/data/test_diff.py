@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 
 from headwater.data.codec import encode
-from headwater.data.diff import aligned, all_fields, changed_fields, diff, field_patches, ordered_diff
-from headwater.data.patch import Patch, apply, validate_patch
+from headwater.data.diff import aligned, all_fields, changed_fields, diff, diff_at, field_patches, ordered_diff
+from headwater.data.patch import Patch, PatchError, apply, validate_patch
 from headwater.data.value import ABSENT, MaybeValue, equal, lookup, same
 from tests.counts import scaled
-from tests.unit.data.generators import mutated, random_container, values
+from tests.unit.data.generators import all_paths, mutated, random_container, values
 
 
 def applied(value: MaybeValue, patches: tuple[Patch, ...]) -> MaybeValue:
@@ -179,3 +179,27 @@ def test_value_that_is_no_object_is_replaced_as_a_whole(now: Any) -> None:
 
 def test_all_fields_are_the_places_of_values_that_are_no_objects() -> None:
     assert list(all_fields({"a": 1, "b": {"x": (1,), "y": {}}})) == [("a",), ("b", "x")]
+
+
+@pytest.mark.random
+def test_diff_at_written_places_makes_the_same_as_the_diff_of_everything() -> None:
+    for seed in range(scaled(20_000)):
+        rng = random.Random(seed)
+        before = random_container(rng, 3)
+        after: MaybeValue = before
+        places = []
+        for _ in range(rng.randint(1, 4)):
+            path = tuple(step for step in rng.choice(list(all_paths(after))) if isinstance(step, str))
+            if isinstance(lookup(after, path), dict) and rng.random() < 0.5:
+                path = (*path, rng.choice("abc"))
+            if path:
+                is_removed = rng.random() < 0.3
+                patch = Patch("remove", path) if is_removed else Patch("add", path, random_container(rng, 2))
+                try:
+                    after = apply(after, patch)[0]
+                except PatchError:
+                    continue
+                places.append(path)
+        made = applied(before, diff_at(before, after, places))
+        assert same(made, applied(before, diff(before, after))), seed
+        assert equal(made, after), seed

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import pytest
 
 from headwater.data.address import DocKey, Link
 from headwater.data.patch import replace
+from headwater.data.value import MaybeValue
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.sync.peer import AnswerBudget, PeerState, size_of_patches
@@ -38,13 +41,14 @@ def rewrite(author: Raw, first: int, *ids: str) -> None:
 def read_documents(world: World, monkeypatch: pytest.MonkeyPatch) -> list[DocKey]:
     """The documents that are read from now on, in order."""
     seen: list[DocKey] = []
-    read = Engine.read
+    read_all = Engine.read_all
 
-    def counted(self: Engine, key: DocKey, **options: object) -> object:
-        seen.append(key)
-        return read(self, key, **options)  # type: ignore[arg-type]
+    def counted(self: Engine, docs: Sequence[DocKey], *, branch: str) -> Iterator[tuple[DocKey, int, MaybeValue]]:
+        for found in read_all(self, docs, branch=branch):
+            seen.append(found[0])
+            yield found
 
-    monkeypatch.setattr(Engine, "read", counted)
+    monkeypatch.setattr(Engine, "read_all", counted)
     return seen
 
 

@@ -35,7 +35,7 @@ def test_turns_are_given_in_the_order_in_which_conflicts_were_lost() -> None:
     turns.leave_queue(b)
     turns.leave_queue(c)
     assert turns.give_turns(3) == []
-    assert len(turns) == 0
+    assert not turns.lines
 
 
 def test_who_loses_in_its_turn_stays_the_first() -> None:
@@ -53,7 +53,7 @@ def test_a_turn_that_is_not_used_passes_on_and_is_over_for_good() -> None:
     assert turns.give_turns(DEFAULT_LIMITS.turn_us) == [b]
     assert turns.place_of(a) is None
     assert turns.give_turns(DEFAULT_LIMITS.turn_us + turns.turn_us) == []
-    assert len(turns) == 0
+    assert not turns.lines
 
 
 def test_a_turn_is_as_long_as_those_who_had_it_took_within_bounds() -> None:
@@ -151,12 +151,12 @@ def test_what_collides_with_somebody_s_turn_waits_for_it_and_nothing_else_does()
     turns.give_turns(0)
     arrived: list[Arrived] = [(other, writes(D)), (third, looks(D)), (fourth, writes(E)), (other, Ack(1))]
     assert turns.in_order(arrived, 1) == ([arrived[2]], [])
-    assert turns.held == 3
+    assert len(turns.held) == 3
     assert turns.in_order([(fourth, writes(E))], 2) == ([(fourth, writes(E))], [])
     now, after = turns.in_order([(a, writes(D)), (fourth, Ack(1))], 3)
     assert now == [(a, writes(D)), arrived[0], arrived[3], (fourth, Ack(1))]  # The next in line is told of it, too.
     assert after == [arrived[1]]
-    assert turns.held == 0
+    assert not turns.held
 
 
 def test_what_waited_for_one_turn_does_not_wait_for_the_next() -> None:
@@ -196,5 +196,6 @@ def test_released_turns_leave_nothing_behind() -> None:
     turns.in_order([(other, writes(D))], 1)
     turns.end_turns()
     assert turns.in_order([], 1) == ([(other, writes(D))], ())
-    assert len(turns) == turns.held == 0
+    assert not turns.lines
+    assert not turns.held
     assert turns.place_of(a) is turns.place_of(b) is None

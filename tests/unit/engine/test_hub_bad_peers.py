@@ -205,7 +205,7 @@ class TestAfterTheEnd:
         (problem,) = told
         assert isinstance(problem, Problem)
         assert problem.fatal
-        assert len(world.hub.turns) == 0
+        assert len(world.hub.turns.lines) == 0
         again = Raw(world)
         again.open("ann", ann.token)
         (verdicts,) = [m for m in again.say(Transact((lost, landed))) if isinstance(m, Verdicts)]

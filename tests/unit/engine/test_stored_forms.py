@@ -141,7 +141,7 @@ def test_an_observation() -> None:
     assert encode_form(body).hex() == BODY
     assert decode_state(bytes.fromhex(STATE)) == state
     assert decode_body(bytes.fromhex(BODY)) == body
-    assert number_of_absent(A) == ABSENT_A
+    assert number_of_absent(*A) == ABSENT_A
     assert observation_seal(1, 2, 3, 4, "\u00e4", 5, b"state", b"body") == 730827777
 
 

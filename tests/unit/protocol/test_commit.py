@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from headwater.data.address import Depth, DocKey, Link
-from headwater.data.limits import ValueLimits
-from headwater.data.patch import add, append, increment, replace, splice
+from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
+from headwater.data.patch import Patch, add, append, increment, replace, splice
+from headwater.data.value import Value
 from headwater.errors import ProtocolError
 from headwater.protocol.commit import (
     MAIN,
@@ -22,13 +23,22 @@ from headwater.protocol.commit import (
     Read,
     SentEvent,
     TopicRecord,
+    checked_frame,
     decode_commit,
     decode_frame,
     encode_commit,
     encode_frame,
+    is_sound,
 )
 
 D = DocKey("space", "d")
+
+
+def as_value(raw: Any) -> Value:
+    """Return an object as if it were a value, for checks that have to find out."""
+    found: Value = raw
+    return found
+
 
 FULL = Commit(
     7,
@@ -148,3 +158,23 @@ def test_limits_can_be_tightened_for_a_peer_and_never_apply_to_our_own_log() -> 
 
 def test_a_frame_of_nothing_decodes_and_is_refused_later_by_the_engine() -> None:
     assert decode_frame(frame_of()) == ()
+
+
+@pytest.mark.parametrize(
+    ("patch", "is_sound_patch"),
+    [
+        (Patch("replace", ("a",), {"b": (1, "ü")}), True),
+        (Patch("append", (), ((1, 2), None)), True),
+        (Patch("append", (), (as_value([1, 2]), None)), False),
+        (Patch("replace", (), "\ud800"), False),
+        (Patch("replace", (), as_value([1])), False),
+        (Patch("replace", ("\ud800",), 1), False),
+        (Patch("increment", (), 1), False),
+        (Patch("remove", (), None), False),
+    ],
+)
+def test_sound_frame_is_left_as_it_is_by_the_check(patch: Patch, is_sound_patch: bool) -> None:
+    frame = (Commit(1, (Operation(DocKey("space", "d"), (patch,)),)),)
+    assert is_sound(frame, DEFAULT_VALUE_LIMITS) == is_sound_patch
+    if is_sound_patch:
+        assert checked_frame(frame, DEFAULT_VALUE_LIMITS) == frame

@@ -219,6 +219,7 @@ class Client:
             moved += 1
             self.received.append(message)
             self.session.receive(message)
+            self.session.acknowledge()
         return moved
 
     def waiting(self) -> list[FromEngine]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
@@ -251,3 +252,28 @@ def test_whole_write_names_the_layers_of_its_time_after_they_are_confirmed() -> 
     replica.pending.accepted(under, 2)
     replica.integrate(Sync(2, (Own(doc("x"), 2, under.local_seq),)))
     assert layer.commit.reads == (Read(doc("x"), (), Depth.DEEP, 1, ((under.local_seq, under.local_seq),)),)
+
+
+def test_work_to_name_the_layers_under_many_places_of_a_wide_write_grows_with_their_number() -> None:
+    def steps(width: int) -> int:
+        replica = holding(d={})
+        transaction = replica.begin()
+        for number in range(width):
+            transaction.write(doc("d"), add((f"k{number}",), number))
+        layer = replica.commit(transaction)
+        assert isinstance(layer, Layer)
+        document, count = replica.documents.of(doc("d")), 0
+
+        def heard(_: object, event: str, __: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(heard)
+        try:
+            found = [replica.pending.under(document, (f"k{number}",), layer.local_seq + 1) for number in range(width)]
+        finally:
+            sys.setprofile(None)
+        assert {each.spans for each in found} == {((layer.local_seq, layer.local_seq),)}
+        return count
+
+    assert steps(400) < 4.4 * steps(100)

@@ -389,7 +389,7 @@ def test_replayed_frame_has_its_observations_again_and_they_count_once() -> None
     (known,) = observed(world.engine)
     assert (known.changed_at, known.stale) == (3, ())
     frame = Transact((Commit(ann.replica.next_local_seq - 1),))
-    assert ann.session.runs.with_frame(frame, again=True).observations == (), "it is forgotten with its verdict"
+    assert ann.session.runs.of_commits(frame.commits) == [], "it is forgotten with its verdict"
 
 
 def test_observation_of_a_result_made_without_a_connection_is_sent_with_it() -> None:
@@ -411,12 +411,12 @@ def test_observation_of_a_commit_that_was_never_sent_is_forgotten() -> None:
     assert isinstance(layer, Layer)
     ann.session.runs.record(Node(ann, "a"), draft(ann, "p.a", "x"), layer.local_seq)
     frame = Transact((Commit(layer.local_seq),))
-    assert len(ann.session.runs.with_frame(frame, again=True).observations) == 1
+    assert len(ann.session.runs.of_commits(frame.commits)) == 1
     ann.session.flush()
     ann.up()
     world.settle()
     assert observed(world.engine) == []
-    assert ann.session.runs.with_frame(frame, again=True).observations == ()
+    assert ann.session.runs.of_commits(frame.commits) == []
 
 
 def test_commit_of_a_run_is_observed_with_it() -> None:

@@ -397,7 +397,9 @@ class TestWaves:
         put(ann, "x", 7)
         (layer,) = ann.replica.layers()
         Node(ann, "a", "x").show(8)
-        ((commit,),) = flushed(ann)
+        ann.session.flush()
+        ((written, commit),) = [each.commits for each in ann.session.outgoing if isinstance(each, Transact)]
+        assert written.local_seq == layer.local_seq
         assert commit.reads == (Read(doc("x"), (), Depth.DEEP, ann.replica.confirmed.seq, ((layer.local_seq,) * 2,)),)
         world.settle()
         assert world.value("a") == 8
@@ -1058,8 +1060,9 @@ class TestTransactions:
         layer = ann.replica.commit(transaction)
         assert isinstance(layer, Layer)
         assert reads_of(layer.commit) == ["x"]
-        (frame,) = [each for each in flushed(ann) if each[0].provenance.derived]
-        assert reads_of(frame[0]) == ["y"]
+        ann.session.flush()
+        ((_, wave),) = [each.commits for each in ann.session.outgoing if isinstance(each, Transact)]
+        assert reads_of(wave) == ["y"]
 
 
 def test_closed_session_waits_for_results_on_the_wire() -> None:

@@ -23,7 +23,7 @@ from headwater.data.patch import (
 from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError
 from headwater.protocol.commit import EntityAbsent, Operation, Read, SentEvent, TopicRecord
-from headwater.protocol.messages import Patched, Sync, state_of
+from headwater.protocol.messages import Own, Patched, Sync, state_of
 from headwater.replica.confirmed import NotHere
 from headwater.replica.feed import Notification
 from headwater.replica.number_ranges import ranges
@@ -396,3 +396,43 @@ def test_an_operation_lists_each_document_once() -> None:
         Operation(D, (replace(("x",), 2),)),
         Operation(E, (replace(("x",), 2),)),
     )
+
+
+class TestValuesThatAreNotMadeAgain:
+    """A patch is applied once here, unless the value under it has changed."""
+
+    @pytest.mark.parametrize("patch", [append((), [9]), replace((0,), 9)], ids=["intent", "plain"])
+    def test_written_value_is_shown_and_confirmed_as_it_is(self, patch: Patch) -> None:
+        replica = holding(1, d=(1, 2, 3))
+        transaction = replica.begin()
+        transaction.write(D, patch)
+        written = transaction.peek(D)
+        layer = replica.commit(transaction)
+        assert isinstance(layer, Layer)
+        document = replica.documents.of(D)
+        assert document.value is written
+        layer.send(layer.local_seq)
+        replica.pending.sent(layer)
+        replica.accepted(layer.local_seq, 2)
+        replica.integrate(Sync(2, (Own(D, 2, layer.local_seq),)))
+        assert document.confirmed is document.value is written
+
+    def test_write_is_made_again_of_a_value_that_another_session_changed_meanwhile(self) -> None:
+        replica = holding(1, d={"l": (1,), "m": 1})
+        transaction = replica.begin()
+        transaction.write(D, append(("l",), [2]))
+        replica.integrate(Sync(2, (Patched(D, 2, (replace(("m",), 5),)),)))
+        replica.commit(transaction)
+        assert replica.documents.of(D).value == {"l": (1, 2), "m": 5}
+
+    def test_write_is_made_again_of_confirmed_state_that_another_session_changed_before_it(self) -> None:
+        replica = holding(1, d={"l": (1,), "m": 1})
+        transaction = replica.begin()
+        transaction.write(D, append(("l",), [2]))
+        layer = replica.commit(transaction)
+        assert isinstance(layer, Layer)
+        layer.send(layer.local_seq)
+        replica.pending.sent(layer)
+        replica.accepted(layer.local_seq, 3)
+        replica.integrate(Sync(3, (Patched(D, 2, (replace(("m",), 5),)), Own(D, 3, layer.local_seq))))
+        assert replica.documents.of(D).confirmed == {"l": (1, 2), "m": 5}

@@ -1,11 +1,12 @@
-"""Frames of derived commits: consecutive ones of one pass travel together. Results have no commits before a wave."""
+"""Frames: the commits of one flush travel together. Results have no commits before a wave."""
 
 from __future__ import annotations
 
 from headwater.data.patch import add, increment, replace
 from headwater.engine.limits import Limits
 from headwater.protocol.commit import Commit
-from headwater.protocol.messages import Transact
+from headwater.protocol.messages import Ack, Transact
+from headwater.replica.limits import ReplicaLimits
 from headwater.replica.transaction import Transaction
 from tests.unit.replica.kit import Client, Told, Work, bump, counting, doc, putting, together
 
@@ -42,13 +43,35 @@ def test_consecutive_computations_wait_and_travel_together() -> None:
     assert len(world.engine.changes().items) == 4
 
 
-def test_a_handler_s_commit_goes_alone_and_pushes_the_wave_before_it() -> None:
+def test_commits_of_one_flush_travel_together_whoever_made_them() -> None:
     world = counting("a")
     (a,) = world.clients
     for derived in (True, True, False, True):
         a.do(putting("d", increment(("x",))), derived=derived)
     a.session.flush()
-    assert numbers(a) == [[2, 3], [4], [5]]
+    assert numbers(a) == [[2, 3, 4, 5]]
+    world.settle()
+    assert world.value("d") == {"n": 0, "x": 4}
+
+
+def test_commit_after_another_message_is_in_a_frame_of_its_own() -> None:
+    world = counting("a")
+    (a,) = world.clients
+    a.do(putting("d", increment(("x",))))
+    a.session.outgoing.append(Ack(a.replica.confirmed.seq, 0))
+    a.do(putting("d", increment(("x",))))
+    assert numbers(a) == [[2], [3]]
+
+
+def test_frame_of_commits_of_one_flush_is_at_most_as_long_as_its_limit() -> None:
+    world = counting("a")
+    (a,) = world.clients
+    a.replica.limits = ReplicaLimits(frame_bytes=3_000)
+    for number in range(5):
+        a.do(putting("d", replace(("x",), str(number) * 1_000)))
+    assert numbers(a) == [[2, 3], [4, 5], [6]]
+    world.settle()
+    assert world.value("d") == {"n": 0, "x": "4" * 1_000}
 
 
 def test_a_wave_larger_than_a_frame_may_be_is_sent_as_several() -> None:

@@ -36,7 +36,7 @@ class Scripted:
         self.errors: list[Failure] = []
         self.core.on_error(self.errors.append)
 
-    def watch(self, docs: Iterable[DocKey]) -> None:
+    def watch(self, docs: Iterable[DocKey], *, is_ahead: bool = False) -> None:
         self.asked.extend(docs)
 
     def unwatch(self, doc: DocKey) -> bool:

@@ -231,6 +231,41 @@ def test_whoever_waits_for_a_verdict_goes_on_before_what_came_behind_it_is_taken
     run(story)
 
 
+def test_call_after_a_message_is_made_before_the_next_one_is_taken_in() -> None:
+    order: list[object] = []
+
+    async def story() -> None:
+        wire = Scripted()
+        async with Driver(session(), wire) as driver:
+            await opened_by(wire, driver)
+            replica = driver.session.replica
+
+            def fail() -> None:
+                order.append("fails")
+                raise ValueError("a bug")
+
+            def heard(*_: object) -> None:
+                driver.soon(lambda: order.append(f"soon, at {replica.confirmed.seq}"))
+                driver.after_message(fail)
+                driver.after_message(lambda: order.append(f"after, at {replica.confirmed.seq}"))
+
+            raised: list[object] = []
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context["exception"]))
+            transaction = replica.begin()
+            transaction.create(doc(), 1)
+            replica.commit(transaction, heard)
+            driver.flush()
+            wire.say(Verdicts((Accepted(1, 1),)))
+            wire.say(Sync(1, ()))
+            await driver.until(lambda: replica.confirmed.seq == 1)
+            driver.after_message(lambda: order.append("later"))
+            await asyncio.sleep(0)
+            assert order == ["fails", "after, at 0", "soon, at 0", "later"]
+            assert [str(each) for each in raised] == ["a bug"]
+
+    run(story)
+
+
 def test_acknowledgements_are_few_and_the_last_one_stands_for_all() -> None:
     async def story() -> None:
         wire = Scripted()

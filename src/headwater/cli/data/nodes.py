@@ -67,7 +67,7 @@ def nodes(
         print_json(found)
         return OK
     if not found["nodes"] and found["next"] is None:
-        print_answer(f"nothing is known of such nodes in {space}")
+        print_answer(f"{space} has no stored run of such a node")
         return OK
     print_table(
         ("node", "kind", "generation", "state", "took", "changed", "verified", "because of"),

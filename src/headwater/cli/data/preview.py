@@ -136,7 +136,7 @@ def _print(
     for space, piece, member in fresh[:most]:
         print_answer(f"{space}/{piece}:{member} is new: it runs when its value is first demanded")
     if not totals["nodes"]:
-        print_answer("nothing is known of any node there: nothing was computed yet, and all that is looked at will run")
+        print_answer("no run of a node is stored there: every node that is demanded will run")
         return
     again, spent = count_noun(totals["rerun"], "node"), format_duration(totals["rerun_us"])
     print_answer(f"of {count_noun(totals['nodes'], 'node')}, {again} would run again: {spent} by their last runs")

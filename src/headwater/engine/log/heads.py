@@ -51,7 +51,7 @@ class Head:
     def __init__(self, branch: int, doc: int, key: DocKey, value: MaybeValue, marks: WriteIndex) -> None:
         self.branch = branch
         self.doc = doc  # 0 until the document is first written in this space
-        self.absent_of = 0  # how many documents there were, and one, when this one was looked for in vain
+        self.absent_of = 0  # how many documents other branches had made when this one was looked for in vain
         self.key = key
         self.value = value
         self.marks = marks
@@ -96,10 +96,11 @@ class Heads:
         "_held",
         "_limits",
         "_log",
+        "_made",
+        "_next_doc",
         "_pinned",
         "_store",
         "_unwritten",
-        "next_doc",
         "on_write_back",
     )
 
@@ -119,7 +120,8 @@ class Heads:
         self._unwritten: list[Head] = []
         self._held = 0
         self._pinned = 0
-        self.next_doc = self._store.last_doc() + 1
+        self._next_doc = self._store.last_doc() + 1
+        self._made: dict[int, int] = {}  # how many documents each branch made since
 
     @property
     def bytes_held(self) -> int:
@@ -169,11 +171,15 @@ class Heads:
 
     def many(self, branch: Branch, keys: Sequence[DocKey]) -> Iterator[Head]:
         """The heads of many documents, in order."""
+        id, cache = branch.id, self._cache
         for place, key in enumerate(keys):
-            if (branch.id, key) not in self._cache:
+            head = cache.get((id, key))
+            if head is None:
                 # fault heads.brought_one_by_one: pass
                 self.prefetch(branch, keys[place:])
-            yield self.get(branch, key)
+                head = self.get(branch, key)
+            head.recent = True
+            yield head
 
     def prefetch(self, branch: Branch, keys: Iterable[DocKey]) -> None:
         """Rebuild those of many documents that are not in memory, up to half of the cache's budget.
@@ -182,14 +188,14 @@ class Heads:
         commit that wrote several of them once for each, unless its outline is remembered.
         """
         rows: dict[DocKey, HeadRow] = {}
-        held = 0
-        for key in dict.fromkeys(keys):
-            if (branch.id, key) in self._cache:
-                continue
+        held, id = 0, branch.id
+        wanted = [key for key in dict.fromkeys(keys) if (id, key) not in self._cache]
+        numbers = self._store.docs_of(wanted)
+        for key in wanted:
             if held > self._limits.cache_bytes // 2:
                 break
-            doc = self._store.doc_of(key)
-            row = self._store.head(branch.id, doc) if doc is not None else None
+            doc = numbers.get(key)
+            row = self._store.head(id, doc) if doc is not None else None
             if row is None:
                 self._put(self._never_written(branch, key, doc))
             else:
@@ -224,7 +230,6 @@ class Heads:
             self._store.put_heads([head.row() for head in self._unwritten])
             for head in self._unwritten:
                 head.changed = False
-                self.reweigh(head)
             self._unwritten.clear()
             self._pinned = 0
         self._store.put_meta(HEADS_SEQ, str(self._log.last_seq))
@@ -277,8 +282,27 @@ class Heads:
 
     def _missing(self, branch: Branch, key: DocKey) -> Head:
         head = Head(branch.id, 0, key, ABSENT, WriteIndex(0, self._limits.marks_per_document))
-        head.absent_of = self.next_doc
+        head.absent_of = self._next_doc - self._made.get(branch.id, 0)
         return head
+
+    # ---- numbers ---------------------------------------------------------------------------------
+
+    def number_of(self, head: Head) -> int:
+        """The number of a document. 0: it was never written, on any branch."""
+        if not head.doc:
+            # Its own branch makes a document through this head; of another branch it does not hear.
+            made_elsewhere = self._next_doc - self._made.get(head.branch, 0)
+            if head.absent_of != made_elsewhere:
+                head.doc = self._store.doc_of(head.key) or 0
+                head.absent_of = made_elsewhere
+        return head.doc
+
+    def new_number(self, head: Head) -> int:
+        """Give a document a number with its first write. The caller stores it."""
+        head.doc = doc = self._next_doc
+        self._next_doc = doc + 1
+        self._made[head.branch] = self._made.get(head.branch, 0) + 1
+        return doc
 
     def _inherited(self, branch: Branch, key: DocKey, doc: int) -> tuple[MaybeValue, int]:
         """C11: a branch sees its parent only up to the fork."""

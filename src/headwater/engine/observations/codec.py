@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.data.address import Depth, DocKey
+from headwater.data.address import DocKey
 from headwater.data.path import Path
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.errors import CorruptionError
@@ -78,13 +78,9 @@ decode_body = _bodies.decode
 decode_run = _runs.decode
 
 
-def stored_read(doc: StoredDoc, path: Path, depth: Depth) -> StoredRead:
-    return StoredRead(doc, path, int(depth))
-
-
-def number_of_absent(key: DocKey) -> int:
+def number_of_absent(scope: str, id: str) -> int:
     """A negative number for a document that has none. Two of them may have the same: it only helps to find readers."""
-    digest = blake2b(f"{key.scope}\0{key.id}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    digest = blake2b(f"{scope}\0{id}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return -1 - (int.from_bytes(digest, "big") >> 2)
 
 

@@ -7,7 +7,7 @@ that is used during a sweep is kept. Owns the table; its memory follows the disk
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from headwater.engine.limits import Limits
 from headwater.engine.log.log import number_in_meta
@@ -43,6 +43,13 @@ class InternedNames:
         self._numbers: dict[str, int] = {}
         self._sweep: _Sweep | None = None
         self.is_added = False  # whether a name was added since this was set back
+
+    def numbers_of(self, names: Sequence[str]) -> list[int]:
+        """The numbers of names, which they have from now on. 0: the empty one."""
+        known = self._numbers
+        if self._sweep is not None:
+            return [self.number_of(name) for name in names]
+        return [(known.get(name) or self.number_of(name)) if name else 0 for name in names]
 
     def number_of(self, name: str) -> int:
         """The number of a name, which it has from now on. 0: the empty one."""

@@ -133,7 +133,7 @@ class AffectedNodeSearch:
             return None
         by_piece: dict[int, dict[bytes, None]] = {}
         for key, seq in written.items():
-            number = self._store.doc_of(key) or number_of_absent(key)
+            number = self._store.doc_of(key) or number_of_absent(*key)
             counts = self._store.counted_readers(number, branch.id, pieces)
             # A node that makes a result looks at it, too: with one reader, that is the one.
             makes = {piece for piece in counts if key in made and (len(pieces) == 1 or _is_of(key, pieces[piece]))}
@@ -209,7 +209,7 @@ class AffectedNodeSearch:
 
     def _is_read(self, branch: Branch, piece: int, key: DocKey, made: tuple[DocKey, ...]) -> bool:
         """True if a node reads the document, besides the one that makes it: a node also reads its own result."""
-        doc = self._store.doc_of(key) or number_of_absent(key)
+        doc = self._store.doc_of(key) or number_of_absent(*key)
         return self._store.reader(doc, branch.id, piece) > int(key in made)
 
     def _rows_containing(
@@ -520,7 +520,7 @@ class ObservationQueries:
     def _readers(self, branch: Branch, doc: DocKey, last: str, limit: int) -> tuple[list[str], str | None]:
         size = max(1, min(limit, self._limits.query_documents))
         after = self._store.number_of(last) or 0 if last else 0
-        number = self._store.doc_of(doc) or number_of_absent(doc)
+        number = self._store.doc_of(doc) or number_of_absent(*doc)
         pieces = self._store.readers_of(number, branch.id, after, size)
         names = [NameCache(self._store).name(piece) for piece in pieces]
         return names, names[-1] if len(names) == size else None

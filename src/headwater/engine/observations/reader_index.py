@@ -7,11 +7,14 @@ here are compared, not believed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from headwater.data.address import DocKey
-from headwater.engine.observations.codec import StoredDoc, StoredRead, docs_of, number_of_absent
+from headwater.engine.observations.codec import StoredRead, number_of_absent
 from headwater.engine.store.port import NodeNumbers, ReaderRow, Store
+
+NONE_KNOWN: Final[Mapping[tuple[str, str], int]] = {}
 
 
 class ReaderIndex:
@@ -25,46 +28,72 @@ class ReaderIndex:
 
     def forget(self) -> None:
         """Drop everything kept in memory, so that the disk decides."""
-        self._changes: dict[tuple[int, int, int], int] = {}  # by how many, for a document, a branch and a piece
+        # by how many, for a branch and a piece, and a document
+        self._changes: dict[tuple[int, int], dict[int, int]] = {}
         self._absent: bool | None = None  # whether any node reads a document that was never written; None: not known
 
     @property
     def is_changed(self) -> bool:
         return bool(self._changes)
 
-    def update_reads(self, node: NodeNumbers, before: Iterable[StoredRead], after: Iterable[StoredRead]) -> None:
-        """Update the index from the former reads of a node to its present ones."""
+    def update_reads(self, node: NodeNumbers, before: Sequence[StoredRead], after: Sequence[StoredRead]) -> None:
+        """Update the index from the former reads of a node to its present ones, which were looked up just now."""
         # fault+ readers.not_counted: return
-        read, reads = ({self._number(doc) for doc in docs_of(each)} for each in (before, after))
-        for docs, change in ((reads - read, 1), (read - reads, -1)):
-            for doc in docs:
-                at = (doc, node.branch, node.piece)
-                self._changes[at] = self._changes.get(at, 0) + change
+        at = node.branch, node.piece
+        changes = self._changes.get(at)
+        if changes is None:
+            changes = self._changes[at] = {}
+        if before:
+            read, reads = self._present_numbers(before), _numbers(after)
+            for doc in read - reads:
+                changes[doc] = changes.get(doc, 0) - 1
+            for doc in reads - read:
+                changes[doc] = changes.get(doc, 0) + 1
+        else:
+            for doc in _numbers(after):
+                changes[doc] = changes.get(doc, 0) + 1
 
-    def _number(self, doc: StoredDoc) -> int:
-        """Return the number that stands for a document: its own, if it has one by now."""
-        if isinstance(doc, int):
-            return doc
-        key = DocKey(*doc)
-        return self._store.doc_of(key) or number_of_absent(key)
+    def _present_numbers(self, reads: Sequence[StoredRead]) -> set[int]:
+        """Return the numbers that stand for the documents of stored reads: their own, if they have some by now."""
+        absent = [DocKey(*read.doc) for read in reads if not isinstance(read.doc, int)]
+        known = self._store.docs_of(absent) if absent else {}
+        return _numbers(reads, {(key.scope, key.id): doc for key, doc in known.items()})
 
     def write(self) -> None:
-        before = {at: self._store.reader(*at) for at, change in self._changes.items() if change}
-        rows = [ReaderRow(*at, max(0, nodes + self._changes[at])) for at, nodes in before.items()]
-        self._changes = {}
+        changes, self._changes = self._changes, {}
+        rows: list[ReaderRow] = []
+        added = 0
+        for at, docs in changes.items():
+            changed = [doc for doc, change in docs.items() if change]
+            stored = self._store.counts_of_readers(*at, changed)
+            for doc in changed:
+                before = stored.get(doc, 0)
+                after = max(0, before + docs[doc])
+                added += (after > 0) - (before > 0)
+                rows.append(ReaderRow(doc, *at, after))
+                if doc < 0:
+                    self._absent = True
         if rows:
-            self._store.put_readers(rows, sum([(row.nodes > 0) - (before[row[:3]] > 0) for row in rows]))
-        if any(row.doc < 0 for row in rows):
-            self._absent = True
+            self._store.put_readers(rows, added)
 
-    def note_created(self, key: DocKey, doc: int) -> None:
-        """Note the first write of a document: nodes that read its absence are its readers."""
+    def note_created(self, made: Sequence[tuple[int, DocKey]]) -> None:
+        """Note the first writes of documents: nodes that read their absence are their readers."""
         # fault+ readers.absent_document_forgotten: return
         if self._absent is None:
             self._absent = self._store.has_absent_readers()
         if not (self._absent or self._changes):
             return
-        absent = number_of_absent(key)
-        for at in [at for at in self._changes if at[0] == absent]:
-            self._changes[(doc, *at[1:])] = self._changes.pop(at)
-        self._store.rename_readers(absent, doc)
+        renamed = {number_of_absent(*key): doc for doc, key in made}
+        for docs in self._changes.values():
+            for absent in docs.keys() & renamed.keys():
+                docs[renamed[absent]] = docs.pop(absent)
+        self._store.rename_readers(renamed)
+
+
+def _numbers(reads: Sequence[StoredRead], known: Mapping[tuple[str, str], int] = NONE_KNOWN) -> set[int]:
+    """Return the numbers of the documents of reads, and those that stand for documents without one."""
+    numbers: set[int] = set()
+    for read in reads:
+        doc = read.doc
+        numbers.add(doc if isinstance(doc, int) else known.get(doc) or number_of_absent(*doc))
+    return numbers

@@ -47,7 +47,6 @@ from headwater.engine.observations.codec import (
     encode_form,
     forms_of,
     pages_of,
-    stored_read,
 )
 from headwater.engine.observations.interned_names import InternedNames
 from headwater.engine.observations.reader_index import ReaderIndex
@@ -84,6 +83,7 @@ class ObservationWriter:
         "_limits",
         "_log",
         "_names",
+        "_new",
         "_readers",
         "_rows",
         "_store",
@@ -122,6 +122,7 @@ class ObservationWriter:
         self._generations: dict[tuple[int, int], int] = {}  # the newest one, by branch and piece
         self._rows: dict[NodeNumbers, ObservationRow] = {}  # to be written at the end of the group
         self._added = 0  # of them, how many are new
+        self._new: set[tuple[int, int]] = set()  # branches and pieces without any row in the table
         self._unwritten: dict[NodeNumbers, ObservationRow] = {}  # of earlier groups, too: the log has their states
         self._below: dict[tuple[int, int], list[tuple[str, tuple[int, int, int]]]] = {}  # children that are gone
         self._is_written = False  # whether anything was written in this transaction
@@ -234,12 +235,14 @@ class ObservationWriter:
 
     def _footprint(self, observation: Observation) -> Footprint:
         footprint = decode_footprint(observation.footprint, self._limits.values)
-        names = [(read.doc.scope[NAME_LENGTH:], read.doc.id) for read in footprint.reads]
-        texts = [text for name in names for text in name] + [*footprint.children]
-        most = self._limits.commit_reads
-        if max(len(footprint.reads), len(footprint.children), len(observation.foreign)) > most:
+        reads, children, most = footprint.reads, footprint.children, self._limits.commit_reads
+        if len(reads) > most or len(children) > most or len(observation.foreign) > most:
             raise ProtocolError(TOO_MUCH)
-        check_names(texts)
+        for read in reads:
+            if len(read.doc.id) > NAME_LENGTH or len(read.doc.scope) > 2 * NAME_LENGTH:
+                raise ProtocolError(TOO_MUCH)
+        if children:
+            check_names(children)
         return footprint
 
     def _keep(self, session: StoredSession, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
@@ -264,8 +267,11 @@ class ObservationWriter:
         # All refusals come first: past them, memory and rows change together.
         is_remembered = known is not None and known.footprint == observation.footprint
         reads, body = (None, known.body) if known is not None and is_remembered else self._body(branch, observation)
-        check_names((observation.failed,))
-        what = (about.kind, about.fingerprint, about.gate, self._names.number_of(observation.failed))
+        failed = 0
+        if observation.failed:
+            check_names((observation.failed,))
+            failed = self._names.number_of(observation.failed)
+        what = (about.kind, about.fingerprint, about.gate, failed)
         is_same = known is not None and known.what == what and known.body == body and not observation.foreign
         if not is_same or not about.fingerprint or observation.failed:
             self._is_written = self.clean_pieces.drop_report(node) or self._is_written
@@ -278,8 +284,10 @@ class ObservationWriter:
         if reads is not None:
             if known is None or known.body != body:
                 self._readers.update_reads(node, () if known is None else decode_body(known.body).reads, reads)
-            if any(type(read.doc) is tuple for read in reads):
-                made_of = b""  # A document that was never written is named; once it has a number, it is not any more.
+            for read in reads:
+                if type(read.doc) is tuple:
+                    made_of = b""  # A document that was never written is named; once it has a number, it is not.
+                    break
         if known is None:
             self._added += 1
         self._rows[node] = ObservationRow(*node, state, body)
@@ -315,8 +323,13 @@ class ObservationWriter:
             raise ProtocolError(f"the reads of an observation cannot be decoded: {error}") from error
 
     def _body(self, branch: Branch, observation: Observation) -> tuple[tuple[StoredRead, ...], bytes]:
-        footprint = self._footprint(observation)
-        reads = tuple([stored_read(self._doc(branch, read.doc), read.path, read.depth) for read in footprint.reads])
+        footprint, heads = self._footprint(observation), self._heads
+        stored: list[StoredRead] = []
+        for read in footprint.reads:
+            head = heads.get(branch, read.doc)
+            doc = head.doc or heads.number_of(head)
+            stored.append(StoredRead(doc or (read.doc.scope, read.doc.id), read.path, int(read.depth)))
+        reads = tuple(stored)
         return reads, encode_form(Body(reads, footprint.children))
 
     @property
@@ -373,6 +386,7 @@ class ObservationWriter:
         if self._rows:
             self._store.put_observations(self._rows.values(), self._added)
         below, self._below, self._rows, self._added = self._below, {}, {}, 0
+        self._new.clear()
         for at, gone in below.items():
             self._drop_below(at, gone)
         self._readers.write()
@@ -389,6 +403,8 @@ class ObservationWriter:
         if newest is None:
             stored = self._store.newest_generation(*at)
             newest = node.generation if stored is None else stored
+            if stored is None:
+                self._new.add(at)
         if node.generation > newest:
             self._renew(node)
         self._generations[at] = max(newest, node.generation)
@@ -448,45 +464,24 @@ class ObservationWriter:
     def _about(self, branch: Branch, encoded: bytes) -> ObservedNode:
         said = decode_about(encoded)
         node = said.node
-        texts = (
-            node.piece,
-            node.member,
-            node.child,
-            node.scope,
-            node.principal,
-            said.kind,
-            said.fingerprint,
-            said.gate,
-        )
         if not node.piece:
             raise ProtocolError(TOO_MUCH)
-        check_names(texts)
-        scope = f"{node.scope}\0{node.principal}" if node.scope or node.principal else ""
-        numbers = [self._names.number_of(name) for name in (node.piece, node.member, scope)]
-        made = ObservedNode(
-            NodeNumbers(branch.id, numbers[0], node.generation, numbers[1], node.child, numbers[2]),
-            self._names.number_of(said.kind),
-            self._names.number_of(said.fingerprint),
-            self._names.number_of(said.gate),
-            bool(node.member),
-            node.member == WHOLE,
-        )
+        code = said.kind, said.fingerprint, said.gate
+        check_names((node.piece, node.member, node.child, node.scope, node.principal, *code))
+        whose = f"{node.scope}\0{node.principal}" if node.scope or node.principal else ""
+        piece, member, scope, kind, fingerprint, gate = self._names.numbers_of((node.piece, node.member, whose, *code))
+        numbers = NodeNumbers(branch.id, piece, node.generation, member, node.child, scope)
+        made = ObservedNode(numbers, kind, fingerprint, gate, bool(node.member), node.member == WHOLE)
         self._abouts[branch.id, encoded] = made
         return made
 
     def _doc(self, branch: Branch, key: DocKey) -> StoredDoc:
         head = self._heads.get(branch, key)
-        if head.doc:
-            return head.doc
-        if head.absent_of != self._heads.next_doc:
-            # Another branch may have written it first, of which this one's head does not hear.
-            found = self._store.doc_of(key)
-            if found:
-                return found
-            head.absent_of = self._heads.next_doc
-        return key.scope, key.id
+        return self._heads.number_of(head) or (key.scope, key.id)
 
     def _stored(self, node: NodeNumbers) -> StoredState | None:
+        if node[:2] in self._new:
+            return None  # Its piece has rows of this group only, and those are known.
         row = self._unwritten.get(node) or self._store.observation(node)
         forms = forms_of(row) if row is not None else None
         if row is None or forms is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any, Final, TypeVar
@@ -380,6 +380,14 @@ class ObservationTables:
         """How many nodes of the piece read it."""
         return self._db.number("SELECT nodes FROM readers WHERE doc=? AND branch=? AND piece=?", (doc, branch, piece))
 
+    def counts_of_readers(self, branch: int, piece: int, docs: Iterable[int]) -> dict[int, int]:
+        """How many nodes of the piece read each of these documents. Those that none reads are left out."""
+        found: dict[int, int] = {}
+        for some, places in _together(docs):
+            sql = f"SELECT doc, nodes FROM readers WHERE doc IN ({places}) AND branch=? AND piece=?"
+            found.update(self._db.all(sql, (*some, branch, piece)))
+        return found
+
     def counted_readers(self, doc: int, branch: int, pieces: Iterable[int]) -> dict[int, int]:
         """How many nodes of each of these pieces read it. Those of which none does are left out."""
         found: dict[int, int] = {}
@@ -420,12 +428,13 @@ class ObservationTables:
         """True if a node reads a document that was never written."""
         return self._db.one("SELECT doc FROM readers WHERE doc<0 LIMIT 1") is not None
 
-    def rename_readers(self, doc: int, into: int) -> None:
-        """Give readers of a document that was absent its number, now that it has one."""
-        for row in self._db.all(READERS.select + "WHERE doc=?", (doc,)):
-            held = READERS.check_row(row)
-            READERS.drop(self._db, "doc=? AND branch=? AND piece=?", held[:3])
-            READERS.put(self._db, (into, *held[1:]))
+    def rename_readers(self, renamed: Mapping[int, int]) -> None:
+        """Give readers of documents that were absent the numbers of these, now that they have some."""
+        for some, places in _together(renamed):
+            for row in self._db.all(READERS.select + f"WHERE doc IN ({places})", some):
+                held = READERS.check_row(row)
+                READERS.drop(self._db, "doc=? AND branch=? AND piece=?", held[:3])
+                READERS.put(self._db, (renamed[held[0]], *held[1:]))
 
     def drop_observed_branch(self, branch: int) -> None:
         for sealed in (OBSERVATIONS, READERS):
@@ -594,8 +603,20 @@ class SqliteStore(ObservationTables):
         row = self._db.one(DOCUMENTS.select + "WHERE doc=?", (doc,))
         return DocKey._make(DOCUMENTS.check_row(row)[1:]) if row else None
 
-    def put_doc(self, doc: int, key: DocKey) -> None:
-        DOCUMENTS.add(self._db, (doc, *key))
+    def docs_of(self, keys: Iterable[DocKey]) -> dict[DocKey, int]:
+        """The numbers of documents. Those that have none are left out."""
+        by_scope: dict[str, list[str]] = {}
+        for scope, id in keys:
+            by_scope.setdefault(scope, []).append(id)
+        found: dict[DocKey, int] = {}
+        for scope, ids in by_scope.items():
+            for some, places in _together(ids):
+                rows = self._db.all(DOCUMENTS.select + f"WHERE scope=? AND id IN ({places})", (scope, *some))
+                found.update({DocKey(scope, id): doc for doc, _, id in map(DOCUMENTS.check_row, rows)})
+        return found
+
+    def put_docs(self, rows: Iterable[tuple[int, DocKey]]) -> None:
+        DOCUMENTS.add_all(self._db, [(doc, *key) for doc, key in rows])
 
     def last_doc(self) -> int:
         return self._db.number("SELECT max(doc) FROM documents")

@@ -41,24 +41,16 @@ class TurnQueue:
 class ConflictTurns:
     """The lines at the documents of one space. A peer stands in one line at a time."""
 
-    __slots__ = ("_held", "_limits", "_lines", "_places", "_quiet_until_us", "_takes_us", "is_coming")
+    __slots__ = ("_limits", "_places", "_quiet_until_us", "_takes_us", "held", "is_coming", "lines")
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
-        self._lines: dict[tuple[str, DocKey], TurnQueue] = {}
+        self.lines: dict[tuple[str, DocKey], TurnQueue] = {}
         self._places: dict[Peer, tuple[str, DocKey]] = {}
         self._quiet_until_us: dict[Peer, int] = {}
         self._takes_us = self._limits.turn_us / 4  # about how long a session with the turn takes to write
-        self._held: list[Arrived] = []  # messages held back for peers that have a turn
+        self.held: list[Arrived] = []  # messages held back for peers that have a turn
         self.is_coming: Callable[[Peer], bool] = _unknown  # whether more of it has arrived, and is not processed yet
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    @property
-    def held(self) -> int:
-        """How many messages are kept back."""
-        return len(self._held)
 
     # ---- who stands where ----------------------------------------------------------------------------
 
@@ -66,8 +58,8 @@ class ConflictTurns:
         """Queue a session at the documents where it lost to another, until a commit of it lands."""
         if isinstance(verdict, Accepted):
             key = self._places.get(peer)
-            if key is not None and self._lines[key].holder is peer:
-                line = self._lines[key]
+            if key is not None and self.lines[key].holder is peer:
+                line = self.lines[key]
                 if not line.is_served:
                     self._took(now_us - line.given_us)
                 line.is_served = True
@@ -83,7 +75,7 @@ class ConflictTurns:
         key = (peer.branch, doc)
         if self._places.get(peer) != key:
             self.leave_queue(peer)
-        line = self._lines.setdefault(key, TurnQueue())
+        line = self.lines.setdefault(key, TurnQueue())
         if line.holder is peer:
             line.holder, line.is_served = None, False  # Another was faster, in its turn: it is still the first.
             line.waiting = {peer: None, **line.waiting}
@@ -99,7 +91,7 @@ class ConflictTurns:
         key = self._places.pop(peer, None)
         self._quiet_until_us.pop(peer, None)
         if key is not None:
-            line = self._lines[key]
+            line = self.lines[key]
             line.waiting.pop(peer, None)
             if line.holder is peer:
                 line.holder = None
@@ -107,7 +99,7 @@ class ConflictTurns:
     def give_turns(self, now_us: int) -> list[Peer]:
         """Give every free turn to the next in the queue. Return the peers that have one now."""
         given = []
-        for key, line in tuple(self._lines.items()):
+        for key, line in tuple(self.lines.items()):
             holder = line.holder
             if holder is not None and (line.until_us <= now_us or (line.is_served and not self.is_coming(holder))):
                 was_served = line.is_served
@@ -123,7 +115,7 @@ class ConflictTurns:
                 line.given_us, line.until_us = now_us, now_us + self.turn_us
                 given.append(line.holder)
             elif line.holder is None:
-                del self._lines[key]
+                del self.lines[key]
         return given
 
     @property
@@ -139,7 +131,7 @@ class ConflictTurns:
         key = self._places.get(peer)
         if key is None:
             return None
-        line = self._lines[key]
+        line = self.lines[key]
         return 0 if line.holder is peer else 1 + list(line.waiting).index(peer)
 
     def may_wait(self, peer: Peer, now_us: int) -> bool:
@@ -153,7 +145,7 @@ class ConflictTurns:
 
     def holders(self) -> Iterable[tuple[Peer, int]]:
         """Return the peers that have a turn, and until when."""
-        return [(line.holder, line.until_us) for line in self._lines.values() if line.holder is not None]
+        return [(line.holder, line.until_us) for line in self.lines.values() if line.holder is not None]
 
     # ---- what is processed when ------------------------------------------------------------------------
 
@@ -164,16 +156,14 @@ class ConflictTurns:
         commit has come or its time is over; then they are judged, whichever peer has the turn by then. The messages of
         one peer stay in their order.
         """
-        if self._held:
-            arrived, self._held = [*self._held, *arrived], []
-        lines = {
-            k: line.holder for k, line in self._lines.items() if line.holder is not None and line.until_us > now_us
-        }
+        if self.held:
+            arrived, self.held = [*self.held, *arrived], []
+        lines = {k: line.holder for k, line in self.lines.items() if line.holder is not None and line.until_us > now_us}
         if not lines or not arrived:
             return arrived, ()
         holders = set(lines.values())
         here = {peer for peer, message in arrived if isinstance(message, Transact)}
-        awaited = {key for key, holder in lines.items() if holder not in here and not self._lines[key].is_served}
+        awaited = {key for key, holder in lines.items() if holder not in here and not self.lines[key].is_served}
         waits: dict[Peer, list[Arrived]] = {}  # the list for later messages of a peer of which one has to wait
         now: list[Arrived] = []
         after: list[Arrived] = []
@@ -181,7 +171,7 @@ class ConflictTurns:
             if peer not in waits and peer not in holders and isinstance(message, Transact):
                 written, read = _docs(peer, message)
                 if not awaited.isdisjoint(written | read):
-                    waits[peer] = self._held
+                    waits[peer] = self.held
                 elif not read.isdisjoint(lines):
                     waits[peer] = after  # It is rejected. A commit without reads lands, and is part of the next news.
             waits.get(peer, now).append((peer, message))
@@ -189,7 +179,7 @@ class ConflictTurns:
 
     def end_turns(self) -> None:
         """End all turns."""
-        self._lines.clear()
+        self.lines.clear()
         self._places.clear()
         self._quiet_until_us.clear()
 

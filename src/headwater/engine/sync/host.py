@@ -57,19 +57,19 @@ Item = PeerMessage | Lost | Work | None
 class Inbox:
     """Any thread puts in and takes out; one thread waits."""
 
-    __slots__ = ("_items", "_signal", "lock")
+    __slots__ = ("_signal", "items", "lock")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # held around `put` and `wake`, together with whatever they depend on
-        self._items: deque[Item] = deque()
+        self.items: deque[Item] = deque()
         self._signal = threading.Lock()  # free: there are messages to process
         self._signal.acquire()
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     def put(self, item: Item) -> None:
-        self._items.append(item)
+        self.items.append(item)
 
     def wake(self) -> None:
         """The thread that waits looks, now or once more."""
@@ -82,21 +82,22 @@ class Inbox:
 
     def take(self, most: int) -> list[Item]:
         with self.lock:
-            return [self._items.popleft() for _ in range(min(len(self._items), most))]
+            return [self.items.popleft() for _ in range(min(len(self.items), most))]
 
     def take_messages(self) -> list[Item]:
         """Everything, if there is nothing but messages."""
         with self.lock:
-            if not all(isinstance(item, PeerMessage) for item in self._items):
-                return []
-            taken = list(self._items)
-            self._items.clear()
+            for item in self.items:
+                if not isinstance(item, PeerMessage):
+                    return []
+            taken = list(self.items)
+            self.items.clear()
             return taken
 
     def has(self, peer: Peer) -> bool:
         """True if a message of the peer is in the inbox."""
         with self.lock:
-            return any(isinstance(item, PeerMessage) and item.peer is peer for item in self._items)
+            return any(isinstance(item, PeerMessage) and item.peer is peer for item in self.items)
 
 
 T = TypeVar("T")
@@ -216,7 +217,7 @@ class ThreadHost:
     @property
     def depth(self) -> int:
         """How much waits now."""
-        return len(self._inbox) + self._hub.turns.held
+        return len(self._inbox.items) + len(self._hub.turns.held)
 
     @property
     def last_seq(self) -> int:
@@ -236,12 +237,14 @@ class ThreadHost:
     def post(self, peer: Peer, message: FromReplica) -> None:
         """Put a message into the inbox of the space. LimitError: the inbox is full."""
         with self._lock:
-            self._check_open()
-            if self.depth >= self._limits.backlog_frames:
+            if self._failed is not None or self._closing:
+                self._check_open()
+            items = self._inbox.items
+            if len(items) + len(self._hub.turns.held) >= self._limits.backlog_frames:
                 raise LimitError(
                     f"{self.depth} messages wait for this space, which is the limit. Come back a little later."
                 )
-            self._inbox.put(PeerMessage(peer, message))
+            items.append(PeerMessage(peer, message))
             if self._is_scheduled:
                 return
             if self._waits_us < self._limits.slow_step_us and threading.get_ident() == self._here:
@@ -333,7 +336,7 @@ class ThreadHost:
         with self._lock:
             self._is_scheduled = False
             if (
-                self._inbox
+                self._inbox.items
                 or self._taken
                 or self._failed is not None
                 or (self._hub.due_us is not None and not self._is_timed)
@@ -436,7 +439,11 @@ class ThreadHost:
         began_us = self._clock.monotonic_us()
         self.messages += len(batch)
         self.batches += 1
-        self._expected = len({peer for peer, message in batch if isinstance(message, Transact)})
+        peers: set[Peer] = set()
+        for peer, message in batch:
+            if isinstance(message, Transact):
+                peers.add(peer)
+        self._expected = len(peers)
         self._hub.process(batch)
         self._flush_outgoing()
         limits = self._limits

@@ -18,7 +18,7 @@ from typing import Final
 
 from headwater.clock import Clock
 from headwater.data.address import DocKey, check_id
-from headwater.data.value import size_up_to
+from headwater.data.value import Value, size_of
 from headwater.engine.admission.access import ACCESS
 from headwater.engine.commit_group import Outcome
 from headwater.engine.engine import Engine
@@ -38,7 +38,7 @@ from headwater.errors import (
     ProtocolError,
     StorageError,
 )
-from headwater.protocol.commit import Commit, EntityAbsent, Provenance, origins_of, without
+from headwater.protocol.commit import Commit, EntityAbsent, Frame, Provenance, origins_of, without
 from headwater.protocol.hop_counts import make_patched
 from headwater.protocol.messages import (
     Ack,
@@ -61,7 +61,7 @@ from headwater.protocol.messages import (
     Watched,
     WatchEvents,
 )
-from headwater.protocol.observations import WatchWrittenDocuments
+from headwater.protocol.observations import Observation, WatchWrittenDocuments
 from headwater.protocol.reactions import Finish, WatchTargets
 from headwater.protocol.verdict import Accepted, Conflict, Rejected
 
@@ -75,7 +75,9 @@ def work_size(engine: Engine, watching: WatchTable, peer: Peer, message: FromRep
     """
     match message:
         case Transact():
-            total = sum(2 * item + len(run.about) + len(run.footprint) for run in message.observations)
+            total = 0
+            for run in message.observations:
+                total += 2 * item + len(run.about) + len(run.footprint)
             for commit in message.commits:
                 if total > most:
                     break
@@ -117,30 +119,49 @@ def _size_of_documents(engine: Engine, peer: Peer, docs: list[DocKey], most: int
 
 
 def _size_of_commit(engine: Engine, watching: WatchTable, commit: Commit, most: int, item: int) -> int:
-    named = (commit.reads, commit.results, commit.preconditions, commit.handled, commit.delivered, commit.declared)
-    total = item * (1 + sum(map(len, named)))
-    for operation in commit.operations:
-        size = engine.size_in_memory(operation.doc, branch=commit.branch)
-        if size is None or total > most:
-            return UNKNOWN
-        told = len(watching.watchers.get((commit.branch, operation.doc), ()))
-        patched = sum(size_up_to(patch.arg, most) for patch in operation.patches[: most // item + 1])
-        total += size + (item * len(operation.patches) + patched) * (1 + told)
-    total += item * (len(commit.events) + len(commit.records))
-    for payload in [event.payload for event in commit.events] + [record.payload for record in commit.records]:
-        if total > most:
-            break
-        total += size_up_to(payload, most)
+    operations, reads, events, records = commit.operations, commit.reads, commit.events, commit.records
+    named = len(reads) + len(commit.results) + len(commit.preconditions) + len(events) + len(records)
+    named += len(commit.handled) + len(commit.delivered) + len(commit.declared)
+    total = item * (1 + named)
     if total > most:
         return UNKNOWN
+    docs: list[DocKey] = []
+    for operation in operations:
+        docs.append(operation.doc)  # A comprehension would be one more call.
+    for read in reads:
+        docs.append(read.doc)
     for condition in commit.preconditions:
-        if isinstance(condition, EntityAbsent) and engine.size_in_memory(condition.doc, branch=commit.branch) is None:
+        if isinstance(condition, EntityAbsent):
+            docs.append(condition.doc)
+    heads = engine.heads_in_memory(docs, branch=commit.branch)
+    if heads is None:
+        return UNKNOWN
+    for operation, head in zip(operations, heads, strict=False):
+        told = len(watching.watchers.get((commit.branch, operation.doc), ()))
+        patched = 0
+        for patch in operation.patches:
+            patched += item + size_of(patch.arg, most)
+            if patched > most:
+                return UNKNOWN
+        total += head.base_bytes + head.patch_bytes + patched * (1 + told)
+        if total > most:
             return UNKNOWN
-    for read in commit.reads:
-        behind = engine.seqs_behind(read.doc, read.seq, branch=commit.branch)
-        if behind is None:
+    payloads: list[Value] = []
+    for event in events:
+        payloads.append(event.payload)
+    for record in records:
+        payloads.append(record.payload)
+    for payload in payloads:
+        total += size_of(payload, most)
+        if total > most:
             return UNKNOWN
-        total += item * behind if read.layers else 0
+    for place, read in enumerate(reads, len(operations)):
+        head = heads[place]
+        if head.seq > read.seq:
+            if head.marks.since > read.seq:
+                return UNKNOWN  # Memory lacks the writes since.
+            if read.layers:
+                total += item * (head.seq - read.seq)
     return total
 
 
@@ -244,13 +265,13 @@ class Hub:
     @property
     def due_us(self) -> int | None:
         """How soon `process` has to be called again even if no message arrives. None: only with a message."""
-        return self._limits.turn_us if len(self.turns) or self.turns.held else None
+        return self._limits.turn_us if self.turns.lines or self.turns.held else None
 
     def process(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
         """Process messages. Commits gather until a message of another kind needs their effects."""
         self._catch_up()
         after: Sequence[tuple[Peer, FromReplica]] = ()
-        if self._keeps_time and (len(self.turns) or self.turns.held):
+        if self._keeps_time and (self.turns.lines or self.turns.held):
             is_tick = not batch
             batch, after = self.turns.in_order(batch, self._clock.monotonic_us())
             if not (batch or after or is_tick):
@@ -265,7 +286,7 @@ class Hub:
 
     def _process_messages(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
         for peer, message in batch:
-            if peer.is_closed():
+            if peer.state is PeerState.CLOSED:
                 continue
             if not isinstance(message, Transact | Ack) and (self._frames or not isinstance(message, Finish)):
                 self._commit()  # a later message may read their writes; an acknowledgement does not
@@ -282,7 +303,10 @@ class Hub:
 
     def grant_turns(self) -> bool:
         """Tell the next session after a conflict that it has the turn, with the changes that it needs for that."""
-        for peer in (given := self.turns.give_turns(self._clock.monotonic_us()) if len(self.turns) else []):
+        if not self.turns.lines:
+            return False
+        given = self.turns.give_turns(self._clock.monotonic_us())
+        for peer in given:
             self._send_news(peer, 0)
         return bool(given)
 
@@ -439,8 +463,12 @@ class Hub:
         frames, self._frames = self._frames, []
         try:
             self._catch_up()
-            batch = [(peer.session, frame.commits) for peer, frame in frames]
-            runs = {at: (peer.branch, f.observations) for at, (peer, f) in enumerate(frames) if f.observations}
+            batch: list[tuple[str, Frame]] = []
+            runs: dict[int, tuple[str, tuple[Observation, ...]]] = {}
+            for at, (peer, frame) in enumerate(frames):
+                batch.append((peer.session, frame.commits))
+                if frame.observations:
+                    runs[at] = (peer.branch, frame.observations)
             first = self.queries.finish_first
             outcomes = self._engine.submit_group(batch, founds=not self._founded, observed=runs, first=first)
             self._founded = self._founded or self._engine.is_founded
@@ -475,13 +503,14 @@ class Hub:
                     f"the log ends at {self._engine.last_seq} but has no commit after {self._announced_seq}"
                 )
             self._announced_seq = through
-        # fault hub.access_not_rechecked: pass
-        self._recheck_access()
+        if self._access_changed:
+            # fault hub.access_not_rechecked: pass
+            self._recheck_access()
 
     def _recheck_access(self) -> None:
         """Stop sending to peers that may not read any more."""
-        peers, self._access_changed = tuple(self._peers.values()) if self._access_changed else (), False
-        for peer in peers:
+        self._access_changed = False
+        for peer in tuple(self._peers.values()):
             if not self._engine.may_see(ACCESS, peer.principal, peer.session):
                 peer.leaves_nothing = True
                 self._end_connection(peer, AccessError(f"{peer.principal!r} may not read this space any more"))
@@ -494,19 +523,20 @@ class Hub:
             self._end_connection(peer, outcome)
             return
         owner = self._peers.get(peer.session, peer)  # the session may have a new connection by now
-        is_there = not owner.is_closed()  # if not, it gets the verdict when it replays
+        is_there = owner.state is not PeerState.CLOSED  # if not, it gets the verdict when it replays
         if is_there:
             # fault hub.wave_answered_backwards: owner.send(Verdicts(outcome[::-1]))
             owner.send(Verdicts(outcome))
-        now_us = self._clock.monotonic_us()
+        now_us = 0
         drops = self._engine.drops_operations
-        has_turns = len(self.turns) > 0
+        has_turns = bool(self.turns.lines)
         for commit, verdict in zip(frame, outcome, strict=True):
             # Both are waited for by their seq: the own commit to be covered, the winner to be here before a retry.
             if is_there and (isinstance(verdict, Accepted) or isinstance(verdict.rejection, Conflict)):
                 owner.owes_seq = True
                 self._owed[owner] = None
                 if has_turns or isinstance(verdict, Rejected):
+                    now_us = now_us or self._clock.monotonic_us()
                     self.turns.note_verdict(owner, verdict, now_us)
                     has_turns = True
             if isinstance(verdict, Accepted) and verdict.seq == self._announced_seq + 1:
@@ -566,7 +596,7 @@ class Hub:
         """Send every peer its changes, as far as its window allows."""
         self.queries.send_news()
         owed, self._owed = self._owed, {}
-        now_us = self._clock.monotonic_us() if len(self.turns) else 0
+        now_us = self._clock.monotonic_us() if self.turns.lines else 0
         for peer in owed:
             if now_us and self._keeps_time and self.turns.may_wait(peer, now_us):
                 self._owed[peer] = None

@@ -27,7 +27,7 @@ from headwater.engine.limits import Limits
 from headwater.errors import LimitError
 from headwater.protocol.commit import MAIN
 from headwater.protocol.hop_counts import hops_of_change, longest_hops
-from headwater.protocol.messages import DocChange, FromEngine, Selector, State, Way
+from headwater.protocol.messages import DocChange, FromEngine, Selector, Way
 
 
 class AnswerBudget:
@@ -53,11 +53,6 @@ class AnswerBudget:
                 f"the documents of one answer are over {self._limit} bytes, which is the limit. "
                 "Ask for fewer or smaller documents at once."
             )
-
-    def of(self, state: State) -> State:
-        """Count the bytes of a document and return it."""
-        self.take(size_of(state.value))
-        return state
 
     def is_spent(self) -> bool:
         """True if as many bytes were collected since the last call as one answer may hold. Then they are sent first."""

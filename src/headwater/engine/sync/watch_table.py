@@ -8,7 +8,7 @@ are no longer followed.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from headwater.data.address import DocKey, Link, check_id, check_scope
@@ -140,7 +140,7 @@ class WatchTable:
         roots = [selector.doc for selector in message.selectors if selector.follow]
         docs.update(dict.fromkeys(self._followed(peer, roots, lambda doc: self._links(peer, doc))))
         most = peer.most_watches
-        new = sum(1 for doc in docs if doc not in peer.watched)
+        new = len([doc for doc in docs if doc not in peer.watched])
         if len(peer.watched) + new > most:
             raise LimitError(f"a session watches at most {most} documents. Unwatch some first.")
         # fault watching.users_unbounded: if False:
@@ -176,16 +176,15 @@ class WatchTable:
         budget.take(size_of(found.value))
         return found
 
-    def states(self, peer: Peer, docs: Collection[DocKey], budget: AnswerBudget) -> tuple[State, ...]:
+    def states(self, peer: Peer, docs: Sequence[DocKey], budget: AnswerBudget) -> tuple[State, ...]:
         """Documents as they are now. LimitError: there is no room for all of them."""
-        if len(docs) > 1:
-            self._engine.prefetch(docs, branch=peer.branch)
-        return tuple([budget.of(self.state(peer, doc)) for doc in docs])
-
-    def state(self, peer: Peer, doc: DocKey) -> State:
-        # fault watching.reads_main: found = self._engine.read(doc)
-        found = self._engine.read(doc, branch=peer.branch)
-        return state_of(doc, found.seq, found.value)
+        # fault watching.reads_main: found = self._engine.read_all(docs)
+        found = self._engine.read_all(docs, branch=peer.branch)
+        states: list[State] = []
+        for doc, seq, value in found:
+            budget.take(size_of(value))
+            states.append(state_of(doc, seq, value))
+        return tuple(states)
 
     def composed(self, peer: Peer, seq: int, turn: int | None, budget: AnswerBudget) -> Sync:
         """Make the Sync of all that a peer is owed. LimitError: it is too large, and the peer is owed it no more."""
@@ -207,7 +206,8 @@ class WatchTable:
             return Sync(seq, changes, (), (), (), turn, chain)
         # fault watching.new_links_not_followed: arrived, left = {}, []
         arrived, left = self.refollow(peer, {change.doc for change in changes})
-        return Sync(seq, changes, self.states(peer, arrived, budget), tuple(arrived.values()), tuple(left), turn, chain)
+        states = self.states(peer, [*arrived], budget)
+        return Sync(seq, changes, states, tuple(arrived.values()), tuple(left), turn, chain)
 
     def begin(self, peer: Peer, message: Watch, docs: list[DocKey]) -> None:
         """The documents of a watch are watched from now on, in place of those of an earlier one with its number."""

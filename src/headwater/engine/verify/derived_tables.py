@@ -115,7 +115,7 @@ def _check_docs(store: Store, state: NodeState, body: Body, name: str) -> None:
 
 
 def _index_of(store: Store, doc: StoredDoc) -> int:
-    return doc if isinstance(doc, int) else store.doc_of(DocKey(*doc)) or number_of_absent(DocKey(*doc))
+    return doc if isinstance(doc, int) else store.doc_of(DocKey(*doc)) or number_of_absent(*doc)
 
 
 def _check_readers(store: Store, branch: int, readers: Counter[tuple[int, int]]) -> None:

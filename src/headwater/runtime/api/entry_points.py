@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from weakref import WeakSet
 
-from headwater.errors import AuthoringError, cut_frames
+from headwater.errors import AuthoringError, author_call, cut_frames
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.channel.backend import Backend
 from headwater.runtime.core.limits import RUNTIME_LIMITS
@@ -64,6 +64,7 @@ class Opening(Generic[T_co]):
             f"rt, or rt = await {self._call}(...)"
         )
 
+    @author_call
     async def _open(self) -> Any:
         if self._made is not None:
             raise AuthoringError("this was opened already: call open() again for another runtime")
@@ -73,6 +74,7 @@ class Opening(Generic[T_co]):
     def __await__(self) -> Generator[Any, None, T_co]:
         return self._open().__await__()
 
+    @author_call
     async def __aenter__(self) -> T_co:
         """Make the runtime, and wait until it is open."""
         made: T_co = await self._open()

@@ -304,7 +304,7 @@ class Runtime:
         """
         self.core.check_own_thread()
         await self.core.observers.until(self._parts.has_ended)
-        await self.written()
+        await self.transactions.await_verdicts()
 
     async def written(self) -> None:
         """Wait until every commit made so far has its verdict."""

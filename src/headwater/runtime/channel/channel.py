@@ -125,14 +125,14 @@ class EngineChannel:
 
     # ---- the channel -------------------------------------------------------------------------------
 
-    def watch(self, docs: Iterable[DocKey]) -> None:
-        """Request documents, many in one message. Several at once count as requested ahead of their readers."""
-        wanted = tuple(docs)
-        if len(wanted) == 1:
-            self._ahead.pop(wanted[0], None)
-            self._wanted[wanted[0]] = None
+    def watch(self, docs: Iterable[DocKey], *, is_ahead: bool = False) -> None:
+        """Request documents, many in one message. `is_ahead`: readers of them may follow."""
+        if is_ahead:
+            self._ahead.update(dict.fromkeys([doc for doc in docs if doc not in self._wanted]))
         else:
-            self._ahead.update(dict.fromkeys([doc for doc in wanted if doc not in self._wanted]))
+            for doc in docs:
+                self._ahead.pop(doc, None)
+                self._wanted[doc] = None
         self._core.request_tick()  # All requests of one slice are sent together.
 
     def request(self) -> None:

@@ -4,9 +4,8 @@
 have to be replayed. Everything happens on the event loop's thread. An error that reconnecting cannot repair (no access,
 an expired session, a damaged file) ends the driver and is raised to every waiter.
 
-`AckBatch` holds acknowledgements back. One acknowledgement stands for all before it, the engine needs one now and then,
-and none is urgent: so few are sent that they cost nothing, and so many that the engine never waits for one while it has
-news. It owns the timer for the last acknowledgement; the driver sends.
+Acknowledgements are held back. One stands for all before it, the engine needs one now and then, and none is urgent.
+Most of them travel with another message, and the last one is sent after a while.
 
 `ReconnectBackoff` counts failed connections and gives the delay before the next one. An established connection alone is
 no success: an engine that refuses a message that is sent on every connection accepts the connection each time. It never
@@ -27,12 +26,10 @@ from headwater.data.value import MAX_INT
 from headwater.engine.sync.error_codes import lasting_error
 from headwater.errors import AccessError, HeadwaterError, LoadError, ProtocolError, SessionExpiredError, StorageError
 from headwater.protocol.messages import (
-    Ack,
     Answer,
     ClaimCode,
     CodeClaimed,
     FromEngine,
-    FromReplica,
     ObservationAnswer,
     ObservationQuestion,
     Opened,
@@ -114,52 +111,13 @@ def taken_back(ends: int, seen: int) -> Problem:
     )
 
 
-class AckBatch:
-    """The acknowledgements of one driver that are held back."""
-
-    __slots__ = ("_count", "_last", "_send", "_timer")
-
-    def __init__(self, send: Callable[[Ack], object]) -> None:
-        self._send = send
-        self._last: Ack | None = None  # the acknowledgement held back, and how many it stands for
-        self._count = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def take(self, acks: list[Ack]) -> Ack | None:
-        """Add acknowledgements. Returns one to send now with the other messages, or None."""
-        self._last = acks[-1]
-        self._count += len(acks)
-        if self._count >= RUNTIME_LIMITS.acks_together:
-            now = self._last
-            self.forget()
-            return now
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(RUNTIME_LIMITS.ack_delay_s, self._overdue)
-        return None
-
-    def forget(self) -> None:
-        """Hold nothing back: all was sent, or its connection is gone."""
-        self._last, self._count = None, 0
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _overdue(self) -> None:
-        self._timer = None
-        if self._last is not None:
-            last = self._last
-            self.forget()
-            self._send(last)
-
-
 class Driver:
     """Runs one session over any number of connections. Use it as an asynchronous context manager."""
 
     __slots__ = (
-        "_acks",
-        "_checking",
+        "_ack_timer",
+        "_after",
+        "_agenda",
         "_closing",
         "_complained",
         "_conditions",
@@ -170,9 +128,11 @@ class Driver:
         "_flushing",
         "_gone",
         "_has_told_end",
+        "_has_turn",
         "_later",
         "_loop",
         "_on_error",
+        "_taking_in",
         "_task",
         "_transport",
         "_yielding",
@@ -205,10 +165,13 @@ class Driver:
         self._flushing = False
         self._yielding = False  # verdicts came in this turn of the loop, and their waiters run first
         self._later: deque[FromEngine] = deque()  # messages that came after them in the same turn
-        self._acks = AckBatch(self._acknowledge)
+        self._ack_timer: asyncio.TimerHandle | None = None
         self._gone: asyncio.Event = asyncio.Event()
         self._conditions = Conditions()
-        self._checking = False  # the conditions are checked soon
+        self._agenda: deque[Callable[[], object]] = deque()  # to be done in the next turn of the event loop
+        self._after: deque[Callable[[], object]] = deque()  # to be done when a message was taken in
+        self._has_turn = False  # that turn is scheduled
+        self._taking_in = False  # the session is being given a message
         self._has_told_end = False
         self.on_ended: list[
             Callable[[HeadwaterError], object]
@@ -246,7 +209,9 @@ class Driver:
         if self.session.link is LinkState.UP and self.session.replica.is_confirmed():
             self.session.close()
             self.flush()
-        self._acks.close()
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+            self._ack_timer = None
         if self._connection is not None:
             self._connection.close()
         if self._task is not None:
@@ -261,21 +226,29 @@ class Driver:
 
     def flush(self) -> None:
         """Send the session's outgoing messages. Call it after every call that may have produced one."""
-        session = self.session
+        session, connection = self.session, self._connection
         session.flush()
-        if session.outgoing and self._connection is not None:
-            messages: list[FromReplica] = [message for message in session.outgoing if not isinstance(message, Ack)]
-            if len(messages) < len(session.outgoing):
-                ack = self._acks.take([message for message in session.outgoing if isinstance(message, Ack)])
-                if ack is not None:
-                    messages.append(ack)
+        if connection is None:
+            return
+        # With another message a little earlier than it has to be.
+        if session.unacknowledged >= RUNTIME_LIMITS.acks_together - bool(session.outgoing):
+            session.acknowledge()
+        if session.outgoing:
+            messages = list(session.outgoing)
             session.outgoing.clear()
-            if messages:
-                self._connection.send(messages)
+            connection.send(messages)
 
-    def _acknowledge(self, ack: Ack) -> None:
-        if self._connection is not None:
-            self._connection.send((ack,))
+    def _hold_acknowledgement(self) -> None:
+        """Have an acknowledgement travel with the next message, or be sent after a while."""
+        if self.session.unacknowledged >= RUNTIME_LIMITS.acks_together:
+            self.flush_soon()
+        elif self._ack_timer is None:
+            self._ack_timer = asyncio.get_running_loop().call_later(RUNTIME_LIMITS.ack_delay_s, self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        self._ack_timer = None
+        self.session.acknowledge()
+        self.flush()
 
     def watch(self, docs: Iterable[DocKey], *, follow: bool = False) -> None:
         """Request documents, and every change of them."""
@@ -325,7 +298,6 @@ class Driver:
                 self.flush()
                 await self._gone.wait()
                 self._connection = None
-                self._acks.forget()
                 self.place_in_queue = None  # A turn is valid on its connection only.
                 self.reconnect_backoff.ended()
                 self.session.lost()
@@ -362,11 +334,33 @@ class Driver:
         self._take_in(message)
         if are_verdicts and not self._yielding:
             self._yielding = True
-            asyncio.get_running_loop().call_soon(self._hear_later)  # After the coroutines woken just now.
+            self.wake()  # After the coroutines woken just now.
 
-    def _hear_later(self) -> None:
+    def soon(self, act: Callable[[], object]) -> None:
+        """Call `act` in the next turn of the event loop, before another message is taken in."""
+        self._agenda.append(act)
+        self.wake()
+
+    def after_message(self, act: Callable[[], object]) -> None:
+        """Call `act` as soon as the message that is being taken in was; in the next turn if none is."""
+        if self._taking_in:
+            self._after.append(act)
+        else:
+            self.soon(act)
+
+    def wake(self) -> None:
+        """Check every condition in the next turn of the event loop."""
+        if not self._has_turn:
+            self._has_turn = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._has_turn = False
+        agenda, self._agenda = self._agenda, deque()
+        _call_each(agenda)
         self._yielding = False
-        self._check()
+        if not self._later:  # Otherwise they are checked after a message was taken in.
+            self._check()
         while self._later and not self._yielding:
             self._heard(self._later.popleft())
 
@@ -392,6 +386,7 @@ class Driver:
             self.place_in_queue = message.turn
         elif isinstance(message, Opened) and message.seq < self.session.replica.confirmed.seq:
             message = taken_back(message.seq, self.session.replica.confirmed.seq)
+        self._taking_in = True
         try:
             self.session.receive(message)
         except ProtocolError as error:
@@ -400,6 +395,11 @@ class Driver:
             self.reconnect_backoff.refused = True
             self._end()  # In both cases this connection cannot go on.
             return
+        finally:
+            self._taking_in = False
+            if self._after:
+                after, self._after = self._after, deque()
+                _call_each(after)
         if self.session.link is LinkState.UP:
             if not isinstance(message, Opened | Problem):
                 self.reconnect_backoff.achieved = True
@@ -410,6 +410,8 @@ class Driver:
             self._check()
         if self.session.outgoing:
             self.flush_soon()
+        elif self.session.unacknowledged:
+            self._hold_acknowledgement()
 
     def flush_soon(self) -> None:
         """Flush after the coroutines woken just now have run, so that their messages are sent with the others."""
@@ -473,14 +475,7 @@ class Driver:
         """The error that ended the driver. None: it has not ended."""
         return self._closing
 
-    def wake(self) -> None:
-        """Check every condition soon: after the callbacks of verdicts that were taken in just now."""
-        if not self._checking:
-            self._checking = True
-            asyncio.get_running_loop().call_soon(self._check)
-
     def _check(self) -> None:
-        self._checking = False
         if self._closing is None:
             self._conditions.check()
         else:
@@ -604,3 +599,16 @@ class Driver:
         if isinstance(answer, LoadError):
             raise answer
         return answer
+
+
+def _call_each(calls: deque[Callable[[], object]]) -> None:
+    """Make each call. A bug or an interrupt is raised in a callback of its own: the others, and messages, go on."""
+    while calls:
+        try:
+            calls.popleft()()
+        except BaseException as error:
+            asyncio.get_running_loop().call_soon(_raise, error)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -8,6 +8,7 @@ process is not refused: its messages wait here, in order, until the host has roo
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -53,7 +54,7 @@ class Loopback:
 class LoopbackConnection:
     """Both ends of a connection that cannot fail, only be closed."""
 
-    __slots__ = ("_closed", "_heard", "_inbox", "_loop", "_lost", "_scheduled", "_unsent", "connection_end")
+    __slots__ = ("_closed", "_heard", "_inbox", "_loop", "_lost", "_scheduled", "_thread", "_unsent", "connection_end")
 
     connection_end: ConnectionEnd
 
@@ -61,6 +62,7 @@ class LoopbackConnection:
         self._heard = heard
         self._lost = lost
         self._loop = loop
+        self._thread = threading.get_ident()  # of the loop
         self._inbox: deque[FromEngine] = deque()
         self._unsent: deque[FromReplica] = deque()  # messages that the host has no room for yet
         self._scheduled = False
@@ -100,8 +102,10 @@ class LoopbackConnection:
         if self._scheduled and not self._loop.is_closed():
             return
         self._scheduled = True
+        is_here = threading.get_ident() == self._thread
+        schedule = self._loop.call_soon if is_here else self._loop.call_soon_threadsafe  # That wakes the loop up.
         try:
-            self._loop.call_soon_threadsafe(self._drain)
+            schedule(self._drain)
         except RuntimeError:
             # The loop was closed while this connection was open. The engine's thread must not fail for it.
             self._closed = True

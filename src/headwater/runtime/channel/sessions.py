@@ -75,7 +75,9 @@ class UserSessions:
     def is_own(self, space: str, user: str, session: str) -> bool:
         """True if a session is the runtime's for this user, and no window that an application named."""
         own = self.own(space)
-        return session == beside(own, user) or (session == own and (not user or self._users.get(space, user) == user))
+        if session == own:
+            return not user or self._users.get(space, user) == user
+        return session == beside(own, user)
 
     def called(self, space: str, user: str, said: str) -> str:
         """Return the session that an application means by its name for a window or by a value of `ctx.session`."""

@@ -14,36 +14,32 @@ from collections.abc import Callable
 class Conditions:
     """The conditions that are waited for, in the order in which the waiting began."""
 
-    __slots__ = ("_waiting", "ended")
+    __slots__ = ("ended", "waiting")
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[Callable[[], bool], Callable[[], object]]] = []
+        self.waiting: list[tuple[Callable[[], bool], Callable[[], object]]] = []
         self.ended: Exception | None = None  # raised to coroutines whose condition does not hold
-
-    def __bool__(self) -> bool:
-        """True if a condition is waited for."""
-        return bool(self._waiting)
 
     def when(self, holds: Callable[[], bool], act: Callable[[], object]) -> None:
         """Call `act` once, as soon as `holds()` is true."""
         if holds():
             act()
         else:
-            self._waiting.append((holds, act))
+            self.waiting.append((holds, act))
 
     def check(self) -> None:
         """Check every condition, because something happened."""
-        if self._waiting:
-            waiting, self._waiting = deque(self._waiting), []
+        if self.waiting:
+            waiting, self.waiting = deque(self.waiting), []
             try:
                 while waiting:
                     holds, act = waiting.popleft()
                     if holds():
                         act()
                     else:
-                        self._waiting.append((holds, act))
+                        self.waiting.append((holds, act))
             finally:
-                self._waiting += waiting  # If one raises, the others keep waiting.
+                self.waiting += waiting  # If one raises, the others keep waiting.
 
     async def until(self, holds: Callable[[], bool], *, within_us: int | None = None) -> bool:
         """Wait until `holds()` is true, for at most `within_us`. Returns whether it is true.
@@ -69,7 +65,7 @@ class Conditions:
                     future.set_exception(error)
             return future.done()
 
-        self._waiting.append((is_over, _nothing))
+        self.waiting.append((is_over, _nothing))
         timer = None if within_us is None else loop.call_later(max(0, within_us) / 1e6, _late, future)
         try:
             return await future

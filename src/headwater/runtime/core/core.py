@@ -22,7 +22,7 @@ from weakref import ref
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
-from headwater.cells.runtime_port import Delays, SinkSubscription, Stream, Subscription, Topic
+from headwater.cells.runtime_port import Delays, SinkSubscription, Stream, Subscription, Topic, UndecidedPlaces
 from headwater.cells.selector import PathSelector
 from headwater.clock import Clock
 from headwater.data.address import DocKey, Link, check_id, check_scope, doc_text
@@ -525,7 +525,7 @@ class Core:
         """Call `act` in a transaction of its own, outside any run, until it is accepted or reported as failed."""
         self.plain_writes.write(cell, act, group)
 
-    def undecided_places(self, document: Document, path: Path) -> tuple[bool, list[Path]]:
+    def undecided_places(self, document: Document, path: Path) -> UndecidedPlaces:
         """Return whether a write without a verdict replaced the value at a path, and where below they wrote."""
         return self.plain_writes.undecided_places(document, path)
 

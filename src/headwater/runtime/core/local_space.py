@@ -27,8 +27,8 @@ class Channel(Protocol):
     without an engine.
     """
 
-    def watch(self, docs: Iterable[DocKey]) -> None:
-        """Request documents, and have the engine tell their changes from now on."""
+    def watch(self, docs: Iterable[DocKey], *, is_ahead: bool = False) -> None:
+        """Request documents, and have the engine tell their changes from now on. `is_ahead`: readers may follow."""
 
     def unwatch(self, doc: DocKey) -> bool:
         """Stop watching a document. Return False if it is kept all the same."""
@@ -78,14 +78,18 @@ class LocalSpace:
     def document(self, id: str, scope: str = "space") -> Document:
         return self.replica.documents.of(DocKey(scope, id))
 
-    def load(self, document: Document) -> None:
-        """Watch a document that is about to be read or written, and fetch it if it is not here."""
-        if document in self._held and document.confirmed is not NOT_HERE:
-            return  # It is watched for as long as it is held.
-        self._ahead.pop(document, None)
-        self._unread.pop(document, None)
-        self.failed_loads.pop(document, None)
-        self.channel.watch((document.key,))
+    def load(self, *documents: Document) -> None:
+        """Watch documents that are about to be read or written, and fetch those that are not here."""
+        keys: list[DocKey] = []
+        for document in documents:
+            if document in self._held and document.confirmed is not NOT_HERE:
+                continue  # It is watched for as long as it is held.
+            self._ahead.pop(document, None)
+            self._unread.pop(document, None)
+            self.failed_loads.pop(document, None)
+            keys.append(document.key)
+        if keys:
+            self.channel.watch(keys)
 
     def bring(self, documents: Sequence[Document]) -> None:
         """Request several documents at once that may be read next. Call `release_if_unread` for each afterwards."""
@@ -93,7 +97,7 @@ class LocalSpace:
             self._unread.pop(document, None)
             if document.twig is None and document not in self._deferred:  # Otherwise it is needed already.
                 self._ahead[document] = None
-        self.channel.watch([document.key for document in documents])
+        self.channel.watch([document.key for document in documents], is_ahead=len(documents) > 1)
 
     def hold(self, documents: Iterable[Document]) -> None:
         """Keep documents here from now on, with or without readers."""

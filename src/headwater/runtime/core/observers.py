@@ -269,7 +269,7 @@ class Observers:
 
     def is_awaited(self) -> bool:
         """True if a condition is waited for."""
-        return bool(self._conditions)
+        return bool(self._conditions.waiting)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until `holds()` is true. Raises the error that ended the runtime, if that comes first."""

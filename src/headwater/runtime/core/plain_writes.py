@@ -25,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
+from headwater.cells.runtime_port import UndecidedPlaces
 from headwater.data.path import Path, starts_with
 from headwater.data.value import Value, equal
 from headwater.errors import CommitConvergenceError, LimitError
@@ -358,11 +359,8 @@ class PlainWrites:
         is_queued = self._behind or self._unsent or self._standing.has_writes()
         return bool(is_queued) or any(space.has_deferred_writes() for space in self._core.spaces())
 
-    def undecided_places(self, document: Document, path: Path) -> tuple[bool, list[Path]]:
-        """Return whether an earlier write without an outcome replaced the value at a path, and where below they wrote.
-
-        The places are relative to the path.
-        """
+    def undecided_places(self, document: Document, path: Path) -> UndecidedPlaces:
+        """Return where earlier writes without an outcome have written a document, at a path and below."""
         if self._core.scheduler.current.run is None:
             self.catch_up()
         home = document.home
@@ -372,7 +370,11 @@ class PlainWrites:
         others = layers or home.pending.hidden(document)
         places = (*below, *[place for layer in others for place in layer.written(document.key)])
         at = len(path)
-        return is_replaced, [place[at:] for place in places if len(place) > at and starts_with(place, path)]
+        return UndecidedPlaces(
+            is_replaced,
+            any(layer.removes(document.key, path) for layer in layers),
+            [place[at:] for place in places if len(place) > at and starts_with(place, path)],
+        )
 
     def unseen_places(self, document: Document) -> list[Path]:
         """Return where earlier writes wrote a document after the write that is being made was asked for."""

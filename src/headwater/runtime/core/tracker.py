@@ -217,7 +217,8 @@ class TransactionTracker:
 
         Stops the attempt if the value is not fresh or not here.
         """
-        document = cast(Document, spot.document)
+        document = spot.document
+        assert isinstance(document, Document)
         # fault transaction.reads_after_left_out_writes: if False:
         if self.postponed and not self._is_writing:
             # A value that is read now could be one that the write would have changed, through a link.
@@ -395,14 +396,19 @@ def has_read(layer: Layer) -> bool:
     A read of the record of its piece does not count: every other write to that piece depends on the record, too, and is
     rejected with it.
     """
-    return any(not read.doc.id.endswith(RECORDS) for read in layer.commit.reads)
+    for read in layer.commit.reads:  # noqa: SIM110  # A loop, because a generator doubles the cost.
+        if not read.doc.id.endswith(RECORDS):
+            return True
+    return False
 
 
 def _may_misfit(layer: Layer) -> bool:
     """True if patches of a layer need a value to be there: a key that they replace, or the path to one."""
-    return any(
-        patch.path and patch.kind != "remove" for operation in layer.commit.operations for patch in operation.patches
-    )
+    for operation in layer.commit.operations:
+        for patch in operation.patches:
+            if patch.path and patch.kind != "remove":
+                return True
+    return False
 
 
 def refuse_computed(document: Document) -> None:

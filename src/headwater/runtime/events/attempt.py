@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 from headwater.cells.open_run import Run
-from headwater.data.address import Depth, DocKey
+from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.path import Path, starts_with
 from headwater.data.reader_trie import Spot
 from headwater.data.trace import HandlerCalled
@@ -91,7 +91,8 @@ def call_handler(events: Events, delivery: EventDelivery, view: ScopedView, argu
     try:
         events.records.keep(instance)
         made = event.member.fn(view.piece, **arguments)
-        result = view.instance.schema.signature(event.member).encode_result(made)
+        assert delivery.signature is not None
+        result = delivery.signature.encode_result(made)
         _sign(events, delivery, result)
         return result
     except Refused:
@@ -146,11 +147,22 @@ def _note_kept(events: Events, delivery: EventDelivery) -> None:
     assert attempt is not None
     run = core.current.run
     assert run is not None
-    tracker = cast(HandlerTracker, run.tracker)
-    kept = receipts.narrowest(document.key.scope for document in (*tracker.documents_read, *tracker.wrote))
-    others = {each.home: each for each in tracker.documents_read if each.home is not here and core.name_of(each.home)}
-    attempt.is_of_elsewhere = kept != "user" and not all(is_for_all(core, each) for each in others.values())
+    tracker = run.tracker
+    assert isinstance(tracker, HandlerTracker)
+    scopes: set[str] = set()
+    others: dict[Replica, Document] = {}
+    for document in tracker.documents_read:
+        scopes.add(document.key.scope)
+        if document.home is not here and core.name_of(document.home):
+            others[document.home] = document
+    for document in tracker.wrote:
+        scopes.add(document.key.scope)
+    kept = receipts.narrowest(scopes) if scopes != _ALL else None
+    attempt.is_of_elsewhere = kept != "user" and bool(others) and not all(is_for_all(core, e) for e in others.values())
     attempt.kept = ("user" if delivery.event.user else "session") if attempt.is_of_elsewhere else kept
+
+
+_ALL: Final = {SPACE_SCOPE}
 
 
 def follow_up(attempt: HandlerAttempt, delivery: EventDelivery, lane: Lane, backlog: int) -> None:
@@ -210,7 +222,9 @@ class HandlerTracker(TransactionTracker):
         super().check()
 
     def missed(self, run: Run, spot: Spot) -> Spot:
-        self.documents_read[cast(Document, spot.document)] = None
+        document = spot.document
+        assert isinstance(document, Document)
+        self.documents_read[document] = None
         return super().missed(run, spot)
 
     def _run_nested(self, run: Run, target: Node) -> bool:

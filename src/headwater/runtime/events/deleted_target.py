@@ -67,9 +67,10 @@ def check(event: Event, records: Records, *, is_stored: bool) -> None:
     root = instance
     while root.parent is not None:
         root = root.parent
-    if records.exists(root):
+    is_another = ":" in event.emitter and records.emitter(instance) != event.emitter
+    if not is_another and records.exists(root):
         return
-    # No sender wants a period or the result of a reaction to make a piece.
+    # No sender wants a period or the result of a reaction to make a piece, or to reach another one of the same name.
     makes_none = event.period is not None or event.delivers is not None
     if makes_none or instance is not root or _was_there(record_document(root.space, root.id)):
         raise Gone(event.stream)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.handle import Input
@@ -57,6 +58,7 @@ from headwater.runtime.writing.states import Happened, WriteState
 from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
+    from headwater.pieces.signature import Signature
     from headwater.replica.document import Document
     from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
@@ -131,6 +133,7 @@ class EventDelivery(RetriedWrite):
         "leaves_answer",
         "origin",
         "outcome",
+        "signature",
         "stamp",
         "storage",
         "stored_in",
@@ -170,6 +173,7 @@ class EventDelivery(RetriedWrite):
         self.brought: dict[Document, None] = {}  # documents that were requested ahead of its handler
         self.advice = ""
         self.view: ScopedView | None = None  # the view of its piece for its sender, once it is prepared
+        self.signature: Signature | None = None  # of its handler, from then on
         self.arguments: dict[str, Any] = {}
         self.errand: asyncio.Future[None] | None = None  # a conversation with the engine that it waits for
         self.answer: Any = None
@@ -198,7 +202,10 @@ class EventDelivery(RetriedWrite):
     @property
     def is_awaited(self) -> bool:
         """True if a caller awaits its outcome."""
-        return any(not each.done() for each in self.awaiting) or any(each.is_awaited for each in self.absorbed)
+        for told in self.awaiting:
+            if not told.done():
+                return True
+        return any(each.is_awaited for each in self.absorbed) if self.absorbed else False
 
     @property
     def may_coalesce(self) -> bool:
@@ -219,7 +226,7 @@ class EventDelivery(RetriedWrite):
         write = self.storing_write
         if self.lane.front is not self or (write is not None and not write.is_made):
             return False
-        return not self._is_behind()
+        return not (self.follows and self._is_behind())
 
     def _is_behind(self) -> bool:
         """Return whether an earlier event of another space, on which its last attempt stood, is to be made again first.
@@ -228,7 +235,7 @@ class EventDelivery(RetriedWrite):
         event waits only for earlier ones, so that no two wait for each other.
         """
         # fault+ across.made_again_too_early: return False
-        if not self.follows or self.event.instance.space.ended is not None:
+        if self.event.instance.space.ended is not None:
             return False
         return any(each.stamp < self.stamp and self._events.is_waiting(each) for each in self.follows)
 
@@ -251,7 +258,8 @@ class EventDelivery(RetriedWrite):
         self._check_age()
         event = self.event
         self.view = event.instance.view("session", event.user, event.session)
-        self.arguments = event.instance.schema.signature(event.member).decode(event.payload)
+        self.signature = event.instance.schema.signature(event.member)
+        self.arguments = self.signature.decode(event.payload)
 
     async def prepare(self) -> None:
         """Load the target, and look at the rights and at the receipt of an event that was stored."""
@@ -319,7 +327,7 @@ class EventDelivery(RetriedWrite):
         tracker = HandlerTracker(events, self, replica, transaction, lane)
         try:
             try:
-                raw = core.call_in(replica, transaction, lambda: call_handler(events, self, view, arguments), tracker)
+                raw = core.call_in(replica, transaction, partial(call_handler, events, self, view, arguments), tracker)
             except Exception:
                 # It may have refused because of a value that is about to be replaced.
                 core.plain_writes.check_turn(space, transaction, tracker.wrote)
@@ -416,7 +424,8 @@ class EventDelivery(RetriedWrite):
         """Decode the result of the handler, and end the event: its commit is durable."""
         instance = self.event.instance
         instance.is_made = True
-        self.answer = instance.schema.signature(self.event.member).result.decode(self._raw)
+        assert self.signature is not None
+        self.answer = self.signature.result.decode(self._raw)
         self._events.finish(self, EventOutcome.LANDED)
 
     def failed(self, error: BaseException) -> None:
@@ -487,8 +496,9 @@ class EventDelivery(RetriedWrite):
         if self.attempt is not None:
             self._events.lineage.failed(self.attempt)  # Does nothing if the attempt landed.
         self.end_demands()
-        self._events.transactions.release_if_unread(self.brought)
-        self.brought.clear()
+        if self.brought:
+            self._events.transactions.release_if_unread(self.brought)
+            self.brought.clear()
         self.view = None
 
     # ---- its outcome ---------------------------------------------------------------------------------
@@ -545,12 +555,12 @@ class EventDelivery(RetriedWrite):
     def row(self, now_us: int, wall_us: int) -> IntentRow:
         """Return its row in the table of events, as it is now."""
         event, end, failure = self.event, self.outcome, self.failure
-        collision = self.collision()
+        collision = None if self.last is None else self.collision()
         return IntentRow(
             id=event.id,
             stream=event.stream,
             user=event.user,
-            state=STATES[self.state] if end is None else end.value,
+            state=STATES[self.state] if end is None else str(end),
             sent_us=event.minted_us,
             attempts=self.attempts,
             conflicts=self.conflicts,

@@ -226,7 +226,7 @@ class DurableEvents:
     def accept(self, delivery: EventDelivery, *, is_later: bool = False) -> None:
         """Begin to store an event that has to be stored. Raise StorageError if the outbox fails."""
         event = delivery.event
-        is_follow_up = delivery.is_stored or delivery.origin is not None
+        is_follow_up = delivery.origin is not None or delivery.storage is Storage.STORED
         if is_follow_up or event.period is not None or event.delivers is not None:
             return  # The result of a reaction: the runtime that has the target next makes it again.
         if self.outbox is not None and not event.is_taken:
@@ -274,9 +274,12 @@ class DurableEvents:
             return False
         if end is not EventOutcome.DROPPED:
             for each in (delivery, *delivery.absorbed):
-                if each in self._under_way or (each.is_stored and not self._went_with_commit(each, end)):
+                if each in self._under_way or (
+                    each.storage is Storage.STORED and not self._went_with_commit(each, end)
+                ):
                     return True
-        self._remove_from_outbox(delivery)
+        if self.outbox is not None:
+            self._remove_from_outbox(delivery)
         return False
 
     def _stays(self, delivery: EventDelivery, end: EventOutcome) -> bool:

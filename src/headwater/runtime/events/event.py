@@ -12,7 +12,7 @@ sender is the user, and the session if the program named one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -70,25 +70,23 @@ class Event(EventHeader):
     due_us: int = 0  # when it is to be handled, if not at once
     period: int | None = None  # the number of the period, for an event of a periodic handler
     delivers: tuple[Hold, Delivered] | None = None  # the record of a reaction that is acknowledged with it
+    emitter: str = ""  # of that record, in the form of `Records.emitter`
     principal: str = ""  # of a stored event: the user that stored it; empty: the application itself
     row: str = ""  # the id of its row, if that is not its own: an id that its sender gave may be stored twice
     is_durable: bool = False  # it has to be stored before its handling is committed
     chain: tuple[str, ...] = ()  # the handlers of the last events that led to it
     generation: int = 0  # how many events led to it, each posted by the handler of the one before
+    is_taken: bool = field(init=False)  # it was stored before this process handled it
+    is_known: bool = field(init=False)  # it may have been handled before: its sender gave it an id, or it was stored
+
+    def __post_init__(self) -> None:
+        is_taken = self.source is EventSource.OUTBOX or self.source is EventSource.STORE
+        object.__setattr__(self, "is_taken", is_taken)
+        object.__setattr__(self, "is_known", is_taken or bool(self.row))
 
     @property
     def row_id(self) -> str:
         return self.row or self.id
-
-    @property
-    def is_taken(self) -> bool:
-        """True if it was stored before this process handled it."""
-        return self.source in (EventSource.OUTBOX, EventSource.STORE)
-
-    @property
-    def is_known(self) -> bool:
-        """True if it may have been handled before: its sender gave it an id, or it was stored."""
-        return bool(self.row) or self.is_taken
 
     @property
     def is_late(self) -> bool:

@@ -110,6 +110,7 @@ class Events:
         "retention",
         "sessions",
         "tasks",
+        "trace",
         "transactions",
     )
 
@@ -156,6 +157,8 @@ class Events:
         self.durable_events = DurableEvents(self)
         self.pickup = StoredEventPickup(self)
         self.retention = Retention(self)
+        self.trace: Trace | None = None  # the trace that records events, if one is attached
+        core.scheduler.traced.append(self)
         core.handle_events = self.handle
         tasks.on_close.append(self._close)
 
@@ -292,7 +295,7 @@ class Events:
         known = self._live.get(delivery.id)
         if known is not None:
             return known
-        if self._is_later(delivery):
+        if delivery.event.due_us and self._is_later(delivery):
             return self._put_off(delivery)
         if len(self._live) >= self.policy.in_hand:
             raise BacklogFullError(
@@ -300,7 +303,7 @@ class Events:
                 "one more: await some of them first"
             )
         lane = self._lane(delivery.instance.space.name)
-        before = self._before(lane, delivery)
+        before = None if delivery.event.member.coalesce is None else self._before(lane, delivery)
         if before is None:
             lane.check_room(delivery.stream, self.policy.backlog)
         self._begin(delivery)
@@ -338,7 +341,7 @@ class Events:
     def _before(self, lane: Lane, delivery: EventDelivery) -> EventDelivery | None:
         """Return the queued event that this one replaces. An event that may still be undone replaces nothing."""
         event = delivery.event
-        if event.member.coalesce is None or not delivery.may_coalesce:
+        if not delivery.may_coalesce:
             return None
         front = lane.front
         return lane.last(
@@ -451,16 +454,23 @@ class Events:
         if self._outside:
             self._admit_senders()
         left = RUNTIME_LIMITS.events_in_a_slice
-        lanes = tuple(self._lanes.values())
+        lanes = list(self._lanes.values())
         while lanes and left > 0:
-            fronts = [front for lane in lanes if (front := lane.front) is not None]
+            fronts: list[EventDelivery] = []
+            for lane in lanes:
+                if lane.front is not None:
+                    fronts.append(lane.front)
             if len(fronts) > 1:
                 fronts.sort(key=_stamp)  # Without a reason to wait, events of several spaces keep their order, too.
             if fronts:
                 self.core.scheduler.pass_.expect_slice()
-            for front in fronts:
-                self._give_turn(front)
-            lanes = tuple([front.lane for front in fronts if front.lane.front is not front])
+            for delivery in fronts:
+                self._give_turn(delivery)
+            lanes = []
+            for delivery in fronts:
+                front = delivery.lane.front
+                if front is not None and front is not delivery:
+                    lanes.append(delivery.lane)
             left -= len(lanes)
         if lanes:
             self.core.request_tick()
@@ -628,7 +638,7 @@ class Events:
         lane.end(delivery)
         if not lane and self._lanes.get(lane.space) is lane:
             del self._lanes[lane.space]
-        self._table.keep(delivery.row(core.clock.monotonic_us(), core.clock.now_us()))
+        self._table.keep(delivery.row(0, core.clock.now_us()))
         trace = self.trace
         if trace is not None:
             backoff_ms = delivery.backoff_us / 1_000
@@ -690,11 +700,6 @@ class Events:
 
     # ---- inspection -----------------------------------------------------------------------------------
 
-    @property
-    def trace(self) -> Trace | None:
-        """The trace that records events, if one is attached."""
-        return self.core.scheduler.trace
-
     def is_waiting(self, delivery: EventDelivery) -> bool:
         """Return True if the commit of an event is still, or again, to be made."""
         return delivery.lane.is_waiting(delivery)
@@ -717,7 +722,10 @@ class Events:
 
     def has_local_work(self) -> bool:
         """Return True if an event waits for its turn or for a run here, and not for a verdict or a document."""
-        return any(self._is_local(lane) for lane in self._lanes.values())
+        for lane in self._lanes.values():  # noqa: SIM110  # A loop, because a generator doubles the cost.
+            if self._is_local(lane):
+                return True
+        return False
 
     def _is_local(self, lane: Lane) -> bool:
         front = lane.front
@@ -764,7 +772,7 @@ class Events:
                 raise AuthoringError(f"{declared!r}: its key= answered {key!r}: answer a text")
             if self.on_emitted is not None:
                 self.on_emitted(owner, name, run.transaction)
-        run.transaction.records.append(TopicRecord(name, key, record, owner.id))
+        run.transaction.records.append(TopicRecord(name, key, record, self.records.emitter(owner)))
 
 
 class Sender:

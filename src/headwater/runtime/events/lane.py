@@ -86,18 +86,21 @@ class UndecidedCommits:
 
     def touching(self, doc: DocKey, place: Path) -> list[Layer]:
         """Return the commits that read or wrote a place of a document, in send order."""
-        return [each.layer for each in self._places.get(doc, {}).values() if each.meets(place)]
+        places = self._places.get(doc)
+        return [] if places is None else [each.layer for each in places.values() if each.meets(place)]
 
 
 class Lane:
     """The events of one space that have no outcome."""
 
-    __slots__ = ("_on_front", "_streams", "_waiting", "made", "space", "undecided", "unended")
+    __slots__ = ("_on_front", "_queued", "_streams", "_waiting", "front", "made", "space", "undecided", "unended")
 
     def __init__(self, space: str, on_front: Callable[[], object]) -> None:
         self.space = space
         self._on_front = on_front  # called when another event may be in front: requests a tick
         self._waiting: list[EventDelivery] = []  # by stamp: events whose commit is still, or again, to be made
+        self._queued: set[EventDelivery] = set()  # the same events
+        self.front: EventDelivery | None = None  # the first of these, which has the turn
         self._streams: dict[str, int] = {}  # number of queued events of each handler
         self.undecided = UndecidedCommits()
         # Events whose commit is made and has no verdict, by the number of the commit.
@@ -107,11 +110,6 @@ class Lane:
 
     def __bool__(self) -> bool:
         return bool(self.unended)
-
-    @property
-    def front(self) -> EventDelivery | None:
-        """The event that has the turn."""
-        return self._waiting[0] if self._waiting else None
 
     def backlog(self, stream: str) -> int:
         """Return the number of queued events of a handler."""
@@ -135,14 +133,18 @@ class Lane:
 
     def _add(self, event: EventDelivery) -> None:
         insort(self._waiting, event, key=_stamp)
+        self._queued.add(event)
+        self.front = self._waiting[0]
         self._streams[event.stream] = self._streams.get(event.stream, 0) + 1
         self._on_front()
 
     def leave(self, event: EventDelivery) -> None:
         """Remove an event from the queue: its commit is made, or it has an outcome. The next event has the turn."""
-        at = self._place(event)
+        at = self._place(event) if event in self._queued else None
         if at is not None:
+            self._queued.remove(event)
             del self._waiting[at]
+            self.front = self._waiting[0] if self._waiting else None
             self._streams[event.stream] -= 1
             if not self._streams[event.stream]:
                 del self._streams[event.stream]
@@ -151,18 +153,19 @@ class Lane:
 
     def requeue(self, event: EventDelivery) -> None:
         """Put an event back at its original position after its commit was rejected."""
-        if event in self.unended and self._place(event) is None:
+        if event in self.unended and event not in self._queued:
             # fault+ lane.rejected_first: event.stamp = min([each.stamp for each in self.unended]) - 1
             # fault+ lane.rejected_last: event.stamp = max([each.stamp for each in self.unended]) + 1_000_000
             self._add(event)
 
     def end(self, event: EventDelivery) -> None:
         """Remove an event that has an outcome."""
-        self.leave(event)
+        if event in self._queued:
+            self.leave(event)
         self.unended.pop(event, None)
 
     def is_waiting(self, event: EventDelivery) -> bool:
-        return self._place(event) is not None
+        return event in self._queued
 
     def last(self, of: Callable[[EventDelivery], bool]) -> EventDelivery | None:
         """Return the last queued event for which `of` returns True."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.codec import codec_for
 from headwater.cells.model import Json, Model
@@ -33,6 +33,7 @@ from headwater.errors import EventExpiredError, HandlerFailed, HeadwaterError, L
 from headwater.protocol.messages import Answer, Query, State
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.core.limits import RUNTIME_LIMITS
+from headwater.runtime.events.event import Storage
 from headwater.runtime.events.event_rows import minted
 
 if TYPE_CHECKING:
@@ -94,7 +95,9 @@ def narrowest(scopes: Iterable[str]) -> str | None:
 def leave(events: Events, transaction: Transaction, delivery: EventDelivery, result: Value) -> None:
     """Add the receipts of an event, and of the events that it replaced, to the handler's transaction."""
     attempt = delivery.attempt
-    launched = () if attempt is None else tuple(instance.id for instance, _ in attempt.launched)
+    launched: tuple[str, ...] = ()
+    if attempt is not None and attempt.launched:
+        launched = tuple([instance.id for instance, _ in attempt.launched])
     raw: Any = result
     _write(events, transaction, delivery, Receipt(at_us=_now(events), result=raw, launched=launched))
 
@@ -124,7 +127,7 @@ def _write(events: Events, transaction: Transaction, delivery: EventDelivery, re
     whole = mark = _encode(receipt)
     kept = None if attempt is None else attempt.kept
     # A space without an engine has no other readers.
-    scope = scope_of(event, kept) if is_kept and _says_something(receipt) else SPACE_SCOPE
+    scope = scope_of(event, kept) if kept is not None and is_kept and _says_something(receipt) else SPACE_SCOPE
     if scope != SPACE_SCOPE:
         mark = _encode(_mark(receipt, kept))
     for each in (delivery, *delivery.absorbed):
@@ -135,7 +138,7 @@ def _write(events: Events, transaction: Transaction, delivery: EventDelivery, re
         # fault receipts.not_written: if False:
         if scope != SPACE_SCOPE and each.event.is_named and _may_answer(delivery):
             transaction.create(place(each.id, scope), whole)
-        if each.is_stored and each.stored_in == each.instance.space.name:
+        if each.storage is Storage.STORED and each.stored_in == each.instance.space.name:
             # fault receipts.handled_event_stays_stored:
             transaction.handled.append(each.event.row_id)
 
@@ -144,8 +147,16 @@ def _encode(receipt: Receipt) -> Value:
     """Encode a receipt. Its codec checks the texts of a failure; the other fields are values already."""
     if receipt.refused is not None or receipt.failed is not None:
         return codec_for(Receipt).encode(receipt)
-    raw: Any = {field: getattr(receipt, field) for field in Receipt.__struct_fields__}
-    return cast(Value, raw)
+    result: Any = receipt.result
+    raw: Value = {
+        "at_us": receipt.at_us,
+        "result": result,
+        "launched": receipt.launched,
+        "refused": None,
+        "failed": None,
+        "kept": receipt.kept,
+    }
+    return raw
 
 
 def _says_something(receipt: Receipt) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from headwater.runtime.writing.states import WriteState
@@ -19,7 +19,7 @@ from headwater.runtime.writing.states import WriteState
 __all__ = ["EventOutcome", "EventTable", "IntentRow"]
 
 
-class EventOutcome(Enum):
+class EventOutcome(StrEnum):
     """How an event ended."""
 
     LANDED = "landed"  # its handling is durable

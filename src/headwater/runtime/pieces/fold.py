@@ -382,7 +382,7 @@ class PastDocuments:
 
     # ---- the channel -------------------------------------------------------------------------------
 
-    def watch(self, docs: Iterable[DocKey]) -> None:
+    def watch(self, docs: Iterable[DocKey], *, is_ahead: bool = False) -> None:
         for doc in docs:
             if doc not in self._asked and not self.replica.is_here(doc):
                 self._asked.add(doc)

@@ -69,10 +69,10 @@ class GenerationCheck:
         "_refused",
         "_settled",
         "_settled_for",
-        "_spot",
         "_takeovers",
         "_taking_over",
         "document",
+        "spot",
     )
 
     def __init__(self, core: Core, takeovers: Takeovers, instance: PieceInstance) -> None:
@@ -81,7 +81,8 @@ class GenerationCheck:
         self._takeovers = takeovers
         self._instance = instance
         self.document = instance.space.replica.documents.of(key)
-        self._spot = Spot(self.document, path, Depth.DEEP)
+        # The read of the generation in the commits of results.
+        self.spot: Spot | None = Spot(self.document, path, Depth.DEEP)
         self._checked: MaybeValue | NotLoaded = ABSENT  # the record whose generation was compared last,
         self._checked_for = 0  # and the generation that it was compared with
         self._is_stopping = False
@@ -89,11 +90,6 @@ class GenerationCheck:
         self._refused: OtherCodeError | None = None  # why a piece that is only named was not taken over just now
         self._settled: object = None  # the record with which no run has to wait,
         self._settled_for = 0  # and the generation for which that holds
-
-    @property
-    def spot(self) -> Spot:
-        """The read of the generation in the commits of results."""
-        return self._spot
 
     def awaited(self) -> Document | None:
         """Return the document that a run has to wait for: the record, or a stand-in while the piece is taken over."""

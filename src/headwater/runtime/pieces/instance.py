@@ -97,6 +97,7 @@ class PieceInstance:
         "name",
         "nodes",
         "parent",
+        "root",
         "schema",
         "space",
     )
@@ -122,6 +123,7 @@ class PieceInstance:
         self.name = name
         self.inputs = inputs  # the inputs it was made with; None: those of its record
         self.parent = parent  # the piece that keeps it as a child
+        self.root: PieceInstance = self if parent is None else parent.root  # its topmost ancestor, or itself
         self.maker = maker  # the node that keeps it; its own nodes are removed with that node
         self.nodes: list[Node] = []
         self.child_sets: dict[Declaration, ChildSet] = {}
@@ -266,14 +268,6 @@ class PieceInstance:
         """The id of the piece in the names of its nodes. Empty: it has no parent."""
         return self.id if self.parent is not None else ""
 
-    @property
-    def root(self) -> PieceInstance:
-        """The topmost ancestor of the piece, or the piece itself."""
-        instance = self
-        while instance.parent is not None:
-            instance = instance.parent
-        return instance
-
     def generation_check(self) -> GenerationCheck:
         """Return the check that the derived runs of a piece without a parent, and of its children, begin with."""
         found = self._generation_check
@@ -377,9 +371,7 @@ class PieceInstance:
         if found is None:
             self._hold(user, session, documents)
         record = self.generation_check().document
-        for each in (*documents, record):
-            if each.value is NOT_HERE:
-                self.space.load(each)
+        self.space.load(*[each for each in (*documents, record) if each.value is NOT_HERE])
         return documents
 
     def _hold(self, user: str, session: str, documents: list[Document]) -> None:

@@ -24,7 +24,7 @@ from headwater.runtime.pieces.classes import cell_names, stored_name
 from headwater.runtime.pieces.hot_reload import replace_former_children
 from headwater.runtime.pieces.instance import PieceInstance
 from headwater.runtime.pieces.piece_documents import until_here, until_stored
-from headwater.runtime.pieces.records import RECORD
+from headwater.runtime.pieces.records import RECORD, record_document
 from headwater.runtime.pieces.view import ScopedView
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _instance(registry: PieceRegistry, space: SpaceUser, what: Any, name: str) -
     """Return the instance for a class, or for an unbound piece that was made with its inputs."""
     if isinstance(what, Piece):
         if what.__bound__ is not None:
-            raise AuthoringError(f"{what!r} lives already: give the class, or make another one with its inputs")
+            raise AuthoringError(f"{what!r} is in a space already: pass its class, or a new piece with its inputs")
         return registry.find_or_make(space.local, type(what), name, dict(what.__inputs__))
     if not (isinstance(what, type) and issubclass(what, Piece)):
         raise AuthoringError(f"{what!r} is not a piece: write space.open(Cart, 'ann') or space.open(Cart(...), 'ann')")
@@ -302,7 +302,17 @@ class Lifecycle:
         # fault delete.results_on_their_way_stay: pass
         await until_stored(self._core, space.local, observed)
         user = (f"user:{space.user}",) if space.user else ()
-        await self._documents.erase(space.local, instance.id, (SPACE_SCOPE, *user, f"session:{space.session}"))
+        # An event that makes one of these meanwhile is a conflict: the deletion is made again, and removes it as well.
+        own = [
+            record_document(space.local, instance.id),
+            *(
+                document
+                for each in instance.with_descendants()
+                for document in each.view("session", space.user, space.session).cell_documents()
+            ),
+        ]
+        # fault+ delete.cells_made_meanwhile_stay: own = []
+        await self._documents.erase(space.local, instance.id, (SPACE_SCOPE, *user, f"session:{space.session}"), own)
         instance.is_made = False  # The next event sent to it creates a new piece.
         self._core.scheduler.writers_left(observed)  # Observers end, others read the new piece.
 

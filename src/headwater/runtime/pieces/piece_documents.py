@@ -85,11 +85,13 @@ class PieceDocuments:
             if more is not None and skip is not None and answer.documents:
                 more = max(more, skip(answer.documents[-1].doc.id))
 
-    async def erase(self, space: LocalSpace, id: str, scopes: Iterable[str], due: Due | None = None) -> None:
-        """Delete every document of a piece and of its children that is in one of the scopes.
+    async def erase(
+        self, space: LocalSpace, id: str, scopes: Iterable[str], own: Iterable[Document] = (), due: Due | None = None
+    ) -> None:
+        """Delete every document of a piece and of its children that is in one of the scopes, and those of `own`.
 
         The same commit removes the key that the erasure is due for. If that key has another value by then, nothing is
-        done.
+        done. A document of `own` that is made after the query is a conflict, and is deleted as well.
         """
         heads = (f"{id}:", f"{id}/")
         found = []
@@ -98,7 +100,7 @@ class PieceDocuments:
                 if key.id.startswith(heads):
                     found.append(key)
         core = self._core
-        doomed = [space.document(key.id, key.scope) for key in found]
+        doomed = list(dict.fromkeys([*(space.document(key.id, key.scope) for key in found), *own]))
         needed = doomed if due is None else [*doomed, due.document]
 
         def remove() -> None:
@@ -221,7 +223,7 @@ class Erasures:
             if token is None:
                 return
             scopes = (SPACE_SCOPE, f"session:{self._sessions.own(space.name)}")
-            await self._documents.erase(space, child, scopes, Due(due, key, token, is_there))
+            await self._documents.erase(space, child, scopes, due=Due(due, key, token, is_there))
 
 
 def _is_undecided(document: Document) -> bool:

@@ -23,7 +23,7 @@ from headwater.data.patch import Patch
 from headwater.data.value import ABSENT, Value, freeze
 from headwater.errors import AbsentError, AuthoringError, NotReadyError
 from headwater.pieces.handles import Handler
-from headwater.pieces.names import document_id
+from headwater.pieces.names import SEPARATOR, document_id
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.core.local_space import LocalSpace
@@ -63,6 +63,7 @@ class Record(Model):
     members: Mapping[str, str] = {}  # fingerprints of its members and those of its children
     cells: tuple[str, ...] = ()  # cells of its class and of the classes of its children, as of the last opening
     version: int = 0  # of its class, as its author said; never goes back
+    made: str = ""  # tells the piece apart from a deleted one of the same name
 
 
 class Records:
@@ -101,7 +102,10 @@ class Records:
         return cell.memo().decode(value)  # type: ignore[no-any-return]
 
     def _template(self, cls: type[Piece]) -> dict[str, Value]:
-        """Return the stored form of a new record of a class. It depends on the class alone, except name and inputs."""
+        """Return the stored form of a new record of a class.
+
+        It depends on the class alone, except for the name, the inputs and `made`.
+        """
         members = member_digests(cls)
         known = self._templates.get(cls)
         if known is None or known[0] is not members:
@@ -122,7 +126,12 @@ class Records:
         if there is None:
             run = self._core.current.run
             assert run is not None
-            value = {**self._template(instance.cls), "name": instance.name, "inputs": freeze(inputs)}
+            value = {
+                **self._template(instance.cls),
+                "name": instance.name,
+                "inputs": freeze(inputs),
+                "made": self._core.clock.new_token(8),
+            }
             run.tracker.write(run, cell.document, Patch("add", (), value))
             instance.generation, instance.is_new = 1, True
             return frozenset()
@@ -148,7 +157,13 @@ class Records:
         return frozenset(there.cells).difference(cells)
 
     def adopt(self, instance: PieceInstance) -> bool:
-        """Outside a run: return whether the record names the code of this program, which then runs its generation."""
+        """Outside a run: return whether the record names the code of this program, which then runs its generation.
+
+        A piece without a record is run by any program.
+        """
+        value = self.cell(instance.space, instance.id).document.value
+        if value is ABSENT or value is NOT_HERE:
+            return value is ABSENT  # It was deleted meanwhile; or its record has to arrive again.
         there, schema = self.read(instance), instance.schema
         is_own = there.cls == schema.name and there.version == schema.version
         if not is_own or has_other_code(instance.cls, there.members):
@@ -196,6 +211,16 @@ class Records:
         """Inside a handler: create the piece with its first event, if it was not opened before or was deleted."""
         if instance.parent is None and not self.exists(instance):
             self.write(instance)
+
+    def emitter(self, instance: PieceInstance) -> str:
+        """Inside a transaction: return the text that names a piece in the records that it emits.
+
+        It is the id of the piece and, if the piece at the top has a record, `made` of that, which another piece of the
+        same name does not have.
+        """
+        root = instance.id.partition(SEPARATOR)[0]
+        made = self.cell(instance.space, root).at(lambda record: record.made).get("")
+        return document_id(instance.id, made) if made else instance.id
 
     def exists(self, instance: PieceInstance) -> bool:
         """Inside a transaction: return whether the piece has a record."""

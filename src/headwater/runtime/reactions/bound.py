@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.data.address import SPACE_SCOPE
 from headwater.data.ids import derive, event_id
-from headwater.data.value import ABSENT, freeze
+from headwater.data.value import freeze
 from headwater.errors import (
     BacklogFullError,
     CommitConvergenceError,
@@ -187,25 +187,30 @@ class BoundReaction:
             "delivery", self._space.name, self.name, record.seq, record.ordinal, record.source, record.emitted_us
         )
 
-    async def _find_instance(self, id: str) -> PieceInstance:
+    async def _find_instance(self, source: str) -> PieceInstance:
         """Return the piece that emitted a record. Raises SourceGoneError if it was deleted, or its key left."""
+        id, _, made = source.partition(":")
         try:
-            return await self._look_up(id)
+            return await self._look_up(id, made)
         except GoneError:
             # The documents here may be older than the record, or show a removal that is rejected later.
             await self._catch_up(id)
         try:
-            return await self._look_up(id)
+            return await self._look_up(id, made)
         except GoneError as gone:
             raise SourceGoneError(f"the piece is gone: {gone}") from gone
 
-    async def _look_up(self, id: str) -> PieceInstance:
-        """Return a piece by the documents here; a child is found through the piece that keeps it."""
+    async def _look_up(self, id: str, made: str) -> PieceInstance:
+        """Return a piece by the documents here; a child is found through the piece that keeps it.
+
+        A piece of the same name that was made after the deletion of the emitter is another one.
+        """
         root = id.partition(SEPARATOR)[0]
         document = record_document(self._space, root)
         await self._core.loaded(document)
         try:
-            if document.value is ABSENT:
+            there = document.value
+            if not isinstance(there, Mapping) or (made and there.get("made") != made):
                 raise GoneError(f"{root!r} of {self._space.name} was deleted")
             known = self._pieces.find(self._space.name, id)
             if known is not None and not known.is_stopped:
@@ -283,6 +288,7 @@ class BoundReaction:
             session="",
             minted_us=self._core.clock.now_us(),
             retries=member.retries,
+            emitter=batch.records[0].source,
             delivers=(
                 batch.hold,
                 Delivered(batch.hold.reaction, batch.hold.key, last.seq, last.ordinal, not batch.is_last),

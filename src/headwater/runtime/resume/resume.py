@@ -211,7 +211,6 @@ class Resume:
     """The `NodeSource` of a program: installs nodes of the pieces of one runtime from their stored observations."""
 
     __slots__ = (
-        "_codes",
         "_is_bringing",
         "_loads",
         "_pinned",
@@ -220,6 +219,7 @@ class Resume:
         "backend",
         "core",
         "counts",
+        "fingerprints",
         "foreign_reads",
         "identity",
         "lookup",
@@ -234,7 +234,7 @@ class Resume:
         self.core = core = parts.core
         self.backend = backend
         self.identity = identity  # the name of this runtime, the same over restarts; None: it has none
-        self._codes = CodeFingerprints(parts.pieces, core, parts.tasks, parts.limits)
+        self.fingerprints = CodeFingerprints(parts.pieces, core, parts.tasks, parts.limits)
         self._loads = core.scheduler.loads
         self._waited_for = Replica()  # holds the documents that nodes wait for during queries
         self._todo: deque[RegisteredNode] = deque()
@@ -283,13 +283,9 @@ class Resume:
         is_waiting = awaited is not None and core.why_not(awaited) is None
         return is_waiting and channel is not None and channel.is_up()
 
-    @property
-    def fingerprints(self) -> CodeFingerprints:
-        return self._codes
-
     def drop_fingerprints(self) -> None:
         """Forget all fingerprints, because the code of classes was replaced (hot reload)."""
-        self._codes.forget()
+        self.fingerprints.forget()
         self.sleeping.wake_all()
 
     # ---- nodes -------------------------------------------------------------------------------------
@@ -304,7 +300,7 @@ class Resume:
         if state is None:
             state = self.states[root] = self.begin(root, channel)
         if identity is not None:
-            node.opaque = self._codes.why_opaque(instance.cls, identity.code)
+            node.opaque = self.fingerprints.why_opaque(instance.cls, identity.code)
             facts = NodeDescription(self, instance, root, spec, identity)
             node.reporter = RunReporter(channel.driver.session.runs, facts, self.core.scheduler.limits)
         if not state.is_over:
@@ -597,12 +593,12 @@ class Resume:
         """Return the fingerprint of the declarations behind the reads of a stored observation. None: unknown."""
         space = instance.space.name
         reads = [(space, read.doc) for read in observed.reads] + [(read.space, read.doc) for read in observed.foreign]
-        return self._codes.defaults.of_reads_by(instance, identity, reads)
+        return self.fingerprints.defaults.of_reads_by(instance, identity, reads)
 
     async def load_classes(self, root: PieceInstance, observed: Iterable[Observed]) -> None:
         """Load the classes of the pieces whose documents some nodes read."""
         docs = dict.fromkeys([read.doc for each in observed for read in each.reads])
-        await self._codes.defaults.arrived(root.space, docs, round(self.parts.policy.answer_ms * 1_000))
+        await self.fingerprints.defaults.arrived(root.space, docs, round(self.parts.policy.answer_ms * 1_000))
 
     # ---- writers of inputs ---------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, assert_never
 
 from headwater.protocol.verdict import Collision, Conflict, PreconditionFailed, Rejection, RuleRefused
-from headwater.runtime.writing.states import Happened, WriteState, next_state
+from headwater.runtime.writing.states import TABLE, Happened, ImpossibleTransitionError, WriteState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,10 @@ class RetriedWrite:
 
     def take(self, happened: Happened) -> None:
         """Change the state as the table says."""
-        self.state = next_state(self.state, happened)
+        found = TABLE.get((self.state, happened))
+        if found is None:
+            raise ImpossibleTransitionError(f"{happened.value!r} happened to a write that is {self.state.value}")
+        self.state = found.state
 
     @property
     def is_over(self) -> bool:

@@ -18,8 +18,8 @@ one.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from headwater.clock import Clock, RealClock
@@ -86,7 +86,6 @@ class Writer:
 
     __slots__ = (
         "_against",
-        "_agenda",
         "_catch_up",
         "_clock",
         "_driver",
@@ -119,7 +118,6 @@ class Writer:
         self._clock = clock or RealClock()
         self._random = self._clock.randomness(f"retries of {driver.session.key}")
         self._live: dict[RetriedWrite, None] = {}  # submitted, and called again if need be
-        self._agenda: deque[Callable[[], object]] = deque()  # to be done in the next turn of the event loop
         self._held: list[RetriedWrite] = []  # they wait for room
         self._hold: list[RetriedWrite] | None = None  # rejected together; the first one finds out when to retry
         self._against: list[Conflict] = []  # their conflicts
@@ -183,7 +181,7 @@ class Writer:
 
     def _requeue(self, write: RetriedWrite) -> None:
         """Look at a write again in the next turn of the loop, with all that are woken now: in one message."""
-        self._soon(lambda: self.advance(write))
+        self._driver.soon(lambda: self.advance(write))
 
     def advance(self, write: RetriedWrite) -> None:
         """Make an attempt of a queued write, if it has its turn and there is room for one more commit."""
@@ -247,7 +245,7 @@ class Writer:
     def _arrived(self, write: RetriedWrite, refused: Exception | None) -> None:
         """The documents of a write are here, or one of them is refused."""
         if refused is not None:
-            self._soon(lambda: self._fail(write, refused))
+            self._driver.soon(lambda: self._fail(write, refused))
         else:
             write.take(Happened.ARRIVED)
             write.requeue(write)
@@ -264,7 +262,7 @@ class Writer:
             self._in_flight_limit.heard(write, outcome)
             self._round_trip_us += (self._clock.monotonic_us() - began_us - self._round_trip_us) / 8
             if write in self._live:
-                self._soon(lambda: self._decided(write, outcome, rejection))
+                self._driver.after_message(partial(self._decided, write, outcome, rejection))
 
         self.attempts += 1
         write.attempts += 1
@@ -289,8 +287,10 @@ class Writer:
             self.landed += 1
             self._in_a_row = 0
             self._live.pop(write)
-            write.end_demands()
-            self._release_documents(write)
+            if write.demands:
+                write.end_demands()
+            if write.loaded:
+                self._release_documents(write)
             write.landed()
         elif outcome is AttemptOutcome.UNSENT:
             driver = self._driver
@@ -478,23 +478,7 @@ class Writer:
                 timer.cancel()
             self._useful(write)
 
-    # ---- the event loop ------------------------------------------------------------------------------
-
-    def _soon(self, act: Callable[[], object]) -> None:
-        if not self._agenda:
-            asyncio.get_running_loop().call_soon(self._do_agenda)
-        self._agenda.append(act)
-
-    def _do_agenda(self) -> None:
-        agenda, self._agenda = self._agenda, deque()
-        try:
-            while agenda:
-                agenda.popleft()()
-        finally:
-            for act in agenda:  # A bug or an interrupt: the others are still to be done.
-                self._soon(act)
-
     def _end(self, error: HeadwaterError) -> None:
         """The driver ended: no verdict will come any more."""
         for write in tuple(self._live):
-            self._soon(lambda write=write: self._fail(write, error))  # type: ignore[misc]
+            self._driver.soon(lambda write=write: self._fail(write, error))  # type: ignore[misc]

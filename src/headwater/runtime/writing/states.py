@@ -94,11 +94,3 @@ TABLE: Final[dict[tuple[WriteState, Happened], Transition]] = {
         for state in (*_WAITING, WriteState.STORING)
     },
 }
-
-
-def next_state(state: WriteState, happened: Happened) -> WriteState:
-    """Return the state after something happened. ImpossibleTransitionError: the table does not have it."""
-    found = TABLE.get((state, happened))
-    if found is None:
-        raise ImpossibleTransitionError(f"{happened.value!r} happened to a write that is {state.value}")
-    return found.state

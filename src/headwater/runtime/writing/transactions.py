@@ -230,15 +230,20 @@ class Transactions:
 
     def ended_with_debts(self) -> Exception | None:
         """Return the error of an ended space that owes a verdict. None: no space does."""
-        spaces = self._core.spaces()
-        return next((each.ended for each in spaces if each.ended is not None and not self._is_durable(each)), None)
+        for space in self._core.spaces():
+            if space.ended is not None and not self._is_durable(space):
+                return space.ended
+        return None
 
     def have_verdicts(self) -> bool:
         """Return whether no commit or write waits for a verdict that may still come."""
         core = self._core
-        return not core.plain_writes.waits() and all(
-            self._is_durable(space) or space.ended is not None for space in core.spaces()
-        )
+        if core.plain_writes.waits():
+            return False
+        for space in core.spaces():  # noqa: SIM110  # A loop, because a generator doubles the cost.
+            if not (self._is_durable(space) or space.ended is not None):
+                return False
+        return True
 
     def _is_durable(self, space: LocalSpace) -> bool:
         channel = self._channels.get(space.name)

@@ -19,13 +19,15 @@ def writers_of(document: Document) -> tuple[Node, ...]:
     return cast("tuple[Node, ...]", document.writers)
 
 
-def writers_above(node: Node) -> Iterator[Node]:
-    """Yield the nodes whose outputs a node reads, once for each spot read there."""
+def writers_above(node: Node) -> list[Node]:
+    """Return the nodes whose outputs a node reads, once for each spot read there."""
+    found: list[Node] = []
     for spot in node.reads:
         if spot is not None:
             for writer in spot.document.writers:  # type: ignore[attr-defined]  # as every spot of a node
                 if writer is not node:
-                    yield writer
+                    found.append(writer)
+    return found
 
 
 def readers_of(node: Node) -> Iterator[Node]:
@@ -38,12 +40,13 @@ def readers_of(node: Node) -> Iterator[Node]:
                         yield reader  # type: ignore[misc]  # as every reader of a spot
 
 
-def nodes_above(node: Node) -> Iterator[Node]:
-    """Yield the nodes that a node demands and that run before it: `writers_above`, and its keeper."""
-    yield from writers_above(node)
+def nodes_above(node: Node) -> list[Node]:
+    """Return the nodes that a node demands and that run before it: `writers_above`, and its keeper."""
+    found = writers_above(node)
     # fault edges.keepers_not_demanded: if False:
     if node.keeper is not None and not node.keeper.removed:
-        yield node.keeper
+        found.append(node.keeper)
+    return found
 
 
 def nodes_below(node: Node) -> Iterator[Node]:

@@ -290,7 +290,7 @@ class Heights:
 
     def tidy(self, nodes: Iterable[Node]) -> bool:
         """Recompute heights after edges of a cyclic graph were withdrawn. True: no cycle is left; all is in order."""
-        missing = {node: sum(1 for _ in nodes_above(node)) for node in nodes}
+        missing = {node: len(nodes_above(node)) for node in nodes}
         self.steps += len(missing)
         order = _in_order(missing)
         if order is None:
@@ -456,7 +456,7 @@ class Graph:
         """Return the spot that other nodes read at the same place and depth, or `spot` itself if there is none."""
         if spot.twig is not None:
             return spot
-        twig = cast(Document, spot.document).twig
+        twig: TrieNode | None = spot.document.twig  # type: ignore[attr-defined]  # Every spot is one of a document's.
         return spot if twig is None else twig.find(spot.path, spot.depth) or spot
 
     def apply_read_delta(self, node: Node, reads: Sequence[Spot | None]) -> None:
@@ -522,8 +522,8 @@ class Graph:
 
     def _subscribe(self, node: Node, spot: Spot) -> bool:
         """Add a reader to a spot. False: the place has another spot already, and nothing was changed."""
-        document = cast(Document, spot.document)
         if spot.twig is None:
+            document: Document = spot.document  # type: ignore[assignment]  # Every spot is one of a document's.
             if document.twig is None:
                 document.twig = TrieNode()
                 self._on_read(document)

@@ -383,7 +383,8 @@ def suggest_members(
     stored = [each.doc.id.removeprefix(head) for each in page.items if each.doc.id.startswith(head)]
     found = [name for name in stored if name != RECORD and "/" not in name]
     kept = f"It keeps {_list_closest(member, found, limits.suggestions)}" if found else "It keeps nothing yet"
-    return f" {kept}; a cell that still has its default is known to the application only: --app FILE."
+    unstored = "a cell that still has its default, and a computed that never ran"
+    return f" {kept}; {unstored}, are known to the application only: --app FILE."
 
 
 def _list_closest(name: str, found: list[str], most: int, *, more: bool = False) -> str:

@@ -240,7 +240,7 @@ function members(app, where) {
 }
 
 class Member {
-  #app; #value; #isKnown = false; #echoes = []; #watchers = new Set(); #look = 0; #parts = new Map();
+  #app; #value; #isKnown = false; #echoes = []; #watchers = new Map(); #look = 0; #parts = new Map();
   #isFresh = false;  // whether something was shown since it is looked at, on this connection
   #held = null;      // what was shown last, as long as nobody knows which of the echoes are in it
 
@@ -254,11 +254,12 @@ class Member {
     return this.#parts.get(key);
   }
 
-  /** Call with the value now and with the latest whenever it changed. Answers a function that ends it. */
-  watch(fn, { group = null } = {}) {
+  /** Call with the value now and with the latest whenever it changed. Answers a function that ends it.
+   *  `onError` is called with the reason if the member cannot be shown, also if its row left or its piece was deleted. */
+  watch(fn, { group = null, onError = inConsole } = {}) {
     if (this.#watchers.size === 0) { this.lookedAtAgain(); this.#look = this.#app.look(this, group); }
     const isKnown = this.#watchers.size > 0 && this.#isKnown;
-    this.#watchers.add(fn);
+    this.#watchers.set(fn, onError);
     if (isKnown) fn(this.value);
     return () => {
       this.#watchers.delete(fn);
@@ -283,8 +284,8 @@ class Member {
 
   /** Tie an input to a cell: what is typed is written, what others write is shown, but not over what is being typed.
    *  A number and a range are a number, a checkbox is true or false, a radio button the value of the one that is chosen.
-   *  `onError` hears why something was not written. */
-  bind(element, { onError = error => console.error("headwater:", error) } = {}) {
+   *  `onError` is called with the reason if something was not written or cannot be shown. */
+  bind(element, { onError = inConsole } = {}) {
     const group = this.#app.group;
     let timer = null;
     const write = () => {
@@ -294,7 +295,7 @@ class Member {
     };
     const typed = () => { clearTimeout(timer); timer = setTimeout(write, TYPING_MS); };
     element.addEventListener("input", typed);
-    const stop = this.watch(value => { if (timer === null && value !== undefined) show(element, value); }, { group });
+    const stop = this.watch(value => { if (timer === null && value !== undefined) show(element, value); }, { group, onError });
     return () => { element.removeEventListener("input", typed); if (timer !== null) { clearTimeout(timer); write(); } stop(); };
   }
 
@@ -354,10 +355,15 @@ class Member {
     return true;
   }
 
-  failed(error) { console.error(`headwater: ${this.place.member}: ${error}`); }
+  failed(error) {
+    const why = new Failed(`${this.place.member}: ${error}`);
+    for (const onError of new Set(this.#watchers.values())) called(onError, why);
+  }
 
-  #tell() { if (this.#isKnown) for (const fn of [...this.#watchers]) called(fn, this.value); }
+  #tell() { if (this.#isKnown) for (const fn of [...this.#watchers.keys()]) called(fn, this.value); }
 }
+
+function inConsole(error) { console.error("headwater:", error); }
 
 /** One who fails does not keep the others from hearing. */
 function called(fn, argument) {

@@ -296,6 +296,7 @@ class ReplicaProcess:
                 self._reopened(message)
             else:
                 self.session.receive(message)
+            self.session.acknowledge()
             if isinstance(message, Verdicts):
                 self.books.told(message.verdicts)
             elif isinstance(message, Sync):
