@@ -778,8 +778,7 @@ class TestEvents:
             store.put_session(SessionRow(number, f"s{number}", principal, 0, False, 0, "", 0))
         store.put_events([EventRow(f"e{n}", n, "s", n % 2, b"", 1, 0, 1 + n % 3) for n in range(1, 7)])
         assert [store.count_events(name) for name in ("ann", "bob", "zoe")] == [(4, 2), (2, 1), (0, 0)]
-        store.put_doc(1, DocKey("user:ann", "a"))
-        store.put_doc(2, DocKey("user:ann", "b"))
+        store.put_docs([(1, DocKey("user:ann", "a")), (2, DocKey("user:ann", "b"))])
         assert [store.count_documents("user:ann", most) for most in (1, 9)] == [1, 2]
         assert store.count_documents("user:bob", 9) == 0
 
