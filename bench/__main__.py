@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import engine, events, reactions, resume, startup, sync
+from bench import attack, engine, events, reactions, resume, startup, sync
 from bench.author import run as author
 from bench.figures import Figures, note
 from bench.reactive import run as reactive
@@ -19,6 +19,7 @@ BENCHES: dict[str, Callable[[Figures], None]] = {
     "reactions": reactions.run,
     "reactive": reactive.run,
     "author": author.run,
+    "attack": attack.run,
 }
 
 

@@ -32,7 +32,7 @@ NO_COMPILER = 3  # as tools.compiled says it
 PYTHON = VENV / "bin" / "python"
 TIERS = ("run", "test", "check")
 """What can be installed, the smallest first: a tier contains those before it."""
-TIER_OF = {"demo": "run", "model": "run", "test": "test", "flaky": "test"}
+TIER_OF = {"demo": "run", "model": "run", "test": "test", "flaky": "test", "chaos": "test"}
 """The tier that a command needs, if it is not the largest; see `tier_of`."""
 LOCKS = ROOT / "requirements"
 PYPROJECT = ROOT / "pyproject.toml"
@@ -56,7 +56,7 @@ PARALLEL = ("-n", "4", "--dist", "worksteal")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 """Commands of the browsers that tests/browser can use, the first one that there is."""
 BROWSER_TESTS = ROOT / "tests" / "browser"
-BENCHES = ("startup", "engine", "sync", "events", "resume", "reactions", "reactive", "author")
+BENCHES = ("startup", "engine", "sync", "events", "resume", "reactions", "reactive", "author", "attack")
 """Those of bench/__main__.py, which imports packages that `--help` does not install."""
 
 PIP_INSTALL = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
@@ -400,7 +400,8 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--pure", action="store_true", help="do not compile anything, also if there is a C compiler")
     one = commands.add_parser(
         "sim",
-        usage="./dev sim [-h] [--seeds N] [ARGUMENT ...]\n       ./dev sim --planted [-h] [--list] [NAME ...]",
+        usage="./dev sim [-h] [--seeds N] [ARGUMENT ...]\n       ./dev sim --fuzz N [--seed N]\n"
+        "       ./dev sim --planted [-h] [--list] [NAME ...]",
         help="run the tests with random suites at their full counts; takes pytest's arguments, too",
         epilog="Without --planted, other arguments are pytest's. With it, NAME is the beginning of the names of the "
         "faults to plant, all if there is none, and --list prints the faults and plants none.",
@@ -410,6 +411,9 @@ def parser() -> argparse.ArgumentParser:
     one.set_defaults(print_help=one.print_help)
     one.add_argument("--seeds", type=count, metavar="N", help="cases per random suite, instead of its own count")
     one.add_argument(
+        "--fuzz", type=count, metavar="N", help="send N messages that no client would send, and nothing else"
+    )
+    one.add_argument(
         "--planted", action="store_true", help="plant each known bug in a copy of the product; its test has to find it"
     )
     commands.add_parser(
@@ -417,6 +421,11 @@ def parser() -> argparse.ArgumentParser:
         help="repeat the tests that touch real time, sockets, threads or processes; print those that failed once",
         add_help=False,  # tools.flaky has it.
     ).add_argument("-h", "--help", action="store_true")
+    one = commands.add_parser(
+        "chaos", help="kill, pause and hinder a server while clients write to it, and check what they were told"
+    )
+    one.add_argument("--minutes", type=float, default=10.0, metavar="N", help="how long (default: 10)")
+    one.add_argument("--seed", type=int, metavar="N", help="repeat the faults of this seed")
     commands.add_parser(
         "baseline",
         help="count and measure the project as it is: code, imports, calls, times; writes bench/baseline.json",
@@ -475,7 +484,12 @@ def main(argv: Sequence[str]) -> int:
             case "model":
                 return run(module("model", options.level))
             case "sim":
+                if options.fuzz is not None:
+                    return run(module("tools.fuzz", str(options.fuzz), *rest))
                 return planted(rest) if options.planted else sim(options.seeds, rest)
+            case "chaos":
+                seed = [] if options.seed is None else ["--seed", str(options.seed)]
+                return run(module("tools.chaos", "--minutes", str(options.minutes), *seed))
             case "flaky":
                 return flaky(rest)
             case unknown:

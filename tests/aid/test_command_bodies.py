@@ -17,7 +17,9 @@ from headwater.protocol.command_messages import COMMAND_PATH
 from headwater.server import DEFAULT_SERVER_LIMITS, Server, new_token
 from tests.aid.serving import SPACE, WITHIN_S, page, place, serving, threads_that_call
 
-LIMITS = replace(DEFAULT_SERVER_LIMITS, command_bytes=10_000, aside_bytes=1_000)
+LIMITS = replace(
+    DEFAULT_SERVER_LIMITS, token=replace(DEFAULT_SERVER_LIMITS.token, body_bytes=10_000), aside_bytes=1_000
+)
 BLOCK = b"x" * 1_000
 
 

@@ -115,7 +115,7 @@ def test_strangers_with_long_frames_cost_no_memory(tmp_path: Path, path: str) ->
 
 def test_long_messages_are_taken_in_after_hello(tmp_path: Path) -> None:
     async def play() -> None:
-        limits = replace(DEFAULT_SERVER_LIMITS, hello_bytes=1_000)
+        limits = replace(DEFAULT_SERVER_LIMITS, nothing=replace(DEFAULT_SERVER_LIMITS.nothing, message_bytes=1_000))
         async with serving(tmp_path, limits=limits, with_keys=True) as server:
             token = new_token(tmp_path, "ann", ttl_s=60)
             async with page(server, token=token) as ann:

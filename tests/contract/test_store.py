@@ -772,6 +772,16 @@ class TestEvents:
         assert [store.next_due(1, at) for at in (0, 20, 50, 51)] == [20, 50, 51, None]
         assert (store.last_event(1), store.last_event(2), store.last_event(3)) == (7, 90, 0)
 
+    def test_events_of_a_principal_and_documents_of_a_scope_are_counted(self, open_store: Store) -> None:
+        store = open_store
+        for number, principal in ((1, "ann"), (2, "ann"), (3, "bob")):
+            store.put_session(SessionRow(number, f"s{number}", principal, 0, False, 0, "", 0))
+        store.put_events([EventRow(f"e{n}", n, "s", n % 2, b"", 1, 0, 1 + n % 3) for n in range(1, 7)])
+        assert [store.count_events(name) for name in ("ann", "bob", "zoe")] == [(4, 2), (2, 1), (0, 0)]
+        store.put_docs([(1, DocKey("user:ann", "a")), (2, DocKey("user:ann", "b"))])
+        assert [store.count_documents("user:ann", most) for most in (1, 9)] == [1, 2]
+        assert store.count_documents("user:bob", 9) == 0
+
     def test_an_event_is_dropped_on_its_branch_only_and_all_of_a_branch_at_once(self, open_store: Store) -> None:
         store = open_store
         store.put_events([EventRow(f"e{n}", n, "s", 0, b"", 1 + n // 3, 0) for n in range(1, 6)])
@@ -779,7 +789,7 @@ class TestEvents:
         assert store.drop_event(2, "e1") is None
         dropped = store.drop_event(1, "e1")
         assert dropped is not None
-        assert (dropped[0], store.sum_before(9)) == (1, total - dropped[1])
+        assert (dropped.seq, dropped.due_us, store.sum_before(9)) == (1, 0, total - dropped.seal)
         assert store.drop_event(1, "e1") is None
         before_5 = store.sum_before(5) - store.sum_before(3)
         assert store.drop_events(2, 5) == before_5

@@ -9,18 +9,20 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 
 from headwater.backoff import Backoff
+from headwater.server.operation.limits import Budget, ServerLimits
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "headwater"
 PAGE = ROOT / "docs" / "LIMITS.md"
 CONSTANTS = "Constants of modules"
+BUDGETS = "`Budget`"
 
 
 def written() -> dict[str, dict[str, str]]:
     """By class, the fields of the page and their defaults."""
     found: dict[str, dict[str, str]] = {}
     for part in PAGE.read_text().split("\n## ")[1:]:
-        if part.startswith(CONSTANTS):
+        if part.startswith((CONSTANTS, BUDGETS)):
             continue
         name = re.match(r"`(\w+)`", part)
         assert name, part[:40]
@@ -54,6 +56,17 @@ def declared() -> dict[str, dict[str, str]]:
 
 def test_page_has_every_limit_with_its_default() -> None:
     assert written() == declared()
+
+
+def test_page_has_the_budget_of_every_proof() -> None:
+    text = PAGE.read_text().split(f"## {BUDGETS}", 1)[1].split("\n## ", 1)[0]
+    rows = {
+        row[0]: list(row[1:]) for row in re.findall(r"^\| `(\w+)` \| (\S+) \| (\S+) \| (\S+) \| .+ \|$", text, re.M)
+    }
+    limits = ServerLimits()
+    budgets = (limits.nothing, limits.token, limits.right)
+    names = [each.name for each in fields(Budget)]
+    assert rows == {name: [f"{getattr(budget, name):,}" for budget in budgets] for name in names}
 
 
 def test_page_has_the_values_of_constants() -> None:

@@ -32,7 +32,7 @@ COMMANDS: Final = {
         "data.commands:send",
         "Send an event to a handler, wait until its writes are durable, and print its result.",
     ),
-    "log": ("data.commands:log", "The commits of a space, oldest first."),
+    "log": ("data.commands:log", "The newest commits of a space, or those after a seq, oldest first."),
     "why": (
         "data.commands:why",
         "Print why a member has its value: the commit that wrote it last, the cause of that commit, and so on.",
@@ -66,6 +66,8 @@ COMMANDS: Final = {
         "Give up history before a seq, as far as no branch and no open session needs it.",
     ),
     "verify": ("data.verify:verify", "Replay the history of a space and check it against the rules of admission."),
+    "backup": ("data.backup:backup", "Copy the spaces of a directory, while a server may be using them."),
+    "restore": ("data.backup:restore", "Put the spaces of a backup into a directory that no process uses."),
     "serve": ("process.run:serve", "Serve the spaces of a directory over WebSocket until interrupted."),
     "keys": ("keys:keys", "Make and list the keys that tokens are signed with."),
     "token": ("keys:make_token", "A token that proves to a server of this directory that its bearer is USER."),

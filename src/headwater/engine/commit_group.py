@@ -19,6 +19,7 @@ from headwater.data.path import Path
 from headwater.data.value import MAX_INT
 from headwater.engine.admission.access import ACCESS, Access, founding
 from headwater.engine.admission.admission import Admission, Planned
+from headwater.engine.admission.user_stock import UserStock
 from headwater.engine.delivery.commit_outbox import CommitOutbox
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch, Branches
@@ -179,6 +180,7 @@ class CommitGroup:
         "_replaced",
         "_sessions",
         "_store",
+        "_user_stock",
         "_waves",
         "_writes",
     )
@@ -193,6 +195,7 @@ class CommitGroup:
         admission: Admission,
         writes: PlannedWrites,
         commit_outbox: CommitOutbox,
+        user_stock: UserStock,
         observations: ObservationWriter,
         access: Access | None,
         clock: Clock,
@@ -207,6 +210,7 @@ class CommitGroup:
         self._writes = writes
         self._waves = Waves(log, heads, sessions, admission, writes, access, limits)
         self._commit_outbox = commit_outbox
+        self._user_stock = user_stock
         self._observed = observations
         self._replaced = ReplacedPieces(store, observations)
         self._access = access
@@ -397,7 +401,7 @@ class CommitGroup:
             if is_plain and self._access is None and len(encoded) <= self._few_bytes:
                 refusal = None
             else:
-                refusal = self._refusal(session, commit, encoded)
+                refusal = self._refusal(session, branch, commit, encoded)
             if len(operations) + len(commit.reads) > self._limits.prefetch_documents and refusal is None:
                 named = (*[each.doc for each in operations], *[each.doc for each in commit.reads])
                 for _ in self._heads.many(branch, named):
@@ -468,7 +472,7 @@ class CommitGroup:
         self._sessions.refuse(session, commit.local_seq, rejection)
         return Rejected(commit.local_seq, rejection)
 
-    def _refusal(self, session: StoredSession, commit: Commit, encoded: bytes) -> RuleRefused | None:
+    def _refusal(self, session: StoredSession, branch: Branch, commit: Commit, encoded: bytes) -> RuleRefused | None:
         """Return the reason of a rejection that no retry can change: its size, a taken event id, a missing right."""
         if self._access is not None:
             refused = self._access.refusal(session, commit)
@@ -486,6 +490,9 @@ class CommitGroup:
         refused = size_refusal(reads, len(commit.operations), patches, self._limits)
         if refused is not None:
             return refused
+        refused = self._user_stock.refusal(session, branch, commit)
+        if refused is not None:
+            return refused
         if commit.events or commit.handled or commit.delivered or commit.declared:
             return self._commit_outbox.refusal(commit)
         return None
@@ -494,6 +501,7 @@ class CommitGroup:
         self, session: StoredSession, branch: Branch, commit: Commit, seq: int, plan: list[Planned], sizes: list[int]
     ) -> None:
         """C7: past this point nothing can say no; a failing store fails the whole group."""
+        self._user_stock.note(session, branch, commit)
         written = self._writes.write(session, branch, seq, plan, sizes)
         self._sessions.accept(session, commit.local_seq, AcceptedCommit(seq, branch.id, written))
         if commit.events or commit.records or commit.handled or commit.delivered or commit.declared:

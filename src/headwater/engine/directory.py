@@ -47,8 +47,8 @@ class Directory:
         self._founders = founders
         self._engines: dict[str, Engine] = {}
         try:
-            self._path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self._path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = os.open(self._path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StorageError(f"{self._path} cannot be a data directory: {error}") from error
         self._own()

@@ -18,6 +18,7 @@ from headwater.engine.admission.access import ANYONE, Access, Founders, Right
 from headwater.engine.admission.admission import Admission
 from headwater.engine.admission.merge import BranchDiff, Merge
 from headwater.engine.admission.preconditions import Preconditions
+from headwater.engine.admission.user_stock import UserStock
 from headwater.engine.commit_group import CommitGroup, Outcome
 from headwater.engine.delivery.commit_outbox import CommitOutbox, EventPage, EventPlace
 from headwater.engine.delivery.facade import DeliveryFacade
@@ -74,6 +75,7 @@ class EngineParts:
         "readers",
         "recovery",
         "sessions",
+        "user_stock",
     )
 
     def __init__(self, store: Store, clock: Clock, limits: Limits, founders: Founders | None, observes: bool) -> None:
@@ -88,6 +90,8 @@ class EngineParts:
         snapshots = Snapshots(store, heads, limits)
         self.access = access = None if founders is None else Access(heads, branches, founders)
         self.commit_outbox = commit_outbox = CommitOutbox(store, log, delivery, limits)
+        self.user_stock = user_stock = UserStock(store, heads, access, limits)
+        commit_outbox.on_dropped = user_stock.note_dropped
         self.readers = readers = ReaderIndex(store)
         self.observation_writer = ObservationWriter(store, log, heads, admission, readers, limits, is_on=observes)
         heads.on_write_back = self.observation_writer.write_back
@@ -101,6 +105,7 @@ class EngineParts:
             admission,
             PlannedWrites(store, heads, snapshots, readers, limits),
             commit_outbox,
+            user_stock,
             self.observation_writer,
             access,
             clock,
@@ -429,6 +434,7 @@ class Engine:
             branch = self._parts.branches.get(name)
             self._parts.branches.delete(branch)
             self._parts.commit_outbox.forget_branch(branch)
+            self._parts.user_stock.forget()
             self._parts.observation_writer.forget_branch(branch)
         self._parts.heads.forget()
 
@@ -515,6 +521,7 @@ class Engine:
         self._broken = True  # C6: until the disk has been asked again, no answer comes from memory.
         self._parts.observation_writer.forget()
         self._parts.delivery.forget()
+        self._parts.user_stock.forget()
         if isinstance(error, StorageError) or not isinstance(error, HeadwaterError):
             self._reopen_if_broken()
             return

@@ -29,6 +29,11 @@ class Limits:
     # connections
     watches: int = 100_000  # documents that one session may watch
     own_watches: int = 10_000_000  # the same for a session of the process that owns the engine: the memory is its own
+    user_watches: int = 200_000  # of all sessions of one user, also of those whose connection was lost
+    user_kept_sessions: int = 64  # of one user whose connection was lost and whose watches are kept
+    user_events: int = 100_000  # stored events of one user who is not an owner
+    user_timers: int = 10_000  # of these, those with a time
+    user_documents: int = 10_000  # of one user who may only read
     watch_selectors: int = 1_000  # documents in one watch message
     follow_documents: int = 10_000  # documents that following links from one watch may bring in
     followed_links: int = 1_024  # links of one document that are remembered

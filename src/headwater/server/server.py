@@ -10,20 +10,19 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from errno import EADDRINUSE
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
+from typing import Final, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
@@ -42,9 +41,11 @@ from headwater.server.application.application import Application
 from headwater.server.application.page import PATH as PAGE_PATH
 from headwater.server.application.page import OpenPage
 from headwater.server.commands.command_route import make_command_route
+from headwater.server.operation.health import Phase
 from headwater.server.operation.keys import key_ids
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.operation.metrics import CONTENT_TYPE
+from headwater.server.operation.request_gate import RequestGate, refuse_socket
 from headwater.server.operation.service import LogRelay, Service
 from headwater.server.sync.connection import GOING_AWAY, ServerConnection
 from headwater.server.sync.wire import EXTENSION, HandshakeLimit, HttpConnection, Wire
@@ -56,7 +57,6 @@ NO_PAGE: Final = (
     "An application runs here, and it has no page. What is in a folder `page` beside its file is shown here:\n"
     "begin with page/index.html, which imports /headwater.js, and start it again.\n"
 )
-FOREIGN_ORIGIN: Final = "This server asks users for no token, so that pages of other sites are not served.\n"
 FULL: Final = "This server takes no more connections now. Come back later.\n"
 _FRESH: Final = {"cache-control": "no-cache"}  # A page and its script have to be of one version.
 
@@ -85,7 +85,7 @@ class Acceptor:
         """Serve a page until it ends, or refuse it if the server is full."""
         if self.is_full():
             await receive()  # websocket.connect
-            await _refuse(send, 503, FULL)
+            await refuse_socket(send, 503, FULL)
             return
         self._pages.add(page)
         gauge = self._service.metrics.connections
@@ -101,10 +101,10 @@ class Acceptor:
         name = next((name for name in scope["subprotocols"] if name in SUBPROTOCOLS), None)
         if name is None:
             spoken = ", ".join(SUBPROTOCOLS)
-            await _refuse(send, 400, f"Ask for one of the sub-protocols {spoken}.\n")
+            await refuse_socket(send, 400, f"Ask for one of the sub-protocols {spoken}.\n")
             return
         if self.is_full():
-            await _refuse(send, 503, FULL)
+            await refuse_socket(send, 503, FULL)
             return
         await send({"type": "websocket.accept", "subprotocol": name})
         connection = ServerConnection(self._service, SUBPROTOCOLS[name], scope["extensions"][EXTENSION])
@@ -120,14 +120,14 @@ class Acceptor:
     async def drain(self) -> None:
         """Answer everything accepted before, then close every connection. Takes at most `ServerLimits.drain_s`."""
         self._draining = True
-        self._service.ready = False
+        self._service.health.phase = Phase.STOPPING
         connections = tuple(self._connections)
         for connection in connections:
             connection.stop_reading()  # Messages read after the drain of the hosts would not be answered.
         try:
             async with asyncio.timeout(self._service.limits.drain_s):
                 for space, error in await asyncio.to_thread(self._service.spaces.drain):
-                    self._service.log.error("space failed while it was drained", space=space, error=repr(error))
+                    self._service.log.error("space failed while it was drained", space=space, exc_info=error)
                 for connection in connections:
                     connection.close(GOING_AWAY)
                 for connection in connections:
@@ -138,17 +138,16 @@ class Acceptor:
             self._service.log.warning("shutdown did not wait for all connections", connections=len(self._connections))
 
 
-async def _refuse(send: Send, status: int, text: str) -> None:
-    start: MutableMapping[str, Any] = {"type": "websocket.http.response.start", "status": status, "headers": []}
-    await send(start)
-    await send({"type": "websocket.http.response.body", "body": text.encode()})
-
-
 def make_app(
-    service: Service, application: Callable[[], Application] | None = None, pages: Path | None = None
-) -> tuple[Starlette, Acceptor]:
+    service: Service,
+    application: Callable[[], Application] | None = None,
+    pages: Path | None = None,
+    *,
+    hosts: Iterable[str] = (),
+    any_host: bool = False,
+) -> tuple[ASGIApp, Acceptor]:
     """Return the ASGI application and its acceptor; with an application also the routes of its pages (files of a
-    folder).
+    folder). It answers under its names only: see `RequestGate`.
     """
     acceptor = Acceptor(service)
 
@@ -156,7 +155,8 @@ def make_app(
         return PlainTextResponse("ok\n")
 
     async def readyz(_: Request) -> Response:
-        return PlainTextResponse("ok\n") if service.ready else PlainTextResponse("shutting down\n", 503)
+        is_ready, lines = service.health.report()
+        return PlainTextResponse(lines, 200 if is_ready else 503)
 
     async def metrics(_: Request) -> Response:
         return Response(await service.metrics.latest_page(), media_type=CONTENT_TYPE)
@@ -170,41 +170,15 @@ def make_app(
     if application is not None:
         routes.append(make_command_route(service, application))
         routes += _page_routes(acceptor, application, pages)
-    own = [Middleware(_SameOriginOnly)] if service.insecure_local else []
-    return Starlette(routes=routes, middleware=own), acceptor
-
-
-class _SameOriginOnly:
-    """Refuses requests from other origins on a server without keys.
-
-    Such a server trusts the programs of its machine. A browser of the machine can have any web site open, and a site
-    can give itself a loopback address.
-    """
-
-    __slots__ = ("_app",)
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or _is_same_origin(Headers(scope=scope)):
-            await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await receive()  # websocket.connect
-            await _refuse(send, 403, FOREIGN_ORIGIN)
-        else:
-            await PlainTextResponse(FOREIGN_ORIGIN, 403)(scope, receive, send)
-
-
-def _is_same_origin(headers: Headers) -> bool:
-    """Return whether a request comes from a program, or from a page of this server. Browsers send the origin of a page
-    with requests that change something or open a connection; programs do not.
-    """
-    host, origin = headers.get("host", ""), headers.get("origin")
-    if origin is None:
-        return True
-    name = urlsplit(f"//{host}").hostname or ""
-    return (name == "localhost" or _is_loopback(name)) and urlsplit(origin).netloc == host
+    gate = RequestGate(
+        Starlette(routes=routes),
+        hosts=tuple(hosts),
+        any_host=any_host,
+        # A server without keys trusts the programs of its machine, and a browser there can have any site open.
+        own_origin_only=service.insecure_local,
+        on_defect=service.request_failed,
+    )
+    return gate, acceptor
 
 
 class _PageEndpoint:
@@ -219,7 +193,7 @@ class _PageEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         application, wire = self._application(), scope["extensions"][EXTENSION]
         page = OpenPage(
-            application, WebSocket(scope, receive, send), lambda: wire.allow(application.limits.refused_bytes)
+            application, WebSocket(scope, receive, send), lambda: wire.admit(application.limits.right.message_bytes)
         )
         await self._acceptor.serve_page(page, receive, send)
 
@@ -317,9 +291,10 @@ class Server(uvicorn.Server):
         anyone_founds: bool = False,
         classes: Iterable[type[Piece]] | None = None,
         pages: Path | None = None,
+        hosts: Iterable[str] = (),
     ) -> None:
         """Open a directory and its socket; with `classes` the server also runs an application, with files for browsers
-        in `pages`.
+        in `pages`. `hosts` are the names under which it answers browsers, besides addresses and localhost.
 
         `owner` owns the spaces that the application creates; the application writes only where this user may. With
         `anyone_founds` and keys, every user with a token may create a space; otherwise only `owner` may.
@@ -347,14 +322,24 @@ class Server(uvicorn.Server):
             self._listener.close()
             raise
         self._application: Application | None = None
-        app, self._acceptor = make_app(self.service, None if classes is None else self.application, pages)
+        self._last_call: threading.Timer | None = None  # ends a process that was asked to end
+        names = tuple(hosts)
+        app, self._acceptor = make_app(
+            self.service,
+            None if classes is None else self.application,
+            pages,
+            hosts=names,
+            any_host=not (names or self.service.insecure_local or _is_loopback(host)),
+        )
+        handshakes = HandshakeLimit(limits.nothing)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         super().__init__(
             uvicorn.Config(
                 app,
-                http=partial(HttpConnection, HandshakeLimit(limits)),  # type: ignore[arg-type]
-                ws=Wire,
-                ws_max_size=min(limits.hello_bytes, limits.refused_bytes),  # until Hello
+                http=partial(HttpConnection, handshakes),  # type: ignore[arg-type]
+                ws=partial(Wire, handshakes),  # type: ignore[arg-type]
+                ws_max_size=limits.nothing.message_bytes,  # until Hello
+                h11_max_incomplete_event_size=limits.nothing.message_bytes,
                 ws_ping_interval=limits.ping_s,
                 ws_ping_timeout=limits.ping_s,
                 ws_per_message_deflate=False,
@@ -391,27 +376,44 @@ class Server(uvicorn.Server):
         """Serve until `stop` is called. With `signals`, SIGINT and SIGTERM call it."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM) if signals else ():
-            loop.add_signal_handler(number, self.stop)
+            loop.add_signal_handler(number, self._stop_process)
         log = self.service.log
         relay = LogRelay(log)
         relayed = [logging.getLogger(name) for name in ("headwater", "uvicorn", "websockets")]
         for logger in relayed:
             logger.addHandler(relay)
             logger.propagate = logger.name == "headwater"  # An application that sets up logging hears of it there, too.
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # It warns of each malformed request of a stranger.
         log.info("listening", host=self.address[0], port=self.address[1])
+        self.service.loop_watch.start()
         try:
             await self.serve(sockets=[self._listener])
         finally:
+            self.service.loop_watch.stop()
             await self.service.spaces.settle()
             await asyncio.to_thread(self.service.spaces.close)
             log.info("stopped")
+            if self._last_call is not None:
+                self._last_call.cancel()
             for logger in relayed:
                 logger.removeHandler(relay)
                 logger.propagate = True
 
     def stop(self) -> None:
         self.should_exit = True
+
+    def _stop_process(self) -> None:
+        """Stop because of a signal. The process ends within `ServerLimits.stop_s`, whatever it is doing."""
+        self.stop()
+        if self._last_call is None:
+            self._last_call = threading.Timer(self.service.limits.stop_s, self._end_process)
+            self._last_call.daemon = True
+            self._last_call.start()
+
+    def _end_process(self) -> None:
+        """End the process with work unfinished. Every commit that was acknowledged is on the disk (C6)."""
+        self.service.log.warning("shutdown did not wait for all work", seconds=self.service.limits.stop_s)
+        os._exit(0)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer everything accepted before, then close the connections."""

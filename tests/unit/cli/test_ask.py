@@ -244,7 +244,7 @@ class TestOfAProcessThatRuns:
             assert "'bob' may not" in fail("get", url, "shop", "ann.total")
             assert "'bob' may not" in fail("spaces", url)
             for what, rest in (("log", ()), ("set", ("space:x", "1"))):  # Naming a space opens none.
-                assert "no space 'evil'" in fail(what, url, "evil", *rest)
+                assert "'bob' may not do that in evil" in fail(what, url, "evil", *rest)
             monkeypatch.setenv("HEADWATER_TOKEN", ask("token", data, "--user", "cy").strip())
             assert "shop/ann:total" in ask("log", url, "shop")
 

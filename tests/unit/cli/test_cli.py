@@ -218,11 +218,18 @@ class TestLog:
         assert "user:ann:settings" in lines[6]
 
     def test_pages_say_how_to_go_on(self, cli: Run, data: Path) -> None:
-        ran = cli("log", data, "shop", "--limit", 2)
+        ran = cli("log", data, "shop", "--since", 0, "--limit", 2)
         assert ran.out.splitlines()[-1] == "more: --since 2"
         rest = cli("log", data, "shop", "--since", 2, "--json").json
         assert [commit["seq"] for commit in rest["commits"]] == [3, 4, 5, 6]
         assert rest["next"] is None
+
+    def test_limit_shows_the_newest_commits_and_how_to_see_earlier_ones(self, cli: Run, data: Path) -> None:
+        page = cli("log", data, "shop", "--limit", 2, "--json").json
+        assert [commit["seq"] for commit in page["commits"]] == [5, 6]
+        assert cli("log", data, "shop", "--limit", 2).out.splitlines()[0] == "earlier commits: --since 2"
+        branch = cli("log", data, "shop", "--limit", 1, "--branch", "fine", "--json").json
+        assert [commit["seq"] for commit in branch["commits"]] == [4]
 
     def test_after_a_compaction_it_begins_with_what_is_kept(self, cli: Run, data: Path) -> None:
         cli("compact", data, "shop", "--before", 3)
@@ -230,7 +237,7 @@ class TestLog:
         assert ran.code == 0
         assert ran.out.splitlines()[0] == "history before seq 3 was compacted away"
         assert ran.out.splitlines()[2].startswith("3 ")
-        page = cli("log", data, "shop", "--limit", 1, "--json").json
+        page = cli("log", data, "shop", "--since", 2, "--limit", 1, "--json").json
         assert ([commit["seq"] for commit in page["commits"]], page["next"], page["kept_from"]) == ([3], 3, 3)
         asked = cli("log", data, "shop", "--since", 0)
         assert (asked.code, "history before seq 3 was compacted away" in asked.err) == (1, True)
@@ -482,11 +489,12 @@ class TestVerify:
         ran = cli("verify", data / "shop.space")
         assert (ran.code, ran.err) == (code, f"headwater: {error}\n")
 
-    def test_a_file_that_is_not_there_or_is_a_directory_exits_2(self, cli: Run, data: Path) -> None:
+    def test_file_that_is_not_there_and_directory_without_spaces_exit_2(self, cli: Run, data: Path) -> None:
         ran = cli("verify", data / "other.space")
-        assert (ran.code, "is not a file" in ran.err) == (2, True)
-        ran = cli("verify", data)
-        assert (ran.code, "Name one of its files" in ran.err) == (2, True)
+        assert (ran.code, "neither a file nor a directory" in ran.err) == (2, True)
+        (data / "empty").mkdir()
+        ran = cli("verify", data / "empty")
+        assert (ran.code, "holds no space" in ran.err) == (2, True)
 
     def test_a_damaged_file_is_named_with_what_is_wrong(self, cli: Run, tmp_path: Path) -> None:
         other = tmp_path / "letter.txt"

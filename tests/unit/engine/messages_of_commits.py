@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_limits
 from pathlib import Path
 
 import msgspec
 
+from headwater.clock import VirtualClock
+from headwater.data.address import DocKey
 from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
 from headwater.data.patch import append, replace
-from headwater.engine.limits import Limits
+from headwater.engine.admission.access import ACCESS
+from headwater.engine.engine import Engine
+from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.observations.writer import check_names
+from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import (
     Commit,
     EntityAbsent,
     LeaseHeld,
     NodeResult,
+    Operation,
     OriginCommitted,
     Provenance,
     SentEvent,
     decode_frame,
 )
 from headwater.protocol.observations import decode_about, decode_footprint
-from headwater.protocol.verdict import Conflict, Rejected, conflict_text
+from headwater.protocol.verdict import Conflict, Rejected, RuleRefused, conflict_text
 from tests.unit.engine.delivery_kit import lease_new_target
 from tests.unit.engine.kit import Writer, doc, open_engine, read, write
 from tests.unit.engine.messages import ann_on, case, raised, rejection
@@ -325,7 +332,7 @@ def empty_session_key(_: Path) -> str:
     return raised(lambda: open_engine().open_session(""))
 
 
-@case("session 's' belongs to 'ann', not to 'bob'")
+@case("session 's' is not yours, or its token was used before")
 def somebody_else_s_session(_: Path) -> str:
     engine = open_engine()
     engine.open_session("s", "ann")
@@ -337,7 +344,7 @@ def session_of_the_engine(_: Path) -> str:
     return raised(lambda: open_engine().open_session("merge of b"))
 
 
-@case("the token for session 's' was used before, or is not its own")
+@case("session 's' is not yours, or its token was used before. Open one under another key.")
 def wrong_token(_: Path) -> str:
     engine = open_engine()
     engine.resume_session("s", "ann", "", "first")
@@ -350,3 +357,35 @@ def impossible_acknowledgement(_: Path) -> str:
     engine = open_engine()
     engine.open_session("s")
     return raised(lambda: engine.acknowledge("s", -1))
+
+
+def stocked(user: str, commit: Commit, **limits: int) -> str:
+    """The refusal of a commit of a user, in a space with these limits."""
+    bounds = replace_limits(DEFAULT_LIMITS, **limits)
+    engine = Engine(SqliteStore(":memory:", synchronous="OFF"), clock=VirtualClock(), limits=bounds, access=True)
+    roles = {"owners": ["ann"], "writers": ["wes"], "readers": ["rob"]}
+    Writer(engine, "root").lands(Operation(ACCESS, (replace((), roles),)))
+    engine.open_session("s", user)
+    (verdict,) = engine.submit("s", commit)
+    assert isinstance(verdict, Rejected)
+    assert isinstance(verdict.rejection, RuleRefused)
+    return verdict.rejection.detail
+
+
+STOCK = "you have as much as one user may store in this space"
+
+
+@case(f"{STOCK}: 1 stored events. No more fit until some are handled.")
+def more_events_than_one_user_may_store(_: Path) -> str:
+    return stocked("wes", Commit(1, events=(SentEvent("a", "s", None), SentEvent("b", "s", None))), user_events=1)
+
+
+@case(f"{STOCK}: 1 events for later. No more fit until some are handled.")
+def more_timers_than_one_user_may_store(_: Path) -> str:
+    return stocked("wes", Commit(1, events=(SentEvent("a", "s", None, 5), SentEvent("b", "s", None, 5))), user_timers=1)
+
+
+@case(f"{STOCK}: 1 documents of a user who may only read. No more fit until you may write.")
+def more_documents_than_a_reader_may_store(_: Path) -> str:
+    docs = [Operation(DocKey("user:rob", name), (replace((), 1),)) for name in ("a", "b")]
+    return stocked("rob", Commit(1, tuple(docs)), user_documents=1)

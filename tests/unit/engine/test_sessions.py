@@ -41,7 +41,7 @@ def test_an_unknown_session_may_not_write_and_is_told_to_open() -> None:
 def test_a_session_belongs_to_who_opened_it() -> None:
     engine = open_engine()
     engine.open_session("s", "ann")
-    with pytest.raises(ProtocolError, match="session 's' belongs to 'ann', not to 'bob'"):
+    with pytest.raises(ProtocolError, match="session 's' is not yours, or its token was used before"):
         engine.open_session("s", "bob")
     assert engine.open_session("s", "ann").principal == "ann"
 

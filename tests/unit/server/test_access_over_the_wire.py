@@ -191,7 +191,7 @@ def test_a_session_belongs_to_the_user_who_made_it(tmp_path: Path) -> None:
     async def tell(there: Town) -> None:
         await founded(there)
         will = there.user("will", key="ann's")
-        assert "belongs to" in await is_shut_out(will)
+        assert "is not yours" in await is_shut_out(will)
 
     story(tell, tmp_path)
 

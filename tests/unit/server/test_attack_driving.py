@@ -23,7 +23,9 @@ from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
 from headwater.server.server import Server
 from tests.unit.runtime.kit import QUICK, SPACE, Client, Rig, address, doc, on_loopback, run, serving
 
-SMALL = changed(DEFAULT_SERVER_LIMITS, message_bytes=20_000, refused_bytes=200_000)
+SMALL = changed(
+    DEFAULT_SERVER_LIMITS, message_bytes=20_000, right=changed(DEFAULT_SERVER_LIMITS.right, message_bytes=200_000)
+)
 
 
 async def ends(work: Awaitable[object], within_s: float = 30.0) -> bool:

@@ -21,7 +21,7 @@ from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
 from tests.unit.runtime.kit import SPACE, Rig, address, doc, run, serving
 
 HANDSHAKE = (
-    f"GET {PATH} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
     "Sec-WebSocket-Protocol: headwater.v1.msgpack\r\n\r\n"
 ).encode()

@@ -17,7 +17,12 @@ from tests.unit.runtime.kit import SPACE
 from tests.unit.server.test_attack_peers import in_one_segment
 from tests.unit.server.test_connection import opened, served, write
 
-LIMITS = changed(DEFAULT_SERVER_LIMITS, in_flight_bytes=100, asks=2, outgoing_bytes=1_000)
+LIMITS = changed(
+    DEFAULT_SERVER_LIMITS,
+    in_flight_bytes=100,
+    right=changed(DEFAULT_SERVER_LIMITS.right, questions=2),
+    outgoing_bytes=1_000,
+)
 
 
 class TestFrames:
@@ -59,7 +64,9 @@ class TestQuestions:
     def test_while_answers_are_long_few_are_on_the_way_at_once(self) -> None:
         def most(*answers: bytes) -> int:
             """How many may be on the way after these answers."""
-            flow = Backpressure(changed(LIMITS, asks=16, outgoing_bytes=1 << 30))
+            flow = Backpressure(
+                changed(LIMITS, right=changed(DEFAULT_SERVER_LIMITS.right, questions=16), outgoing_bytes=1 << 30)
+            )
             for answer in answers:
                 flow.count_sent([Answer(99, 0, ())], [answer], 0)
             number = 0

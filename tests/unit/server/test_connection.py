@@ -40,6 +40,7 @@ from headwater.protocol.messages import (
 )
 from headwater.protocol.verdict import Accepted
 from headwater.runtime.channel.websocket import PATH, WebSocket
+from headwater.server.operation.health import Phase
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.server import Server
 from tests.unit.runtime.kit import SPACE, Rig, address, doc, run, serving
@@ -214,7 +215,13 @@ def test_a_message_over_the_limit_is_refused_with_the_limit(tmp_path: Path) -> N
         with pytest.raises(ConnectionClosed):
             await peer.socket.recv()
 
-    served(tmp_path, tell, changed(DEFAULT_SERVER_LIMITS, message_bytes=1_000, refused_bytes=5_000))
+    served(
+        tmp_path,
+        tell,
+        changed(
+            DEFAULT_SERVER_LIMITS, message_bytes=1_000, right=changed(DEFAULT_SERVER_LIMITS.right, message_bytes=5_000)
+        ),
+    )
 
 
 def test_a_connection_that_says_nothing_is_closed(tmp_path: Path) -> None:
@@ -222,7 +229,7 @@ def test_a_connection_that_says_nothing_is_closed(tmp_path: Path) -> None:
         peer = await raw(server)
         assert "no Hello came within 0.05 s" in (await peer.problem()).message
 
-    served(tmp_path, tell, changed(DEFAULT_SERVER_LIMITS, hello_s=0.05))
+    served(tmp_path, tell, changed(DEFAULT_SERVER_LIMITS, nothing=changed(DEFAULT_SERVER_LIMITS.nothing, seconds=0.05)))
 
 
 def test_too_many_connections_are_asked_to_come_later(tmp_path: Path) -> None:
@@ -260,7 +267,7 @@ def test_too_many_spaces_make_room_or_are_refused(tmp_path: Path) -> None:
         assert isinstance(await third.hear(), Opened)
         assert list(server.service.spaces.hosts()) == ["two"]
 
-    served(tmp_path, tell, changed(DEFAULT_SERVER_LIMITS, spaces=1))
+    served(tmp_path, tell, changed(DEFAULT_SERVER_LIMITS, unwritten_spaces=1))
 
 
 # ---- fast and slow peers -------------------------------------------------------------------------------
@@ -337,7 +344,7 @@ def test_health_readiness_and_metrics_can_be_asked_for(tmp_path: Path) -> None:
             "headwater_messages_in_total 3.0",
         ):
             assert line in page.splitlines()
-        server.service.ready = False
+        server.service.health.phase = Phase.STOPPING
         assert (await asyncio.to_thread(fetched, server, "/readyz"))[0] == 503
         assert (await asyncio.to_thread(fetched, server, "/nowhere"))[0] == 404
 

@@ -17,7 +17,7 @@ from headwater.server.sync.wire import Wire
 from tests.unit.runtime.kit import SPACE, Rig, address, doc, run, serving
 from tests.unit.server.test_attack_peers import HANDSHAKE, in_one_segment
 
-GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 async def came(server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -34,9 +34,9 @@ async def is_let_go(reader: asyncio.StreamReader) -> bool:
 
 def test_whoever_says_nothing_or_never_ends_its_request_is_let_go(tmp_path: Path) -> None:
     async def play() -> None:
-        limits = changed(DEFAULT_SERVER_LIMITS, hello_s=0.1)
+        limits = changed(DEFAULT_SERVER_LIMITS, nothing=changed(DEFAULT_SERVER_LIMITS.nothing, seconds=0.1))
         async with serving(tmp_path, insecure_local=True, limits=limits) as server:
-            for said in (b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"GET"):
+            for said in (b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"GET"):
                 reader, writer = await came(server)
                 writer.write(said)
                 assert await is_let_go(reader)
@@ -47,7 +47,7 @@ def test_whoever_says_nothing_or_never_ends_its_request_is_let_go(tmp_path: Path
 
 def test_a_connection_may_ask_again_and_is_let_go_in_the_middle_of_its_second_request(tmp_path: Path) -> None:
     async def play() -> None:
-        limits = changed(DEFAULT_SERVER_LIMITS, hello_s=0.3)
+        limits = changed(DEFAULT_SERVER_LIMITS, nothing=changed(DEFAULT_SERVER_LIMITS.nothing, seconds=0.3))
         async with serving(tmp_path, insecure_local=True, limits=limits) as server:
             reader, writer = await came(server)
             for _ in range(2):
@@ -63,7 +63,7 @@ def test_a_connection_may_ask_again_and_is_let_go_in_the_middle_of_its_second_re
 
 def test_those_who_wait_longest_make_room_and_those_who_are_connected_stay(tmp_path: Path) -> None:
     async def play() -> None:
-        limits = changed(DEFAULT_SERVER_LIMITS, requests=3)
+        limits = changed(DEFAULT_SERVER_LIMITS, nothing=changed(DEFAULT_SERVER_LIMITS.nothing, connections=3))
         async with serving(tmp_path, insecure_local=True, limits=limits) as server:
             rig = Rig(WebSocket(address(server)), lambda _: None)
             client = rig.client("a")

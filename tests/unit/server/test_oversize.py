@@ -38,7 +38,9 @@ from tests.unit.runtime.kit import Rig, address, doc, on_loopback, refused, run,
 from tests.unit.server.test_connection import HELLO, opened, raw, served, write
 
 ENCODINGS: list[Encoding] = ["msgpack", "json"]
-SMALL = changed(DEFAULT_SERVER_LIMITS, message_bytes=20_000, refused_bytes=200_000)
+SMALL = changed(
+    DEFAULT_SERVER_LIMITS, message_bytes=20_000, right=changed(DEFAULT_SERVER_LIMITS.right, message_bytes=200_000)
+)
 
 
 def states(count: int, size: int) -> tuple[State, ...]:
@@ -250,7 +252,7 @@ def test_the_loopback_has_no_messages_that_are_too_long(tmp_path: Path) -> None:
 
 def test_what_a_client_sends_and_takes_in_fits_what_a_server_takes_in_and_says() -> None:
     limits = ServerLimits()
-    assert ReplicaLimits().commit_bytes * 4 // 3 < limits.message_bytes < limits.refused_bytes
+    assert ReplicaLimits().commit_bytes * 4 // 3 < limits.message_bytes < limits.right.message_bytes
     assert limits.message_bytes > ReplicaLimits().wave_bytes
     assert limits.engine.document_bytes < limits.answer_bytes < WebSocketLimits().message_bytes
 

@@ -94,7 +94,9 @@ def test_a_connection_that_cannot_be_told_ends_loudly_and_its_space_goes_on(
 
 
 def test_whoever_asks_for_more_than_it_takes_is_asked_to_wait_and_gets_everything(tmp_path: Path) -> None:
-    limits = changed(DEFAULT_SERVER_LIMITS, asks=4, outgoing_bytes=2_000_000)
+    limits = changed(
+        DEFAULT_SERVER_LIMITS, right=changed(DEFAULT_SERVER_LIMITS.right, questions=4), outgoing_bytes=2_000_000
+    )
 
     async def tell(server: Server) -> None:
         busy = await opened(server, key="busy")

@@ -11,6 +11,7 @@ import pytest
 
 from headwater.clock import RealClock
 from headwater.data.patch import replace
+from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS
 from headwater.engine.sync.host import ThreadHost
@@ -28,7 +29,7 @@ Failures = list[tuple[str, BaseException]]
 
 
 def spaces_in(folder: Path, count: int, failures: Failures | None = None) -> Spaces:
-    limits = changed(DEFAULT_SERVER_LIMITS, spaces=count)
+    limits = changed(DEFAULT_SERVER_LIMITS, spaces=count, unwritten_spaces=count)
     noted: Failures = failures if failures is not None else []
     return Spaces(folder, clock=RealClock(), limits=limits, on_failed=lambda space, error: noted.append((space, error)))
 
@@ -42,6 +43,15 @@ def write(spaces: Spaces, space: str) -> None:
         assert engine.last_seq
 
     spaces.host_of(space).call(work)
+
+
+def made(folder: Path, *names: str) -> None:
+    """Make the files of spaces."""
+    with Directory(folder) as directory:
+        for name in names:
+            engine = directory.space(name)
+            engine.open_session("s", "x")
+            engine.submit("s", Commit(1, (Operation(doc(), (replace((), 1),)),)))
 
 
 class Slow:
@@ -64,11 +74,12 @@ class Slow:
 def test_a_space_that_makes_room_can_be_entered_again_while_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
+    made(tmp_path, "one", "other", "two")
+
     async def play() -> None:
         spaces = spaces_in(tmp_path, count)
         for name in ["one", "other"][:count]:
             await spaces.enter(name)
-            write(spaces, name)
             spaces.leave(name)
         slow = Slow(monkeypatch)
         loop = asyncio.get_running_loop()

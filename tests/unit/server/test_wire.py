@@ -50,7 +50,7 @@ def test_what_threads_say_at_once_arrives_whole_and_in_the_order_of_each(tmp_pat
 # ---- frames ------------------------------------------------------------------------------------------------
 
 REQUEST = (
-    b"GET /v1/sync HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /v1/sync HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Protocol: headwater.v1.msgpack\r\n\r\n"
 )

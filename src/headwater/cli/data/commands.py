@@ -163,14 +163,16 @@ def log(
     token: Token = "",
     json: Json = False,
 ) -> int:
-    """The commits of a space, oldest first.
+    """The newest commits of a space, or those after a seq, oldest first.
+
+    Example: `headwater log ./data shop --limit 10`
 
     Example: `headwater log ./data shop --since 120 --limit 10`
 
     Parameters
     ----------
     since
-        Begin after this seq. Without it: with the oldest commit that compaction has left.
+        Begin after this seq. Without it: the newest commits.
     limit
         At most this many commits.
     branch
@@ -181,7 +183,9 @@ def log(
     if json:
         print_json(found)
         return OK
-    if since is None and found["kept_from"] > 1:
+    if since is None and found["earlier"] is not None:
+        print_answer(f"earlier commits: --since {found['earlier']}")
+    elif since is None and found["kept_from"] > 1:
         print_answer(f"history before seq {found['kept_from']} was compacted away")
     print_table(
         ("seq", "time", "session", "branch", "node", "wrote"),

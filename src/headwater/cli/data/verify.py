@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headwater.cli.data.commands import Token, User
+from headwater.cli.data.space_copy import MANIFEST, copy_files, copy_space
 from headwater.cli.data.target import ask
 from headwater.cli.directory import open_directory, owner_address, space_sizes
 from headwater.cli.limits import DEFAULT_COMMAND_LIMITS, CommandLimits
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
 def verify(file: str, /, *, resume: str = "", user: User = "", token: Token = "", json: Json = False) -> int:
     """Replay the history of a space and check it against the rules of admission.
 
-    Exits 0 if everything holds, 1 at the first violation, 2 if the file cannot be read as a space.
+    FILE is the file of a space, or a data directory, which means all of its spaces. Exits 0 if everything holds, 1 at
+    the first violation of a space, 2 if a file cannot be read as a space.
     If a process serves its directory, that makes a copy first, and the copy is verified. If a process owns it
     and does not serve it, stop that process.
 
@@ -63,43 +65,74 @@ def verify(file: str, /, *, resume: str = "", user: User = "", token: Token = ""
 
     Example: `headwater verify ./data/shop.space`
 
+    Example: `headwater verify ./data`
+
     Example: `headwater verify ./data --resume shop.py`
 
     Parameters
     ----------
     file
-        The space's file, not its directory; with --resume also the directory, which means all of its spaces.
+        The space's file, or the directory, which means all of its spaces.
     resume
         The file of the application whose clean nodes are run.
     """
     if resume:
         return _verify_resume(file, resume, user=user, token=token, json=json)
     path = Path(file)
+    if path.is_dir():
+        return _verify_directory(path, user, token, json=json)
     if not path.is_file():
-        hint = f" Name one of its files, for example {path}/shop.space." if path.is_dir() else ""
-        print_error(f"{file} is not a file.{hint}")
+        print_error(f"{file} is neither a file nor a directory.")
         return BAD_USAGE
+    code, form = _verify_space(path, user, token, json=json)
+    if json and form is not None:
+        print_json(form)
+    return code
+
+
+def _verify_directory(directory: Path, user: str, token: str, *, json: bool) -> int:
+    """Verify every space of a directory, also those after one that is damaged. Return the worst exit code."""
+    spaces = list(space_sizes(directory))
+    if not spaces:
+        print_error(f"{directory} holds no space")
+        return BAD_USAGE
+    worst = OK
+    forms: dict[str, JsonForm] = {}
+    for space in spaces:
+        code, forms[space] = _verify_space(directory / f"{space}{SUFFIX}", user, token, json=json)
+        worst = max(worst, code)
+    if json:
+        print_json({"ok": worst == OK, "spaces": forms})
+    return worst
+
+
+def _verify_space(path: Path, user: str, token: str, *, json: bool) -> tuple[int, JsonForm]:
+    """Verify one space. Return the exit code and the report as JSON; None if the file could not be read."""
     try:
         with _file_or_copy(path, user, token) as still:
-            report = _verify_with_progress(still, quiet=json)
+            report = _verify_with_progress(still, path.stem, quiet=json)
     except CorruptionError as damage:
-        if json:
-            print_json({"ok": False, "violation": {"rule": "damage", "seq": None, "message": str(damage)}})
         print_error(str(damage))
-        return FAILED
+        return FAILED, {"ok": False, "violation": {"rule": "damage", "seq": None, "message": str(damage)}}
     except StorageError as error:
         print_error(str(error))
-        return BAD_USAGE
-    if json:
-        print_json(_report_form(report))
-    else:
-        _say_report(file, report)
-    return OK if report.ok else FAILED
+        return BAD_USAGE, None
+    if not json:
+        _say_report(str(path), report)
+    return OK if report.ok else FAILED, _report_form(report)
 
 
 @contextmanager
 def _file_or_copy(path: Path, user: str, token: str) -> Iterator[Path]:
-    """Yield the file, or a copy of it if a process serves its directory; that process makes the copy."""
+    """Yield the file, or a copy of it if a process serves its directory; that process makes the copy.
+
+    A file of a backup is copied, too: opening it would change its checksum.
+    """
+    if (path.parent / MANIFEST).is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            copy_files(path, Path(folder))
+            yield Path(folder) / path.name
+        return
     if path.suffix != SUFFIX or owner_address(path.parent) is None or not _is_owned(path.parent):
         yield path
         return
@@ -119,11 +152,11 @@ def _is_owned(directory: Path) -> bool:
         return True
 
 
-def _verify_with_progress(path: Path, *, quiet: bool) -> Report:
+def _verify_with_progress(path: Path, space: str, *, quiet: bool) -> Report:
     shown = console(stderr=True)
     if quiet or not shown.is_terminal:
         return verify_file(path)
-    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TextColumn("commits"))
+    columns = (TextColumn(f"verifying {space}"), BarColumn(), MofNCompleteColumn(), TextColumn("commits"))
     with Progress(*columns, console=shown, transient=True) as bar:
         task = bar.add_task("verifying", total=None)
         return verify_file(path, lambda done, total: bar.update(task, completed=done, total=total))
@@ -238,23 +271,7 @@ class _Copies:
         return True
 
     def _copy(self, space: str) -> None:
-        file = self._directory / f"{space}{SUFFIX}"
-        if not file.is_file():
-            raise AbsentError(f"there is no space {space!r} in {self._directory}")
-        try:
-            with open_directory(self._directory):
-                for each in (file, file.with_name(f"{file.name}-wal")):
-                    if each.is_file():
-                        shutil.copyfile(each, self.folder / each.name)
-                return
-        except DirectoryInUseError:
-            if owner_address(self._directory) is None:
-                raise
-        told = ask(str(self._directory), CommandQuestion("verify", space, user=self._user), token=self._token)
-        copy = copy_path(file, told["copy"])
-        for each in copy.parent.iterdir():
-            shutil.move(each, self.folder / each.name)
-        shutil.rmtree(copy.parent, ignore_errors=True)
+        copy_space(self._directory, space, self.folder, user=self._user, token=self._token)
 
 
 # ---- running -------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import sys
@@ -44,6 +45,7 @@ def run(
     insecure_local: Annotated[bool, Parameter(negative=())] = False,
     owner: str = "",
     anyone_founds: Annotated[bool, Parameter(negative=())] = False,
+    host_name: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     reload: Annotated[bool, Parameter(negative=())] = False,
     json: Json = False,
 ) -> int:
@@ -72,6 +74,10 @@ def run(
     anyone_founds
         With keys: every user with a token may make a space by being the first to write to it, and owns it. Without
         this only OWNER may.
+    host_name
+        A name under which browsers reach this server, for example that of a reverse proxy; may be given several times.
+        Without it a server on this machine answers to addresses and localhost only, so that no web site can reach it
+        by giving its own name the address of this machine.
     reload
         Apply changes of the application's files: state stays, and only members that do something else now
         run again. A change of the shape of a class is a new start on the same data.
@@ -95,6 +101,7 @@ def run(
             insecure_local=insecure_local,
             owner=owner,
             anyone_founds=anyone_founds,
+            hosts=host_name,
             classes=classes,
             pages=page_folder(file),
         )
@@ -106,6 +113,7 @@ def run(
     if code == START_AGAIN:
         flags = [*(["--insecure-local"] if insecure_local else ()), *(["--json"] if json else ()), "--reload"]
         flags += ["--anyone-founds"] if anyone_founds else []
+        flags += [part for name in host_name for part in ("--host-name", name)]
         where = ["--data", str(data), "--host", host, "--port", str(address[0]), "--owner", owner]
         os.execv(sys.executable, [sys.executable, "-P", "-m", "headwater.cli", "run", app, *where, *flags])
     return code
@@ -154,9 +162,11 @@ async def _serve(
         with entry_points.served(data, server.application().backend), announce_address(data, url):
             begin, beside = getattr(module, "start", None), _find_background(module, runtime)
             if begin is not None:
+                server.service.health.note_starting()
                 begun = loop.create_task(_start(begin, runtime))
                 await asyncio.wait([begun, served], return_when=asyncio.FIRST_COMPLETED)
                 if begun.done():
+                    server.service.health.note_started()
                     error = begun.exception()
                     if error is not None and (reloading is None or not isinstance(error, Exception)):
                         raise error
@@ -173,7 +183,9 @@ async def _serve(
                 print_json({"name": module.__name__, "url": url, "data": str(data)})
             else:
                 print_answer(f"{module.__name__} is at {url}/")
-            if reloading is not None:
+            if reloading is None:
+                _keep_out_of_collections()
+            else:
                 watching = loop.create_task(
                     reloading.until_reshaped(lambda: (runtime, *entry_points.taking_part()), lambda: bool(broken))
                 )
@@ -205,6 +217,16 @@ async def _start(begin: Callable[..., object], runtime: Runtime) -> None:
     if not inspect.isawaitable(made):
         raise AuthoringError(f"start is not awaited, and opens nothing: write {START}")
     await made
+
+
+def _keep_out_of_collections() -> None:
+    """Leave the objects that exist after the start out of later garbage collections.
+
+    A full collection holds every thread for the time that it takes to look at all objects. Modules and classes, which
+    are most of them, stay for the life of the process.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _find_background(module: ModuleType, runtime: Runtime) -> Callable[[], Coroutine[Any, Any, None]] | None:
@@ -253,6 +275,7 @@ def serve(
     insecure_local: Annotated[bool, Parameter(negative=())] = False,
     owner: str = "",
     anyone_founds: Annotated[bool, Parameter(negative=())] = False,
+    host_name: Annotated[tuple[str, ...], Parameter(negative=())] = (),
 ) -> int:
     """Serve the spaces of a directory over WebSocket until interrupted.
 
@@ -273,6 +296,8 @@ def serve(
     anyone_founds
         With keys: every user with a token may make a space by being the first to write to it, and owns it. Without
         this only OWNER may.
+    host_name
+        A name under which browsers reach this server, for example that of a reverse proxy; may be given several times.
     """
     with server_extra():
         import uvloop  # noqa: PLC0415 (an extra)
@@ -287,9 +312,11 @@ def serve(
             insecure_local=insecure_local,
             owner=owner,
             anyone_founds=anyone_founds,
+            hosts=host_name,
             classes=(),
         )
         with announce_address(Path(directory), format_url(*server.address)):
+            _keep_out_of_collections()
             await server.run_until_stopped(signals=True)
 
     # The loop's thread and the spaces' threads switch many times a millisecond.

@@ -8,6 +8,7 @@ targets. Delivery itself is not the engine's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headwater.data.codec import decode, encode
@@ -39,12 +40,18 @@ class EventPage:
     next_due_us: int | None
 
 
+def _ignore(_: int, __: int) -> None:
+    """Count no events."""
+
+
 class CommitOutbox:
     """Events and records that were sent and are not handled yet. Writes inside the open store transaction."""
 
-    __slots__ = ("_delivery", "_limits", "_log", "_store")
+    __slots__ = ("_delivery", "_limits", "_log", "_store", "on_dropped")
 
     def __init__(self, store: Store, log: Log, delivery: DeliveryFacade, limits: Limits) -> None:
+        # Called with the session and the time of an event that was handled.
+        self.on_dropped: Callable[[int, int], object] = _ignore
         self._store = store
         self._log = log
         self._delivery = delivery
@@ -77,7 +84,10 @@ class CommitOutbox:
         """C7: drop the handled events and store the sent ones, together with the rest of the commit or not at all."""
         if commit.handled:
             dropped = [self._store.drop_event(branch.id, id) for id in dict.fromkeys(commit.handled)]
-            self._give_up(sum([row[1] for row in dropped if row is not None and row[0] < self._log.kept_from]))
+            self._give_up(sum([row.seal for row in dropped if row is not None and row.seq < self._log.kept_from]))
+            for row in dropped:
+                if row is not None:
+                    self.on_dropped(row.session, row.due_us)
         if commit.events:
             self._store.put_events(
                 [

@@ -47,6 +47,12 @@ def token_digest(token: str) -> str:
     return blake2b(token.encode(), digest_size=16).hexdigest() if token else ""
 
 
+def _foreign(key: str) -> str:
+    """The refusal of a session: the same for a session of another user and for a wrong token."""
+    # fault sessions.owner_told: return f"session {key!r} is not yours {__import__('sys')._getframe(1).f_lineno}"
+    return f"session {key!r} is not yours, or its token was used before. Open one under another key."
+
+
 class LandedWave(NamedTuple):
     """What of a wave was accepted: the documents of these results. `lost` are the places of the others."""
 
@@ -181,7 +187,7 @@ class Sessions:
             self._store.put_session(row)
         # fault sessions.foreign_session_opened: elif False:
         elif row.principal != principal:
-            raise ProtocolError(f"session {key!r} belongs to {row.principal!r}, not to {principal!r}")
+            raise ProtocolError(_foreign(key))
         elif row.closed:
             raise ProtocolError(f"session {key!r} was closed. Open a new one under another key.")
         return self._by_key.get(key) or self._remember(row)
@@ -198,7 +204,7 @@ class Sessions:
         # fault sessions.any_token_accepted: if False:
         # fault sessions.token_not_rotated: if False:
         if not unknown and not compare_digest(session.row.resume, token_digest(resume)):
-            raise ProtocolError(f"the token for session {session.key!r} was used before, or is not its own")
+            raise ProtocolError(_foreign(session.key))
         # fault sessions.token_not_rotated: session.row = session.row._replace(resume=session.row.resume or following)
         session.row = session.row._replace(resume=token_digest(following))
         self._store.put_session(session.row)

@@ -108,6 +108,10 @@ class Database:
         try:
             for suffix in ("", *LOGS):
                 FilePath(f"{draft}{suffix}").unlink(missing_ok=True)
+            # Values are for the owner of the file alone. SQLite gives the files beside it the same mode.
+            # fault store.files_for_all: if False:
+            if draft.parent.is_dir():
+                os.close(os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
             self._path = str(draft)
             self._connect()
             self.close()

@@ -37,6 +37,7 @@ from headwater.engine.store.port import (
     NEVER,
     AttemptRow,
     BranchRow,
+    DroppedEvent,
     EventRow,
     HeadRow,
     LogRow,
@@ -747,10 +748,23 @@ class SqliteStore(ObservationTables):
         """Return the seq of the newest event; 0 if there is none."""
         return self._db.number("SELECT max(seq) FROM events WHERE branch=?", (branch,))
 
-    def drop_event(self, branch: int, id: str) -> tuple[int, int] | None:
-        """Delete an event and return its seq and its seal; None if the branch has no such event."""
-        row = self._db.one("DELETE FROM events WHERE id=? AND branch=? RETURNING seq, seal", (id, branch))
-        return (row[0], row[1]) if row else None
+    def drop_event(self, branch: int, id: str) -> DroppedEvent | None:
+        """Delete an event and return what is needed to count it; None if the branch has no such event."""
+        row = self._db.one(
+            "DELETE FROM events WHERE id=? AND branch=? RETURNING seq, seal, due_us, session", (id, branch)
+        )
+        return DroppedEvent._make(row) if row else None
+
+    def count_events(self, principal: str) -> tuple[int, int]:
+        """Count the events that sessions of a principal sent, and of these the ones with a time."""
+        found = "SELECT count(*), total(due_us>0) FROM events JOIN sessions USING (session) WHERE principal=?"
+        row = self._db.one(found, (principal,))
+        assert row is not None
+        return int(row[0]), int(row[1])
+
+    def count_documents(self, scope: str, most: int) -> int:
+        """Count the documents of a scope that have a number, up to `most`."""
+        return self._db.number("SELECT count(*) FROM (SELECT 1 FROM documents WHERE scope=? LIMIT ?)", (scope, most))
 
     def drop_events(self, branch: int, before_seq: int) -> int:
         """Delete all events of a branch. Return the sum of the seals of those before a seq."""

@@ -177,10 +177,13 @@ def open_session(engine: Engine, peer: Peer, message: Open, limits: Limits) -> S
     check_id(message.session)
     if len(message.sent) > limits.in_flight:
         raise LimitError(f"a session has at most {limits.in_flight} commits on the wire")
-    if not engine.has_branch(message.branch):
-        raise AbsentError(f"there is no branch {message.branch!r} in this space")
+    # First: a user without a right gets the same answer whatever the space has.
+    # fault+ opening.branches_told: if not engine.has_branch(message.branch): raise AbsentError("there is no branch")
+    # fault opening.branches_told: if not engine.may_see(ACCESS, peer.principal, message.session):
     if not engine.may_see(ACCESS, peer.principal, message.session):
         raise AccessError(f"{peer.principal!r} may not read this space. {engine.access_advice}")
+    if not engine.has_branch(message.branch):
+        raise AbsentError(f"there is no branch {message.branch!r} in this space")
     # fault opening.restored_log_accepted: if False:
     if message.seen > engine.last_seq:
         # The space was restored from a backup, or begun anew: this replica shows state that is not in its log.
@@ -331,8 +334,16 @@ class Hub:
                 self._watching.unwatch_all(peer)
             else:
                 self._kept[peer.session] = KeptWatches(peer, self._clock.now_us() + self._limits.session_kept_us)
+                self._bound_kept(peer.principal)
         self._forget(peer)
         self.expire()
+
+    def _bound_kept(self, principal: str) -> None:
+        """Drop the watches of the oldest lost connection of a user who has too many."""
+        if len(self._kept) > self._limits.user_kept_sessions and principal:
+            kept = [session for session, each in self._kept.items() if each.peer.principal == principal]
+            if len(kept) > self._limits.user_kept_sessions:
+                self._watching.unwatch_all(self._kept.pop(kept[0]).peer)
 
     def expire(self) -> None:
         """Drop the watches of lost connections, once their time is over."""

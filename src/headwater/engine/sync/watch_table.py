@@ -7,7 +7,7 @@ are no longer followed.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -77,11 +77,12 @@ class KeptWatches(NamedTuple):
 class WatchTable:
     """The watches of all peers of one space."""
 
-    __slots__ = ("_engine", "_limits", "watchers")
+    __slots__ = ("_engine", "_limits", "_of_users", "watchers")
 
     def __init__(self, engine: Engine, limits: Limits) -> None:
         self._engine = engine
         self._limits = limits
+        self._of_users: Counter[str] = Counter()  # watched documents of all sessions of each user
         self.watchers: dict[tuple[str, DocKey], dict[Peer, None]] = {}  # by branch and document
 
     def hand_over(self, former: Peer, peer: Peer, watching: tuple[int, ...] | None) -> None:
@@ -139,8 +140,12 @@ class WatchTable:
         roots = [selector.doc for selector in message.selectors if selector.follow]
         docs.update(dict.fromkeys(self._followed(peer, roots, lambda doc: self._links(peer, doc))))
         most = peer.most_watches
-        if len(peer.watched) + len([doc for doc in docs if doc not in peer.watched]) > most:
+        new = len([doc for doc in docs if doc not in peer.watched])
+        if len(peer.watched) + new > most:
             raise LimitError(f"a session watches at most {most} documents. Unwatch some first.")
+        # fault watching.users_unbounded: if False:
+        if peer.principal and self._of_users[peer.principal] + new > limits.user_watches:
+            raise LimitError(f"the sessions of one user watch at most {limits.user_watches} documents. Unwatch some.")
         if message.id not in peer.watches and len(peer.watches) >= most:
             raise LimitError(f"a session has at most {most} watches. Unwatch some first.")
         return list(docs)
@@ -220,6 +225,8 @@ class WatchTable:
                 self._remember_links(peer, doc)
 
     def add(self, peer: Peer, doc: DocKey, id: int) -> None:
+        if doc not in peer.watched:
+            self._of_users[peer.principal] += 1
         peer.watched.setdefault(doc, set()).add(id)
         self.watchers.setdefault((peer.branch, doc), {})[peer] = None
 
@@ -242,6 +249,9 @@ class WatchTable:
 
     def _remove(self, peer: Peer, doc: DocKey) -> None:
         del peer.watched[doc]
+        self._of_users[peer.principal] -= 1
+        if not self._of_users[peer.principal]:
+            del self._of_users[peer.principal]
         peer.links.pop(doc, None)
         peer.forget_document(doc)
         watchers = self.watchers[peer.branch, doc]

@@ -20,7 +20,7 @@ from headwater.cells.cell import Cell
 from headwater.cells.model import Json
 from headwater.data.address import check_space
 from headwater.data.ids import derive
-from headwater.data.value import ABSENT
+from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.admission.access import ACCESS, Right, right_in
 from headwater.engine.engine import Engine
 from headwater.engine.log.sessions import PAGES
@@ -40,6 +40,11 @@ from headwater.runtime.reactions.bound import reaction_name, reactions_of
 from headwater.server.operation.keys import LOCAL
 from headwater.server.operation.limits import RateLimit
 from headwater.server.operation.service import Service
+
+
+def no_right(user: str, space: str) -> AccessError:
+    """Return the refusal of a user without a right in a space: the same whether or not the space exists."""
+    return AccessError(f"{user!r} may not do that in {space}: ask one of its owners")
 
 
 class ServedSpaces:
@@ -89,12 +94,13 @@ class _ServiceTransport:
 class Application:
     """The application of one server."""
 
-    __slots__ = ("_classes", "_reaction_spaces", "_service", "backend", "limits", "runtime")
+    __slots__ = ("_classes", "_reaction_spaces", "_service", "accounts", "backend", "limits", "runtime")
 
     def __init__(self, service: Service, classes: Iterable[type[Piece]]) -> None:
         self._service = service
         self._classes = {each.__schema__.name: each for each in classes}
         self.limits = service.limits
+        self.accounts = service.accounts
         self.backend = ServedSpaces(service)
         # One process owns the directory, so that this runtime is the one that a former process had, too.
         self.runtime = Runtime(self.backend, clock=service.clock, reacts=bool(self._classes), identity="")
@@ -163,7 +169,7 @@ class Application:
 
     def check_open_space(self, name: str) -> None:
         """Raise AccessError unless the application has opened the space. A page must not open spaces by naming them."""
-        if name not in {each.name for each in self.runtime.core.spaces()}:
+        if not self.has_opened(name):
             raise AccessError(
                 f"this application has no space {name!r}: let its start(rt) open the pieces that pages show, as in "
                 f"await rt.space({name!r}).open(Class, 'name')"
@@ -171,7 +177,11 @@ class Application:
 
     def has_space(self, name: str) -> bool:
         """Return whether a space exists, in the runtime or in the directory, without opening it."""
-        return name in {each.name for each in self.runtime.core.spaces()} or name in self._service.spaces.sizes()
+        return self.has_opened(name) or self._service.spaces.is_written(name)
+
+    def has_opened(self, name: str) -> bool:
+        """Return whether the application has opened a space."""
+        return name in {each.name for each in self.runtime.core.spaces()}
 
     def may_create_space(self, user: str) -> bool:
         """Return whether a user may create a space by naming it."""
@@ -194,9 +204,11 @@ class Application:
         if self._service.insecure_local:
             return Right.OWN
         value = self.access_cell(space).document.value
-        if value is NOT_HERE or (value is ABSENT and user != self._service.owner):
-            return Right.NONE  # Not loaded; or absent, when only the owner of the server has rights.
-        return right_in(value, user)
+        return Right.NONE if value is NOT_HERE else self.right_by(value, user)
+
+    def right_by(self, document: MaybeValue, user: str) -> Right:
+        """Return the right that an access document gives a user. Without one, only the owner of the server has any."""
+        return Right.NONE if document is ABSENT and user != self._service.owner else right_in(document, user)
 
     def access_cell(self, space: str) -> Cell[Any]:
         """Return the access document of a space."""

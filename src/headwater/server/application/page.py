@@ -58,7 +58,7 @@ from headwater.protocol.pages import (
 )
 from headwater.replica.document import Document
 from headwater.replica.transaction import Transaction
-from headwater.server.application.application import Application
+from headwater.server.application.application import Application, no_right
 from headwater.server.application.member_json import (
     RIGHT_FOR,
     Unreadable,
@@ -118,6 +118,8 @@ class OpenPage:
         self._calls = 0
         self._can_send = True  # False after a failed send
         self._is_over = False
+        self._accounts = application.accounts
+        self._is_counted = False  # among the connections of its user
         self._user = ""
         self._session = ""
 
@@ -126,16 +128,18 @@ class OpenPage:
         await self._socket.accept()
         telling = asyncio.get_running_loop().create_task(self._send_queued())
         try:
-            async with asyncio.timeout(self._limits.hello_s):
+            async with asyncio.timeout(self._limits.nothing.seconds):
                 first, _ = await self._receive()
             left_s = self._authenticate(first)
             await self._serve(left_s)
         except (WebSocketDisconnect, TimeoutError):
             pass
-        except (ProtocolError, AccessError, InvalidValueError) as error:
+        except (ProtocolError, AccessError, InvalidValueError, LimitError) as error:
             await self._close_with_error(str(error))
         finally:
             self._is_over = True
+            if self._is_counted:
+                self._accounts.disconnect(self._user)
             telling.cancel()
             for watch in self._watches.values():
                 watch.close()
@@ -223,6 +227,8 @@ class OpenPage:
         self._user, left_s = self._application.authenticate(first.token, first.user)
         said = first.session or self._application.new_session()
         self._session = self._application.session_of(self._user, said)
+        self._accounts.connect(self._user)
+        self._is_counted = True
         self._entered()
         self._queue_answer(Entered(self._user, said, self._limits.page_bytes))
         return left_s
@@ -397,9 +403,12 @@ class OpenPage:
         return space, right
 
     async def _check_right(self, space: str, right: Right) -> None:
+        # fault page.absent_space_told: if False:
+        if not self._application.has_opened(space) and not self._application.may_create_space(self._user):
+            raise no_right(self._user, space)
         self._application.check_open_space(space)
         if await self._application.right_of(space, self._user) < right:
-            raise AccessError(f"{self._user!r} may not do that in {space}: ask one of its owners")
+            raise no_right(self._user, space)
 
     # ---- telling -----------------------------------------------------------------------------------
 

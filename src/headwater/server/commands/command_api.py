@@ -103,6 +103,9 @@ class CommandApi:
     async def answer(self, asked: CommandQuestion, user: str, check: Check) -> JsonForm:
         """Answer a question of a user after a check of the user's right."""
         if asked.what not in ("set", "send", "spaces") and not (asked.what == "intents" and not asked.space):
+            # First: a user without a right gets the same answer whether or not the space exists.
+            # fault desk.absent_space_told: self._check_space_exists(asked.space)
+            await check(asked.space, Right.READ)
             self._check_space_exists(asked.space)
         match asked.what:
             case "log":
@@ -183,8 +186,8 @@ class CommandApi:
         made = await self._engines.ask(space, lambda engine: form(engine, foreign_reads))
         for question, reads in foreign_reads.questions():
             try:
-                self._check_space_exists(question.space)
                 await check(question.space, Right.OWN)
+                self._check_space_exists(question.space)
                 said = await self._engines.ask(question.space, partial(current_form, asked=question))
             except HeadwaterError:
                 continue  # The answer lists the space as not asked.

@@ -5,6 +5,7 @@ A stored event that a runtime already handles is listed once, as that runtime se
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -78,14 +79,48 @@ def commit_form(each: Logged) -> JsonForm:
 
 
 def log_form(engine: Engine, since: int | None, branch: str | None, limit: int) -> dict[str, JsonForm]:
-    """Return a page of commits, oldest first, and the seq to continue after."""
+    """Return a page of commits, oldest first, and the seq to continue after: those after `since`, or the newest ones.
+
+    `earlier` is a seq that shows the page before the newest commits; None if there is none, or with `since`.
+    """
     kept_from = engine.kept_from
-    page = engine.changes(since=kept_from - 1 if since is None else since, branch=branch, limit=limit)
+    if since is None and limit > 0:
+        commits = _newest(engine, branch, limit)
+        first = commits[0].seq if commits else kept_from
+        earlier = max(kept_from - 1, first - 1 - limit) if first > kept_from else None
+        return {
+            "commits": [commit_form(each) for each in commits],
+            "next": None,
+            "kept_from": kept_from,
+            "earlier": earlier,
+        }
+    page = engine.changes(since=since or 0, branch=branch, limit=limit)
     return {
         "commits": [commit_form(each) for each in page.items],
         "next": int(page.next) if page.next is not None else None,
         "kept_from": kept_from,
+        "earlier": None,
     }
+
+
+def _newest(
+    engine: Engine, branch: str | None, limit: int, limits: ServerLimits = DEFAULT_SERVER_LIMITS
+) -> list[Logged]:
+    """Return the last few commits, or those of a branch among the newest of the log, oldest first."""
+    most, limit = limits.log_searched, min(limit, limits.engine.page)
+    found: deque[Logged] = deque(maxlen=limit)
+    span = limit
+    while True:
+        found.clear()
+        since: int | None = max(engine.kept_from - 1, engine.last_seq - min(span, most))
+        is_all = since == engine.kept_from - 1 or span >= most
+        while since is not None:
+            page = engine.changes(since=since, branch=branch, limit=None)
+            found.extend(page.items)
+            since = int(page.next) if page.next is not None else None
+        if is_all or len(found) >= limit:
+            return list(found)
+        span *= 8
 
 
 def compact_form(engine: Engine, before: int) -> dict[str, JsonForm]:

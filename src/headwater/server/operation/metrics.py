@@ -26,6 +26,7 @@ from headwater.errors import StorageError
 from headwater.protocol.messages import FromEngine, Problem, Verdicts
 from headwater.protocol.reactions import QueryReactions, ReactionList, ReactionState
 from headwater.protocol.verdict import Accepted
+from headwater.server.operation.loop_watch import LoopWatch
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OUTCOME: Final = ("outcome", "reason")
@@ -58,6 +59,7 @@ class Metrics:
         "connections",
         "messages_in",
         "problems",
+        "refused",
         "registry",
         "rejected",
         "slow",
@@ -76,6 +78,9 @@ class Metrics:
         self.accepted = 0
         self.rejected = 0
         self.problems = Counter("headwater_problems", "Problems told to replicas.", ["code"], registry=registry)
+        self.refused = Counter(
+            "headwater_refused", "Connections refused, by the code of the problem.", ["code"], registry=registry
+        )
         self.slow = Counter("headwater_slow_consumers", "Connections closed for not reading.", registry=registry)
         registry.register(_MessageCounts(self))
         registry.register(_SpaceGauges(hosts))
@@ -100,6 +105,12 @@ class Metrics:
         """Add the outcomes of nodes of reopened pieces, as the runtime in this process counts them."""
         self.registry.register(_ResumedNodes(counts))
 
+    def watch_server(
+        self, loop_watch: LoopWatch, count_broken: Callable[[], int], free_bytes: Callable[[], int]
+    ) -> None:
+        """Add figures about the process and its disk."""
+        self.registry.register(_ServerFigures(loop_watch, count_broken, free_bytes))
+
     def page(self) -> bytes:
         """Return the metrics as known now, without asking any space."""
         return generate_latest(self.registry)
@@ -108,6 +119,24 @@ class Metrics:
         """Return the metrics, with figures of spaces as new as possible without waiting for a busy space."""
         await self._reactions.refresh()
         return self.page()
+
+
+class _ServerFigures(Collector):
+    """Figures about the event loop, the disk and broken spaces."""
+
+    def __init__(self, loop_watch: LoopWatch, count_broken: Callable[[], int], free_bytes: Callable[[], int]) -> None:
+        self._loop_watch = loop_watch
+        self._count_broken = count_broken
+        self._free_bytes = free_bytes
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(
+            "headwater_loop_holds", "Times that the event loop was held too long.", value=self._loop_watch.holds
+        )
+        longest = self._loop_watch.longest_us / 1e6
+        yield GaugeMetricFamily("headwater_loop_longest_seconds", "Longest hold of the last minute.", value=longest)
+        yield GaugeMetricFamily("headwater_disk_free_bytes", "Free on the disk of the data.", value=self._free_bytes())
+        yield GaugeMetricFamily("headwater_spaces_broken", "Spaces that stopped.", value=self._count_broken())
 
 
 class _MessageCounts(Collector):

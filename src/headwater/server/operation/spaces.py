@@ -12,20 +12,20 @@ for it.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
 from headwater.clock import Clock
-from headwater.data.address import check_space
+from headwater.data.address import check_space, is_space_name
 from headwater.engine.admission.access import ANYONE, Founders
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.sync.host import ThreadHost
 from headwater.engine.sync.hub import Hub
-from headwater.errors import InvalidValueError, LimitError, MovedError, ProtocolError, StorageError
+from headwater.errors import CorruptionError, InvalidValueError, LimitError, MovedError, ProtocolError, StorageError
 from headwater.protocol.messages import FromEngine, Sync
 from headwater.server.operation.limits import ServerLimits
 
@@ -84,7 +84,9 @@ class Spaces:
         "_on_failed",
         "_on_peer_failed",
         "_opening",
+        "_questions",
         "_send_buffers",
+        "_unopened",
         "_users",
         "closed",
         "on_visit",
@@ -113,6 +115,8 @@ class Spaces:
         self._hosts: OrderedDict[str, ThreadHost] = OrderedDict()
         self._send_buffers: dict[str, SendBuffer] = {}  # of each host, by space
         self._users: dict[str, int] = {}  # space -> number of connections, those that wait for it included
+        self._questions: Counter[str] = Counter()  # of commands, without an answer, by space
+        self._unopened: set[str] = set()  # damaged spaces, which could not be opened
         self._opening: dict[str, asyncio.Task[None]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}  # spaces whose host is closing
         # Called when a connection enters a space (True) or leaves it (False), and when a reaction is declared to it
@@ -135,6 +139,28 @@ class Spaces:
     def file_of(self, space: str) -> Path:
         """Return the path of a space's file."""
         return self._directory.file_of(space)
+
+    def is_written(self, space: str) -> bool:
+        """Return whether a space has a file, which its first commit makes. A name that no space can have has none."""
+        return is_space_name(space) and self._directory.file_of(space).exists()
+
+    @contextmanager
+    def question(self, space: str) -> Iterator[None]:
+        """Count a question of a command to a space while it is answered. Raises LimitError if too many are."""
+        if self._questions[space] >= self._limits.space_questions:
+            raise LimitError(f"{self._questions[space]} questions to this space have no answer yet. Ask again later.")
+        self._questions[space] += 1
+        try:
+            yield
+        finally:
+            self._questions[space] -= 1
+            if not self._questions[space]:
+                del self._questions[space]
+
+    def count_broken(self) -> int:
+        """Count the spaces that stopped, or could not be opened, and were not opened again since."""
+        failed = {space for space, host in self._hosts.items() if host.failed is not None}
+        return len(failed | self._unopened)
 
     def host_of(self, space: str) -> ThreadHost:
         """Return the host of a space that was entered before."""
@@ -183,7 +209,12 @@ class Spaces:
 
     async def _open_and_register(self, space: str) -> None:
         try:
-            host, send_buffer = await self._open_host(space)
+            try:
+                host, send_buffer = await self._open_host(space)
+            except CorruptionError:
+                self._unopened.add(space)
+                raise
+            self._unopened.discard(space)
             # Registered here, because a space that is neither open nor being opened would be opened twice.
             self._hosts[space], self._send_buffers[space] = host, send_buffer
         finally:
@@ -198,24 +229,34 @@ class Spaces:
         self._hosts.pop(space, None)
         if failed is not None:
             self._start_closing(space, failed)
-        while self._count_before(space) >= self._limits.spaces:
-            await self._evict_idle_space()
+        # fault spaces.unwritten_counted: is_written = True
+        is_written = self.is_written(space)
+        most = self._limits.spaces if is_written else self._limits.unwritten_spaces
+        while self._count_before(space, is_written=is_written) >= most:
+            await self._evict_idle_space(most, is_written=is_written)
         if space in self._closing:
             # The closing host still has the file. An error of the closing is reported by its task.
             await asyncio.wait([self._closing[space]])
         return await asyncio.to_thread(self._create_host, space, asyncio.get_running_loop())
 
-    def _count_before(self, space: str) -> int:
-        """Count the spaces that are open, closing, or asked for before this one."""
-        return len(self._hosts) + len(self._closing.keys() - {space}) + list(self._opening).index(space)
+    def _count_before(self, space: str, *, is_written: bool) -> int:
+        """Count the spaces that are open, closing, or asked for before this one: those with a file, or those without.
 
-    async def _evict_idle_space(self) -> None:
-        idle = next((name for name in self._hosts if name not in self._users), None)
+        A space without a commit is anybody's; such spaces must not keep users from their own.
+        """
+        earlier = list(self._opening)[: list(self._opening).index(space)]
+        there = {*self._hosts, *self._closing, *earlier} - {space}
+        # fault+ spaces.unwritten_counted: return len(there)
+        return sum([self.is_written(name) is is_written for name in there])
+
+    async def _evict_idle_space(self, most: int, *, is_written: bool) -> None:
+        alike = (name for name in self._hosts if self.is_written(name) is is_written)
+        idle = next((name for name in alike if name not in self._users), None)
         if idle is not None:
             del self._send_buffers[idle]
             self._start_closing(idle, self._hosts.pop(idle))
         elif not self._closing:
-            raise LimitError(f"{self._limits.spaces} spaces are in use on this server, which is the limit")
+            raise LimitError(f"{most} spaces are in use on this server, which is the limit. Come back later.")
         await asyncio.wait(self._closing.values(), return_when=asyncio.FIRST_COMPLETED)
 
     def _start_closing(self, space: str, host: ThreadHost) -> None:

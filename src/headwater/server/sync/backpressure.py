@@ -72,7 +72,7 @@ class Backpressure:
 
     def may_ask(self, queued_bytes: int) -> bool:
         """Return whether one more question may be asked: few answers are missing, and few bytes wait for the peer."""
-        most = max(1, self._limits.asks // (1 + self._long // self._limits.long_answer_bytes))
+        most = max(1, self._limits.right.questions // (1 + self._long // self._limits.long_answer_bytes))
         return len(self._asked) < most and 2 * queued_bytes <= self._limits.outgoing_bytes
 
     def is_idle(self) -> bool:

@@ -22,6 +22,7 @@ from headwater.protocol.messages import (
     FromEngine,
     FromReplica,
     Open,
+    Opened,
     Problem,
     Renew,
     Sync,
@@ -70,6 +71,7 @@ class ServerConnection:
         "_service",
         "_space",
         "_token_timer",
+        "_user",
         "_waits_for_room",
         "_wire",
     )
@@ -102,6 +104,7 @@ class ServerConnection:
         self._closing: int | None = None  # the code to close with, after the messages sent before
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._space = ""
+        self._user = ""  # once Hello was accepted
         self._host: ThreadHost | None = None  # of the space, with its send buffer, once that is open
         self._send_buffer: SendBuffer | None = None
         self._hello_timer: asyncio.TimerHandle | None = None
@@ -109,7 +112,7 @@ class ServerConnection:
 
     async def run(self, receive: Receive, send: SendEvent) -> None:
         """Serve the peer until the connection ends."""
-        self._hello_timer = self._loop.call_later(self._service.limits.hello_s, self._on_hello_timeout)
+        self._hello_timer = self._loop.call_later(self._service.limits.nothing.seconds, self._on_hello_timeout)
         self._wire.attach(self._on_message, self._submit_commits, self._resume_if_room, self._on_oversize_message)
         try:
             event = await receive()
@@ -127,6 +130,9 @@ class ServerConnection:
             if self._space:
                 self._connection_end.lost()
                 self._service.spaces.leave(self._space)
+                self._service.accounts.leave_space(self._user, self._space)
+            if self._user:
+                self._service.accounts.disconnect(self._user)
             if not self._ended.done():
                 self._ended.set_result(None)
 
@@ -206,6 +212,8 @@ class ServerConnection:
             self._refuse_commits(message)
             return
         if isinstance(message, Open) and not self._space and self._connection_end.is_greeted:
+            if self._hello_timer is not None:
+                self._hello_timer.cancel()
             self._pause_reading()
             self._pending = self._loop.create_task(self._open_space(message))
             return
@@ -269,7 +277,13 @@ class ServerConnection:
     async def _open_space(self, message: Open) -> None:
         """Open the space, off the event loop if necessary. Until then nothing is read."""
         try:
-            await self._service.spaces.enter(message.space)
+            accounts = self._service.accounts
+            accounts.enter_space(self._user, message.space, is_written=self._service.spaces.is_written(message.space))
+            try:
+                await self._service.spaces.enter(message.space)
+            except BaseException:
+                accounts.leave_space(self._user, message.space)
+                raise
             self._space, self._send_buffer = message.space, self._service.spaces.send_buffer_of(message.space)
             self._host = self._service.spaces.host_of(message.space)
             self._host.lend_thread(self._loop.call_soon)
@@ -324,7 +338,11 @@ class ServerConnection:
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         user, lasts_s = self._service.authenticate(token)
-        self._wire.allow(self._service.limits.refused_bytes)
+        if not self._user:
+            self._service.accounts.connect(user)
+            self._user = user
+            self._wire.admit(self._service.limits.token.message_bytes)
+            self._hello_timer = self._loop.call_later(self._service.limits.token.seconds, self._on_open_timeout)
         if self._token_timer is not None:
             self._token_timer.cancel()  # of the token that this one replaces
             self._token_timer = None
@@ -335,11 +353,14 @@ class ServerConnection:
     def _on_oversize_message(self) -> None:
         """Refuse a message that is too long before Hello. After Hello the close code says so."""
         if not self._connection_end.is_greeted:
-            most = self._service.limits.hello_bytes
+            most = self._service.limits.nothing.message_bytes
             self.refuse(LimitError(f"a message before Hello is over the limit of {most} bytes. Send Hello first."))
 
     def _on_hello_timeout(self) -> None:
-        self.refuse(ProtocolError(f"no Hello came within {self._service.limits.hello_s:g} s"))
+        self.refuse(ProtocolError(f"no Hello came within {self._service.limits.nothing.seconds:g} s"))
+
+    def _on_open_timeout(self) -> None:
+        self.refuse(ProtocolError(f"no Open came within {self._service.limits.token.seconds:g} s of Hello"))
 
     def _on_token_expired(self) -> None:
         self.refuse(AccessError("the token is over. Renew it before that, or connect again with a new one."))
@@ -353,7 +374,7 @@ class ServerConnection:
     def refuse(self, error: HeadwaterError) -> None:
         """Send a fatal problem and end the connection."""
         code = ending_code(error)
-        self._service.log.info("refused", code=code, problem=str(error), space=self._space)
+        self._service.note_refusal(code, type(error).__name__, self._space)
         self.send([Problem(code, str(error))])
 
     def _on_engine_message(self, message: FromEngine) -> None:
@@ -370,6 +391,8 @@ class ServerConnection:
         is_fatal = False
         said: list[FromEngine] = []
         for message in messages:
+            if isinstance(message, Opened):  # The access document gives the user a right.
+                self._loop.call_soon_threadsafe(self._wire.allow, service.limits.right.message_bytes)
             fits, encoded = fit_message(message, self._encoding, service.limits.answer_bytes)
             said.append(fits)
             frames.append(make_frame(encoded, text=self._is_text))

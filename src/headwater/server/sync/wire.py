@@ -1,14 +1,15 @@
 """The sockets of a server: HTTP until the request for a WebSocket, then frames without a task between message and
 socket.
 
-`HttpConnection` ends a socket that has not sent its request within `hello_s`; `HandshakeLimit` bounds the number of
-such sockets by closing the oldest, so that no client can keep others out by waiting. Requests are parsed by uvicorn.
+A socket belongs to a stranger until its Hello was accepted. `HandshakeLimit` bounds the number of such sockets by
+closing the oldest, so that no client can keep others out by waiting. `HttpConnection` ends a socket that has not sent
+its request in time, and one whose peer does not take its answer. Requests are parsed by uvicorn.
 
 `Wire` passes each arriving message on when it is parsed. Sent frames are written to the socket at once on the sending
 thread: a verdict leaves from the host's thread without waking the event loop. Bytes that the socket does not take wait
 in order, and the event loop writes them later; the callers bound them. At first a message may be as long as uvicorn's
-`ws_max_size`, the limit of a Hello; `allow` raises the limit. A longer message is refused by the header of its frame.
-Opening, pinging and closing are uvicorn's.
+`ws_max_size`, the limit of a Hello; `admit` and `allow` raise the limit. A longer message is refused by the header of
+its frame. Opening, pinging and closing are uvicorn's.
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ from websockets.exceptions import PayloadTooBig
 from websockets.protocol import State
 
 from headwater.protocol.framing import BINARY, MASKED, TEXT, find_frame, unmask
-from headwater.server.operation.limits import ServerLimits
+from headwater.server.operation.limits import Budget
 
 
 class HandshakeLimit:
-    """Sockets of one server that are not WebSocket connections yet, oldest first."""
+    """Sockets of one server whose peers have proved nothing yet, oldest first."""
 
-    __slots__ = ("_waiting", "limits")
+    __slots__ = ("_waiting", "budget")
 
-    def __init__(self, limits: ServerLimits) -> None:
-        self.limits = limits
-        self._waiting: dict[HttpConnection, None] = {}
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self._waiting: dict[HttpConnection | Wire, None] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, request: HttpConnection) -> None:
+    def add(self, request: HttpConnection | Wire) -> None:
         self._waiting[request] = None
-        if len(self._waiting) > self.limits.requests:
+        if len(self._waiting) > self.budget.connections:
             next(iter(self._waiting)).abort()
 
-    def remove(self, request: HttpConnection) -> None:
+    def remove(self, request: HttpConnection | Wire) -> None:
         self._waiting.pop(request, None)
 
 
@@ -58,6 +59,7 @@ class HttpConnection(H11Protocol):
         super().__init__(*args, **options)
         self._handshakes = handshakes
         self._timer: asyncio.TimerHandle | None = None
+        self._is_stalled = False  # bytes of an answer have waited for the peer since the last check
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -84,12 +86,27 @@ class HttpConnection(H11Protocol):
             self._timer = None
 
     def _start_timer(self) -> None:
-        self._timer = self.loop.call_later(self._handshakes.limits.hello_s, self._on_timeout)
+        self._is_stalled = self.transport.get_write_buffer_size() > 0
+        self._timer = self.loop.call_later(self._handshakes.budget.seconds, self._on_timeout)
 
     def _on_timeout(self) -> None:
-        """Close the socket, unless a plain request is being answered."""
-        if self.cycle is not None and not self.cycle.response_complete:
+        """Close the socket, unless a plain request is being answered and its peer takes the answer."""
+        # fault wire.slow_readers_kept: is_stalled = False
+        is_stalled = self._is_stalled and self.transport.get_write_buffer_size() > 0
+        if self.cycle is not None and not self.cycle.response_complete and not is_stalled:
             self._start_timer()
+        else:
+            self.abort()
+
+    def resume_writing(self) -> None:
+        """The peer took most of the bytes that waited for it."""
+        self._is_stalled = False
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a malformed request, unless another answer is under way: that one is cut off."""
+        if self.conn.our_state is h11.IDLE:
+            super().send_400_response(msg)
         else:
             self.abort()
 
@@ -121,8 +138,10 @@ class _LockedTransport:
 class Wire(WebSocketsSansIOProtocol):
     """A WebSocket connection. Without `attach` it works as uvicorn's own."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, handshakes: HandshakeLimit, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._handshakes = handshakes
+        self._timer: asyncio.TimerHandle | None = None  # for the answer to the request
         self.queued_bytes = 0  # waiting for the socket
         self._lock = threading.Lock()  # of everything below, and of every write
         self._queue: deque[bytes] = deque()
@@ -195,6 +214,16 @@ class Wire(WebSocketsSansIOProtocol):
         """
         self._take, self._taken, self._given, self._overlong = take, taken, given, overlong
 
+    def admit(self, size: int) -> None:
+        """Count the peer as a stranger no more, and set the limit of a message to `size` bytes."""
+        self._handshakes.remove(self)
+        self.allow(size)
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+        self._handshakes.remove(self)
+        self.transport.abort()
+
     def allow(self, size: int) -> None:
         """Set the limit of a message to `size` bytes."""
         self._most = self.conn.max_message_size = size
@@ -241,6 +270,14 @@ class Wire(WebSocketsSansIOProtocol):
         self._socket = transport  # type: ignore[assignment]
         if transport.get_extra_info("ssl_object") is None:
             self._file = transport.get_extra_info("socket").fileno()
+        self._handshakes.add(self)
+        self._timer = self.loop.call_later(self._handshakes.budget.seconds, self._on_timeout)
+
+    def _on_timeout(self) -> None:
+        """Close a socket whose request never became a WebSocket."""
+        # fault wire.endless_handshake: if False:
+        if not self.handshake_complete:
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         # Before the transport closes its descriptor, whose number can be reused at once.
@@ -248,8 +285,10 @@ class Wire(WebSocketsSansIOProtocol):
             self._socket, self._file = None, -1
             self._queue.clear()
             self.queued_bytes = 0
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._handshakes.remove(self)
+        for timer in (self._deadline, self._timer):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     def keepalive_timeout(self) -> None:
