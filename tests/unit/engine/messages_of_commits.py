@@ -359,9 +359,8 @@ def impossible_acknowledgement(_: Path) -> str:
     return raised(lambda: engine.acknowledge("s", -1))
 
 
-def stocked(user: str, commit: Commit, **limits: int) -> str:
+def stocked(user: str, commit: Commit, bounds: Limits) -> str:
     """The refusal of a commit of a user, in a space with these limits."""
-    bounds = replace_limits(DEFAULT_LIMITS, **limits)
     engine = Engine(SqliteStore(":memory:", synchronous="OFF"), clock=VirtualClock(), limits=bounds, access=True)
     roles = {"owners": ["ann"], "writers": ["wes"], "readers": ["rob"]}
     Writer(engine, "root").lands(Operation(ACCESS, (replace((), roles),)))
@@ -377,15 +376,23 @@ STOCK = "you have as much as one user may store in this space"
 
 @case(f"{STOCK}: 1 stored events. No more fit until some are handled.")
 def more_events_than_one_user_may_store(_: Path) -> str:
-    return stocked("wes", Commit(1, events=(SentEvent("a", "s", None), SentEvent("b", "s", None))), user_events=1)
+    return stocked(
+        "wes",
+        Commit(1, events=(SentEvent("a", "s", None), SentEvent("b", "s", None))),
+        replace_limits(DEFAULT_LIMITS, user_events=1),
+    )
 
 
 @case(f"{STOCK}: 1 events for later. No more fit until some are handled.")
 def more_timers_than_one_user_may_store(_: Path) -> str:
-    return stocked("wes", Commit(1, events=(SentEvent("a", "s", None, 5), SentEvent("b", "s", None, 5))), user_timers=1)
+    return stocked(
+        "wes",
+        Commit(1, events=(SentEvent("a", "s", None, 5), SentEvent("b", "s", None, 5))),
+        replace_limits(DEFAULT_LIMITS, user_timers=1),
+    )
 
 
 @case(f"{STOCK}: 1 documents of a user who may only read. No more fit until you may write.")
 def more_documents_than_a_reader_may_store(_: Path) -> str:
     docs = [Operation(DocKey("user:rob", name), (replace((), 1),)) for name in ("a", "b")]
-    return stocked("rob", Commit(1, tuple(docs)), user_documents=1)
+    return stocked("rob", Commit(1, tuple(docs)), replace_limits(DEFAULT_LIMITS, user_documents=1))
