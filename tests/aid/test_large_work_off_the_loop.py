@@ -40,7 +40,7 @@ from tests.aid.serving import threads_that_call
 SPACE = "shop"
 LIMITS = changed(DEFAULT_SERVER_LIMITS, engine=changed(DEFAULT_LIMITS, loop_bytes=10_000))
 LARGE = "x" * 20_000
-ENGINE = ("Engine.submit_group", "Engine.read", "Engine.documents")
+ENGINE = ("Engine.submit_group", "Engine.read", "Engine.read_all", "Engine.documents")
 
 
 class Replica:

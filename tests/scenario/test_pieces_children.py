@@ -184,7 +184,7 @@ def test_an_input_cannot_be_written() -> None:
     async def work() -> None:
         async with alone() as (rt, errors):
             shelf = await rt.space("s", user="ann").open(Shelf, "s")
-            with pytest.raises(Exception, match="'Input' object has no attribute 'set'"):
+            with pytest.raises(Exception, match="is a handle, not a value, and has no 'set'"):
                 await shelf.rows.get()["a"].scribble.send()
             assert len(errors) == 1
 

@@ -155,15 +155,21 @@ class MemberTypes:
             return
         self.signature(member.then)  # Its arguments have types.
         name = member.then.parameters()[0].name
-        result = self._home_of(member)._resolve(returned)
-        taken = self._home_of(member.then)._resolve(annotations_of(member.then.fn)[name])
-        result = type(None) if result is None else result
+        result = self._once(member, "result", MemberTypes._result)
+        taken = self._once(member.then, "first argument", MemberTypes._first_argument)
         is_other = isinstance(result, type) and isinstance(taken, type) and not issubclass(result, taken)
         if is_other and not (taken is float and issubclass(result, int)):
             raise member.fault(
                 f"its result is {type_text(result)}, and {member.then.name!r}, which gets it, takes {type_text(taken)}",
                 f"def {member.then.name}(self, {name}: {type_text(result)}) -> None",
             )
+
+    def _result(self, member: ReactionMember) -> Any:
+        found = self._resolve(annotations_of(member.fn)["return"])
+        return type(None) if found is None else found
+
+    def _first_argument(self, member: HandlerMember) -> Any:
+        return self._resolve(annotations_of(member.fn)[member.parameters()[0].name])
 
     def _check_wide(self, member: Declaration, source: Declaration, instead: str) -> None:
         if SCOPES.index(source.scope) > SCOPES.index(member.scope):

@@ -605,7 +605,7 @@ def _is_part(one: tuple[Step, ...], other: tuple[Step, ...]) -> bool:
 
 def _written_with_parts(value: Any, place: tuple[Step, ...], wanted: Any, least: int) -> Any:
     """A value with the part of another one at a place; with more of it, if either has nothing there."""
-    above = (place[:length] for length in range(least + 1, len(place)))
+    above = (place[:length] for length in range(least, len(place)))
     at = next((each for each in above if NOTHING in (inside(value, each), inside(wanted, each))), place)
     return replaced(value, at, inside(wanted, at))
 

@@ -107,6 +107,7 @@ class _User:
         self.sinks: dict[int, tuple[Watch, Any, list[Any]]] = {}
         self.shown: dict[tuple[str, str], tuple[Any, ...]] = {}
         self.under_way: list[asyncio.Task[None]] = []
+        self.transactions: list[asyncio.Task[None]] = []  # those of them that are transactions
         self.is_gone = False  # its process was killed
 
 
@@ -182,7 +183,11 @@ class SharedPlayer(Listener):
         user.pieces[piece.name] = opened
 
     async def _stop(self, user: _User, piece: Piece) -> None:
-        """Stop a piece. Its effects run no more until it is opened, and then again."""
+        """Stop a piece. Its effects run no more until it is opened, and then again.
+
+        A transaction that reads a computed of a piece that is stopped meanwhile fails, so those under way come first.
+        """
+        await asyncio.gather(*user.transactions)
         await self._space(user, piece.space).stop(user.pieces[piece.name])
         user.open.discard(piece.name)
         for key in [key for key in user.shown if key[0] == piece.name]:
@@ -248,6 +253,7 @@ class SharedPlayer(Listener):
             case Transact():
                 self._acts(user, step)
                 self._await(user, step.eid, self._home(user, step).transact(self._writes(user, step)))
+                user.transactions.append(user.under_way[-1])
             case Pull():
                 pulled = getattr(user.pieces[step.piece], step.member).pull()
                 user.under_way.append(asyncio.create_task(self._pulled(pulled)))
@@ -359,6 +365,7 @@ class SharedPlayer(Listener):
         for user in self._users.values():
             await asyncio.gather(*user.under_way)
             user.under_way.clear()
+            user.transactions.clear()
         await self._settle()
         logs = {name: self._site.log(name, self._program) for name in self._spaces}
         done = replayed(self._program, self._made, self._answers, logs, self._decode)

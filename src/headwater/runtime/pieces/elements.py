@@ -204,6 +204,9 @@ class Element(Cell[Any]):
         act = self._setter(value) if self._current.run is None else lambda: self._set(value)
         self._run_or_write(act, group)
 
+    def _delete_outside(self, group: object | None) -> None:
+        self._run_or_write(self._delete, group)
+
     def _run_or_write(self, act: Callable[[], None], group: object | None) -> None:
         def directly() -> None:
             """Write based on the current tuple: the projection may not have caught up with it yet."""
