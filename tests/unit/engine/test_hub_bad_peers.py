@@ -30,6 +30,7 @@ from headwater.protocol.messages import (
     Watch,
     Whole,
 )
+from headwater.protocol.observations import QueryCurrent
 from headwater.protocol.verdict import Accepted, Rejected, RuleRefused
 from tests.counts import scaled
 from tests.unit.engine.hub_kit import Raw, put
@@ -328,3 +329,13 @@ def nonsense(random: Random) -> FromReplica:
             results = (result,) * random.choice((0, 0, 1, 2))
             made = Commit(number, (Operation(key, (patch,)),), reads, provenance=origin, results=results)
             return Transact(tuple(made for _ in range(random.randrange(3))))
+
+
+@pytest.mark.parametrize("layers", [((1, 2**62),), ((-(2**63), 5),), ((5, 1),), ((1, 4_000), (5_000, 6_000))])
+def test_question_about_endless_layers_is_refused(layers: tuple[tuple[int, int], ...]) -> None:
+    """Going through them would hold the space for ever."""
+    world = World(limits=Limits(read_layers=4_096))
+    reader = Raw(world, "s", principal="rob")
+    (answer,) = reader.say(QueryCurrent(7, (Read(doc("d"), (), Depth.DEEP, 0, layers),), ()))
+    assert isinstance(answer, Problem)
+    assert (answer.code, answer.id, answer.fatal) == ("limit", 7, False)

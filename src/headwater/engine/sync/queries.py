@@ -214,6 +214,8 @@ class PeerQueries:
     def _answer_about_nodes(self, peer: Peer, question: ObservationQuestion) -> None:
         if isinstance(question, QueryCurrent) and len(question.reads) > self._limits.commit_reads:
             raise LimitError(f"one question is about at most {self._limits.commit_reads} reads. Ask several.")
+        if isinstance(question, QueryCurrent):
+            self._check_layers([layer for read in question.reads for layer in read.layers])
         if isinstance(question, QueryNodes) and len(question.nodes) > self._limits.query_documents:
             raise LimitError(f"one question is about at most {self._limits.query_documents} nodes. Ask several.")
         if isinstance(question, QueryAffectedNodes) and len(question.also) > self._limits.query_documents:
@@ -221,6 +223,15 @@ class PeerQueries:
         answer = self._engine.query_observations(question, branch=peer.branch)
         is_owner = self._engine.right_of(peer.principal) >= Right.OWN
         peer.send(answer if is_owner else self._visible_part(answer, peer))
+
+    def _check_layers(self, layers: list[tuple[int, int]]) -> None:
+        """Refuse ranges of layers that are none, or so long that going through them would hold the space."""
+        named = 0
+        for first, last in layers:
+            named += last - first + 1
+            # fault queries.layers_unbounded: if False:
+            if not 0 < first <= last or named > self._limits.read_layers:
+                raise LimitError(f"one question names at most {self._limits.read_layers} layers, from 1 on")
 
     def _visible_part(self, answer: ObservationAnswer, peer: Peer) -> ObservationAnswer:
         """Return an answer without nodes of other users, and without nodes that read documents of other users."""
