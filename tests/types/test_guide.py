@@ -51,5 +51,5 @@ def test_pyright_accepts_the_guide(programs: Path) -> None:
     assert not found, [f"{Path(e['file']).name}:{e['range']['start']['line'] + 1}: {e['message']}" for e in found]
 
 
-def test_there_are_eleven_pages() -> None:
-    assert len(GUIDE) == 11
+def test_there_are_thirteen_pages() -> None:
+    assert len(GUIDE) == 13

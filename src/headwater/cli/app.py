@@ -66,7 +66,10 @@ COMMANDS: Final = {
         "Give up history before a seq, as far as no branch and no open session needs it.",
     ),
     "verify": ("data.verify:verify", "Replay the history of a space and check it against the rules of admission."),
-    "backup": ("data.backup:backup", "Copy the spaces of a directory, while a server may be using them."),
+    "backup": (
+        "data.backup:backup",
+        "Copy the spaces of a directory into a new folder, while a server may be using them.",
+    ),
     "restore": ("data.backup:restore", "Put the spaces of a backup into a directory that no process uses."),
     "serve": ("process.run:serve", "Serve the spaces of a directory over WebSocket until interrupted."),
     "keys": ("keys:keys", "Make and list the keys that tokens are signed with."),

@@ -173,7 +173,7 @@ class TestOtherPeopleSText:
     def test_a_log_has_a_line_a_commit_and_the_name_in_full(
         self, data: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert run(["log", str(data), "shop", "--limit", "1"]) == 0
+        assert run(["log", str(data), "shop", "--since", "0", "--limit", "1"]) == 0
         _, line, more = capsys.readouterr().out.splitlines()
         assert r"ann\u001b]0;owned\u0007\u001b[31m\n7 forged :heart: 1" in line
         assert r"Cart.add\r\u009b2J" in line
