@@ -344,9 +344,14 @@ class Cell(Input[T]):
                 decided = self._read_in(confirmed, path, self._cell_depth)
             # fault+ cell.default_on_the_way_repeated: decided = ABSENT
             wrote = changed_fields(decided, seen) if type(decided) is dict else all_fields(seen)
-            # A write that made a value where none was removed nothing: other fields came from other writers since.
+            # A write that made a value where none was removed fields of the default at most: others came since.
+            default = self._read_in(ABSENT, path, self._cell_depth) if document is self._document else ABSENT
             # fault cell.fields_of_others_removed: places += wrote
-            places += (place for place in wrote if undecided.is_removed or lookup(seen, place) is not ABSENT)
+            places += (
+                place
+                for place in wrote
+                if undecided.is_removed or not (lookup(seen, place) is lookup(default, place) is ABSENT)
+            )
         return FieldChange(seen, wanted, tuple(places))
 
     def _with_unseen(self, change: FieldChange, document: Document, path: Path) -> FieldChange:

@@ -224,6 +224,13 @@ def field_patches(wanted: Value, places: Iterable[Path], now: MaybeValue) -> tup
             item = lookup(wanted, at)
             # fault diff.removals_without_effect_left_out: if item is ABSENT is lookup(now, at): continue
             patches[at] = Patch("remove", at) if item is ABSENT else Patch("add", at, item)
+            # A commit has an object by its fields, and leaves those out that are equal and not written themselves.
+            # fault diff.equal_objects_left_out: inner = ()
+            inner = all_fields(item, at) if type(item) is dict and type(lookup(now, at)) is dict else ()
+            for field in inner:
+                value = lookup(wanted, field)
+                assert value is not ABSENT
+                patches[field] = Patch("add", field, value)
     return tuple(patches.values())
 
 

@@ -166,6 +166,12 @@ def test_equal_fields_and_absences_are_written_as_well() -> None:
     assert field_patches(wanted, [("a",), ("b",)], wanted) == (Patch("add", ("a",), 1), Patch("remove", ("b",)))
 
 
+def test_equal_object_is_written_by_its_fields() -> None:
+    wanted: Any = {"a": {"x": 1, "y": {"z": 2}}}
+    fields = (Patch("add", ("a", "x"), 1), Patch("add", ("a", "y", "z"), 2))
+    assert field_patches(wanted, [("a",)], wanted) == (Patch("add", ("a",), {"x": 1, "y": {"z": 2}}), *fields)
+
+
 @pytest.mark.parametrize("now", [{"d": 7}, {"b": 5, "d": 7}])
 def test_part_is_written_as_a_whole_where_there_is_no_object_now(now: Any) -> None:
     wanted: Any = {"b": {"x": 1, "y": 2}}
