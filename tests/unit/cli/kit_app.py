@@ -82,6 +82,7 @@ def imported() -> Iterator[None]:
     finally:
         for name in sys.modules.keys() - before:  # Not those of before: all of this may itself be somewhere there.
             file = str(getattr(sys.modules[name], "__file__", None) or "")
-            if file.startswith(somewhere) and not file.startswith(sys.prefix):
+            is_ours = name.partition(".")[0] == "headwater"  # The project itself may be in that place.
+            if file.startswith(somewhere) and not file.startswith(sys.prefix) and not is_ours:
                 del sys.modules[name]
         sys.path[:] = path

@@ -30,7 +30,7 @@ def _imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(sys, name, list(getattr(sys, name)))
     before = set(sys.modules)
     yield
-    for name in set(sys.modules) - before:
+    for name in [name for name in set(sys.modules) - before if name.partition(".")[0] != "headwater"]:
         del sys.modules[name]
     sys.path_importer_cache.clear()
 

@@ -57,6 +57,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spaces: dict[str, BackedUpSpace]
 
 
+_MANIFESTS: Final = msgspec.json.Decoder(Manifest)
+
+
 def backup(
     directory: DirectoryPath,
     target: str,
@@ -217,7 +220,7 @@ def _verified(folder: Path, space: str) -> int:
 
 def _read_manifest(source: Path) -> Manifest:
     try:
-        return msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest)
+        return _MANIFESTS.decode((source / MANIFEST).read_bytes())
     except FileNotFoundError:
         raise AbsentError(f"{source} is not a backup: it has no {MANIFEST}") from None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
