@@ -338,14 +338,13 @@ class Cell(Input[T]):
         places = undecided.below
         if undecided.is_replaced:
             # A write that stores a default on its way does not count as a write of all fields of the default.
+            is_own = document is self._document and path == self._path  # Otherwise a link led there.
+            default = self._read_in(ABSENT, path, self._cell_depth) if is_own else ABSENT
             confirmed: MaybeValue = ABSENT if document.confirmed is NOT_HERE else document.confirmed
-            decided = lookup(confirmed, path)
-            if decided is ABSENT and document is self._document and path == self._path:
-                decided = self._read_in(confirmed, path, self._cell_depth)
+            decided = self._read_in(confirmed, path, self._cell_depth) if is_own else lookup(confirmed, path)
             # fault+ cell.default_on_the_way_repeated: decided = ABSENT
             wrote = changed_fields(decided, seen) if type(decided) is dict else all_fields(seen)
             # A write that made a value where none was removed fields of the default at most: others came since.
-            default = self._read_in(ABSENT, path, self._cell_depth) if document is self._document else ABSENT
             # fault cell.fields_of_others_removed: places += wrote
             places += (
                 place

@@ -43,7 +43,7 @@ def test_consecutive_computations_wait_and_travel_together() -> None:
     assert len(world.engine.changes().items) == 4
 
 
-def test_commits_of_one_flush_travel_together_whoever_made_them() -> None:
+def test_commits_of_one_flush_travel_together() -> None:
     world = counting("a")
     (a,) = world.clients
     for derived in (True, True, False, True):

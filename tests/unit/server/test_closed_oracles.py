@@ -132,7 +132,7 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert set(found.values()) == {0o600}
 
 
-def test_what_strangers_send_does_not_fill_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_of_strangers_do_not_fill_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     most = 10 * DEFAULT_SERVER_LIMITS.refusals_logged
 
     async def story(server: Server) -> None:
